@@ -1,10 +1,10 @@
-"""Budget that a device has for the launches of a problem: what follows from facts alone."""
+"""Limits of a device for the launches of a problem, computed from facts alone."""
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.problem import Problem, next_power_of_2
 
 WORD_BYTES = 4
-MOST_SPLITS = 64  # of a row: each program reads two words of each
+MOST_SPLITS = 64  # per row: a program reads two words of every split
 
 
 class Budget:

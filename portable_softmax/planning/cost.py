@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from portable_softmax.devices.policy import CostNumbers
 
 NS = 1e-3  # microseconds of a nanosecond
-AHEAD = 16  # how much each turn that is loaded ahead hides of the latency
+AHEAD = 16  # latency that a turn loaded ahead hides
 IN_STEP = 12  # turns in which programs still wait at the same time, at most
 FLOOR = 8  # exponent: nearly the larger of beginning all programs and all else
 SECOND = 0.3  # start of a launch that follows another one, in parts of the first one's
@@ -23,14 +23,14 @@ class Facts(NamedTuple):
     Args:
         memory_us: moving all bytes at the data sheet's bandwidth, with those that are read again and have left the L2 cache.
         l2_us: the same for bytes that the L2 cache moves besides: sectors of short pieces, spilled registers.
-        left_out: bytes that cache lines leave out, for each that is moved.
+        left_out: unused bytes of cache lines per byte that is moved.
         programs: of the grid.
         beside: programs that a multiprocessor holds at once.
         waves: of programs, until all are done.
         turns: of a program: tiles, or rows, that it takes.
         ahead: turns that are loaded ahead.
         loads: of a turn, that wait for one another.
-        elements: of a thread and turn, of one operand; for each exponential once more.
+        elements: per thread and turn, of one operand; once more per exponential.
         exchanges: 1 where programs wait for row statistics of others.
         issued: accesses and shuffles of a program's warps in a turn.
         own_issued: the same of a program beside its turns.
@@ -54,13 +54,13 @@ class Facts(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Microseconds of a launch by what they are for; their sum is the expected time. Arrays where facts are.
+    """Microseconds of a launch by their cause; their sum is the expected time. Arrays where facts are.
 
     Args:
         start: the launch, if it did nothing.
         memory: moving all bytes.
         lines: more of it, where pieces of cache lines are moved, or registers are spilled.
-        walking: more of it, where each program has a share of the rows that is fixed beforehand.
+        walking: more of it, where programs have fixed shares of the rows.
         latency: waiting for memory, where nothing hides it.
         elements: arithmetic of a thread, where nothing hides it.
         exchange: waiting for row statistics of other programs, where nothing hides it.
@@ -92,13 +92,13 @@ class Terms(NamedTuple):
         return Terms(*(factor * term for term in self))
 
     def __str__(self) -> str:
-        """Gives the total, and each term that is a tenth of a microsecond or more, the largest first."""
+        """Returns the total, and the terms of a tenth of a microsecond or more, the largest first."""
         terms = sorted(zip(self, self._fields, strict=True), reverse=True)
         return f"{self.total:.1f} us: {', '.join(f'{name} {value:.1f}' for value, name in terms if round(value, 1))}"
 
 
 def cost(facts: Facts, numbers: CostNumbers) -> Terms:
-    """Returns the terms of a launch; arithmetic alone, so that arrays of facts give arrays of terms."""
+    """Returns the terms of a launch. Arithmetic alone, so arrays of facts yield arrays of terms."""
     latency = numbers.latency_us * facts.loads / (1 + AHEAD * facts.ahead)
     elements = NS * numbers.element_ns * facts.elements
     exchange = numbers.exchange_us * facts.exchanges

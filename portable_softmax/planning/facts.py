@@ -1,4 +1,4 @@
-"""Facts of a softmax's launch that its cost depends on: what its programs do, in which order, and what they move."""
+"""Facts of a softmax's launch that its cost depends on: what its programs do, in which order, and the bytes they move."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
 GB_PER_S = 1e3  # bytes of a microsecond
-BANDWIDTH = 16  # GB/s of a multiprocessor, where nobody knows the memory's: most of the shipped profiles have 9 to 26
+BANDWIDTH = 16  # GB/s per multiprocessor, where it is unknown: 9 to 26 in most of the shipped profiles
 L2_LATENCY = 0.5  # in parts of the memory's
 CACHED = 0.8  # of the L2 cache: half of what programs read once more is lost where they move as much in between
 LINE_PART, LOOKUP = 1 / 3, 2  # accesses of a warp that take as long as a cache line, and as a number of another program
@@ -89,7 +89,7 @@ def softmax_facts(
 
 
 def lost(between: float, device: Device) -> float:
-    """Returns the part of what is read again that the L2 cache has lost, if so many bytes are moved between the two reads."""
+    """Returns the part that the L2 cache no longer holds at a second read, after `between` other bytes were moved."""
     x = between / (CACHED * (device.hardware.l2_cache_bytes or 1))
     return x * x / (1 + x * x)
 
@@ -116,7 +116,7 @@ def _memory(problem: Problem, device: Device) -> _Memory:
 
 
 def _mask(problem: Problem) -> float:
-    """Returns the bytes of a mask for each element of x, as far as rows and matrices have some of their own."""
+    """Returns the bytes of a mask per element of x; those that rows or matrices share are counted once."""
     mask, lines = problem.scores.mask, problem.lines
     if mask is None or lines is None or not lines.mask:
         return 0
@@ -127,35 +127,35 @@ def _mask(problem: Problem) -> float:
 
 
 def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> tuple[float, float, float]:
-    """Returns what runs of neighbouring elements cost that are shorter than a cache line.
+    """Returns the cost of runs of neighbouring elements that are shorter than a cache line.
 
-    Bytes that lines leave out for each that is moved; moves of all operands' worth of sectors beyond the first; and
-    lines that warps ask for, for each element.
+    Unused bytes of lines per byte that is moved; moves of all operands' worth of sectors beyond the first; and
+    lines that warps request, per element.
     """
     element, line, sector = memory.element, memory.line, memory.sector
-    access = vector * memory.warp  # elements that a warp asks for at once
+    access = vector * memory.warp  # elements that a warp requests at once
     rows, inner, narrow = tiling.tile_rows, problem.inner, 1.0
     if not problem.across:
-        run, asked = rows * tiling.tile_cols, _lines(access, tiling.width, rows, problem.n_cols, element, line)
+        run, requested = rows * tiling.tile_cols, _lines(access, tiling.width, rows, problem.n_cols, element, line)
         narrow = vector * element / VECTOR_BYTES  # single elements of a line are read one after another
     else:
         run = inner * tiling.width if rows >= inner else rows
         beside = min(access, rows)
         if beside > inner:  # of several matrices
-            asked = _lines(access, inner * (access // beside), -(-beside // inner), inner * problem.n_cols, element, line)
+            requested = _lines(access, inner * (access // beside), -(-beside // inner), inner * problem.n_cols, element, line)
         else:
-            asked = _lines(access, beside, access, inner, element, line)
+            requested = _lines(access, beside, access, inner, element, line)
     left_out = line / min(line, max(run * element, sector)) - 1
     under = (sector / min(sector, run * element) - 1) * narrow
     if problem.scattered:
         under += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
     elif problem.across and inner * element % sector:
         under += sector / (run * element)  # a run ends within a sector that another one begins in
-    return left_out * min(1, vector * element / VECTOR_BYTES), under, memory.operands * asked
+    return left_out * min(1, vector * element / VECTOR_BYTES), under, memory.operands * requested
 
 
 def _lines(access: int, run: int, most_runs: int, apart: int, element: int, line: int) -> float:
-    """Returns the cache lines for each element that a warp asks for at once: of runs that start so many elements apart."""
+    """Returns the cache lines per element that a warp requests at once, of runs that start `apart` elements apart."""
     run = min(access, run)
     runs = min(access // run, most_runs)
     begun = 1 - math.gcd(apart * element, line) / line  # a run that starts within a line ends in one more
@@ -164,14 +164,14 @@ def _lines(access: int, run: int, most_runs: int, apart: int, element: int, line
 
 
 def _vector(problem: Problem, tiling: Tiling, threads: int) -> int:
-    """Returns how many neighbours a thread has."""
+    """Returns the number of neighbouring elements of a thread."""
     if not problem.across:
         return problem.vector
     return min(problem.vector, max(1, tiling.tile_rows * tiling.width // threads))
 
 
 def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
-    """Returns the numbers that threads give each other to add up the rows of a tile: half of all, then half of these.
+    """Returns the numbers that threads exchange to add up the rows of a tile: half of all, then half of these.
 
     Neighbouring threads have neighbouring elements, or columns, where Triton does not see that rows are neighbours.
     """

@@ -1,6 +1,6 @@
 """Launches of a problem on a grid: powers of two of rows, warps and columns, and some more of blocks, held or read twice.
 
-There is no order of preference among them: what one is worth is its cost.
+There is no order of preference among them: they are compared by cost.
 """
 
 from collections.abc import Iterator
@@ -20,18 +20,18 @@ NARROW_WARPS = 4  # of a program of such a tile
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks that are read twice
 # Of rows; those side by side have limits of their own, as measured launches beyond them are never much faster.
 MOST_SHARED_BLOCKS = 32, 24  # of a split in registers
-LEAST_SHARED = 16, 32  # elements of all operands that each thread of programs has that share rows
+LEAST_SHARED = 16, 32  # elements of all operands per thread, where programs share rows
 MOST_HELD = 128  # elements of a thread in registers, of rows side by side
 MOST_SPLIT = 96  # elements of all operands of a thread where programs share rows, of rows side by side
 MOST_PIECES = 5, 8  # blocks of at most one access of a row, and a thread's loads of these: more hit lines on their way
 
 
 class Place(NamedTuple):
-    """A place of the grid: rows, warps, elements of a block for each thread, splits of a row, and whether registers hold it."""
+    """A place of the grid: rows, warps, elements of a block per thread, splits of a row, and whether registers hold it."""
 
     rows: int
     warps: int
-    each: int
+    per_thread: int
     splits: int
     held: bool
 
@@ -41,11 +41,11 @@ def grid(problem: Problem, device: Device) -> list[Tiling]:
     budget = Budget(problem, device)
     sizes = device.profile.launch.registers
     if not device.hardware.warp_size:
-        found = _of_vector_cores(budget)
+        tilings = _of_vector_cores(budget)
     else:
-        found = _side_by_side(budget) if problem.across else _of_rows(budget)
-    possible = [each for each in dict.fromkeys(found) if is_possible(each)]
-    return [replace(each, max_registers=size) for each in possible for size in sizes.value] if sizes else possible
+        tilings = _side_by_side(budget) if problem.across else _of_rows(budget)
+    possible = [tiling for tiling in dict.fromkeys(tilings) if is_possible(tiling)]
+    return [replace(tiling, max_registers=size) for tiling in possible for size in sizes.value] if sizes else possible
 
 
 def is_possible(tiling: Tiling) -> bool:
@@ -67,7 +67,7 @@ def _of_rows(budget: Budget) -> Iterator[Tiling]:
             places += _shared(budget, rows, warps, sizes[::-1], MOST_SPLITS)
         held = [tiling for place in places if (tiling := _tiling(budget, Place(*place)))]
         yield from held
-        fits = [each for each in held if is_possible(each) and each.splits <= budget.multiprocessors]
+        fits = [tiling for tiling in held if is_possible(tiling) and tiling.splits <= budget.multiprocessors]
         if not problem.reads_again or not fits:
             splits = powers(1, MOST_SPLITS) if is_long and budget.shares else [1]
             places = [*product([rows], warps, sizes, splits, [False])]
@@ -93,9 +93,9 @@ def _side_by_side(budget: Budget) -> Iterator[Tiling]:
             if rows > narrow:  # and so many splits that half of the multiprocessors have one
                 least = next_power_of_2(max(4, min(MOST_SPLITS, budget.multiprocessors // (2 * problem.tiles(rows)))))
                 places += product([rows], warps[1:-2], sizes[::-1], powers(least, MOST_SPLITS), [False])
-        found = [tiling for place in places if (tiling := _tiling(budget, Place(*place)))]
-        yield from found
-        if not found:
+        tilings = [tiling for place in places if (tiling := _tiling(budget, Place(*place)))]
+        yield from tilings
+        if not tilings:
             yield from (tiling for num in warps if (tiling := _tiling(budget, Place(rows, num, sizes[-1], 1, False))))
     yield _smallest(budget, narrow)
 
@@ -133,10 +133,10 @@ def _smallest(budget: Budget, rows: int) -> Tiling:
 def _tiling(budget: Budget, place: Place) -> Tiling | None:
     """Returns the tiling of blocks of so many elements a thread, or of one of a row or split where it is as wide.
 
-    None if nothing is gained by it, if its threads have fewer registers, or if some other is as fast.
+    None if it gains nothing, if its threads have fewer registers, or if another one is as fast.
     """
-    problem, threads, (rows, warps, each, splits, held) = budget.problem, place.warps * budget.warp, place
-    width, split = each * threads // rows, -(-problem.width // splits)
+    problem, threads, (rows, warps, per_thread, splits, held) = budget.problem, place.warps * budget.warp, place
+    width, split = per_thread * threads // rows, -(-problem.width // splits)
     if width < problem.vector and not problem.across:
         return None
     width = max(1, min(width, next_power_of_2(split)))
@@ -161,31 +161,34 @@ def _tiling(budget: Budget, place: Place) -> Tiling | None:
 
 def _is_slow(budget: Budget, rows: int, width: int, blocks: int, splits: int, threads: int) -> bool:
     """True for tiles in registers of which some other is always as fast, or nearly so."""
-    problem, each = budget.problem, rows * width * blocks / threads
+    problem, per_thread = budget.problem, rows * width * blocks / threads
     if problem.across:
-        return each > MOST_HELD or (splits > 1 and each * budget.operands > MOST_SPLIT)
+        return per_thread > MOST_HELD or (splits > 1 and per_thread * budget.operands > MOST_SPLIT)
     most_blocks, most_loads = MOST_PIECES
-    pieces = blocks > most_blocks or each / problem.vector * budget.operands > most_loads
+    pieces = blocks > most_blocks or per_thread / problem.vector * budget.operands > most_loads
     pieces = pieces and width * problem.element_bytes <= VECTOR_BYTES
-    idle = each < problem.vector and problem.tiles(rows) * splits * threads > budget.multiprocessors * budget.resident_threads
-    return pieces or idle or (threads == budget.most_threads and each <= FEW)
+    idle = (
+        per_thread < problem.vector
+        and problem.tiles(rows) * splits * threads > budget.multiprocessors * budget.resident_threads
+    )
+    return pieces or idle or (threads == budget.most_threads and per_thread <= FEW)
 
 
 def _are_enough(budget: Budget, place: Place) -> bool:
-    """True if half as many splits give work to all warps that the device has at once."""
+    """True if half as many splits occupy all warps that the device holds at once."""
     threads = budget.problem.tiles(place.rows) * place.splits * place.warps * budget.warp
     return threads >= 2 * budget.multiprocessors * budget.resident_threads
 
 
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
-    """Yields tiles of as many elements as the profile gives, then fewer; rows that are longer are read twice."""
+    """Yields tiles of as many elements as the profile sets, then fewer; rows that are longer are read twice."""
     problem, launch, beside = budget.problem, budget.device.profile.launch, budget.problem.across
     most = launch.tile_elements.value if launch.tile_elements else 1
     cols, neighbours = next_power_of_2(problem.width), budget.most_rows
     fair = next_power_of_2(-(-problem.n_rows // budget.multiprocessors))  # each core has a tile
     rows = max(1, most // (cols * (1 if beside else budget.operands)))
     largest = min(1 << rows.bit_length() - 1, fair, neighbours)
-    least, line = (min(neighbours, each) if beside else 1 for each in (budget.sector, budget.line))
+    least, line = (min(neighbours, size) if beside else 1 for size in (budget.sector, budget.line))
     for rows in reversed(powers(least, max(largest, line))):
         if problem.width <= most // rows if beside else problem.n_cols <= most:
             yield Tiling(rows, cols)

@@ -1,10 +1,10 @@
-"""Tensors as the kernels take them: batches of matrices of lines, whose elements are next to each other; by strides alone."""
+"""Tensors as the kernels address them: lines of adjacent elements, in matrices and batches, described by strides alone."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 MOST_LEVELS = 3  # lines, matrices and batches
-SHORTEST_LINE = 16  # neighbouring rows that a device must find side by side if its tiles cannot reach into several matrices
+SHORTEST_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
 
 Level = tuple[int, tuple[int, ...]]  # a size, and each operand's stride
 
@@ -47,24 +47,24 @@ class Lines(NamedTuple):
 
     @property
     def strides(self) -> list[int]:
-        """Returns all strides that lead somewhere."""
+        """Returns the strides of all dimensions above size 1."""
         return [stride for size, strides in self.levels if size > 1 for stride in strides]
 
 
 def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], scattered: bool) -> Lines | None:
-    """Describes operands of a softmax along `dim`, which is counted from 0; None if some must be copied first.
+    """Describes operands of a softmax along `dim`, at least 0; None if some must be copied first.
 
     Args:
         shape: of all operands; no size is 0.
         dim: the axis of the softmax.
-        strides: of each operand, in elements; the result's first. Those from the third on lie as the result does.
+        strides: per operand, in elements; the result's first. Those from the third on are laid out as the result is.
         scattered: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
     """
-    if any(size > 1 and {each[0], *each[2:]} != {each[0]} for size, *each in zip(shape, *strides, strict=True)):
+    if any(size > 1 and {along[0], *along[2:]} != {along[0]} for size, *along in zip(shape, *strides, strict=True)):
         return None
     n_cols = shape[dim] if shape else 1
-    columns: Level = n_cols, tuple(each[dim] if n_cols > 1 else 1 for each in strides)
-    others = [(size, tuple(each[at] for each in strides)) for at, size in enumerate(shape) if at != dim and size > 1]
+    columns: Level = n_cols, tuple(operand[dim] if n_cols > 1 else 1 for operand in strides)
+    others = [(size, tuple(operand[at] for operand in strides)) for at, size in enumerate(shape) if at != dim and size > 1]
     levels = _merged(others) or [(1, (0,) * len(strides))]
     rows = levels[-1]
     across = any(stride != 1 for stride in columns[1])
@@ -75,8 +75,8 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
     lines = [*levels[:-1], columns if across else rows]
     if len(lines) > (MOST_LEVELS if scattered else 1 + across):
         return None
-    found = Lines(_three(lines), rows[0] if across else n_cols, across)
-    return found if found.out_is_readable else None
+    result = Lines(_three(lines), rows[0] if across else n_cols, across)
+    return result if result.out_is_readable else None
 
 
 def lines_of_scores(
@@ -89,15 +89,17 @@ def lines_of_scores(
         mask: strides of the mask, 0 along what it is the same for; all 0 without one.
         causal: True if the rows of a matrix are those of the last dimension but one; dim is the last.
     """
-    if any(size > 1 and {each[0], *each[2:]} != {each[0]} for size, *each in zip(shape, *strides, strict=True)):
+    if any(size > 1 and {along[0], *along[2:]} != {along[0]} for size, *along in zip(shape, *strides, strict=True)):
         return None
     own = len(shape) - 2 if causal else -1
     every = [*strides, mask]
-    columns: Level = shape[dim] if shape else 1, tuple(each[dim] if shape else 0 for each in every)
-    others = [(size, tuple(each[at] for each in every)) for at, size in enumerate(shape) if at not in (dim, own) and size > 1]
+    columns: Level = shape[dim] if shape else 1, tuple(operand[dim] if shape else 0 for operand in every)
+    others = [
+        (size, tuple(operand[at] for operand in every)) for at, size in enumerate(shape) if at not in (dim, own) and size > 1
+    ]
     levels = _merged(others)
     if causal:
-        levels.append((shape[own], tuple(each[own] for each in every)))
+        levels.append((shape[own], tuple(operand[own] for operand in every)))
     levels = levels or [(1, (0,) * len(every))]
     in_rows = columns[0] == 1 or all(stride == 1 for stride in columns[1][:-1])
     side_by_side = levels[-1][0] > 1 and all(stride == 1 for stride in levels[-1][1][:-1])
@@ -110,8 +112,8 @@ def lines_of_scores(
     lines = _three([*levels[:-1], rows if in_rows else columns])
     operands = tuple((size, of_all[:-1]) for size, of_all in lines)
     length = columns[0] if in_rows else rows[0]
-    found = Lines((operands[0], operands[1], operands[2]), length, not in_rows, strides_of_mask)
-    return found if found.out_is_readable else None
+    result = Lines((operands[0], operands[1], operands[2]), length, not in_rows, strides_of_mask)
+    return result if result.out_is_readable else None
 
 
 def _merged(levels: list[Level]) -> list[Level]:

@@ -1,4 +1,4 @@
-"""Log-probabilities of chosen elements, and more numbers of each row, which are wanted in place of a softmax."""
+"""Log-probabilities of chosen elements, and other numbers per row, in place of a softmax."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ class LogProbs:
     """Numbers of rows that a launch ends with, or whose gradient it computes.
 
     Args:
-        entropy: of each row too; for a gradient, its own is given.
-        lse: the logsumexp of each row is requested; for a gradient, its own is given.
+        entropy: computed per row too; for a gradient, it has one itself.
+        lse: the logsumexp per row is requested; for a gradient, it has one itself.
         gradient: of x, from the gradients of these numbers.
         many: a gradient: rows have another number of chosen elements than one.
     """
@@ -21,5 +21,5 @@ class LogProbs:
 
     @property
     def n_statistics(self) -> int:
-        """Numbers of each row that a launch leaves for its gradient: logsumexp, its rounding error, and entropy last."""
+        """Numbers per row that a launch stores for its gradient: logsumexp, its rounding error, and entropy last."""
         return 2 + self.entropy

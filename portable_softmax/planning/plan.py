@@ -1,4 +1,4 @@
-"""A launch: how rows are cut into tiles, and the plan that is made of it."""
+"""A launch: how rows are cut into tiles, and its plan."""
 
 from dataclasses import dataclass
 from textwrap import fill
@@ -15,13 +15,13 @@ LINE = 100  # characters of a line of a printed plan
 class Tiling:
     """Cut of rows into tiles, with the options that a program of it is compiled with.
 
-    A tile has `splits`, one for each program that shares its rows; a split has `blocks` of `width` columns. It is held, so that
+    A tile has `splits`, one per program that shares its rows; a split has `blocks` of `width` columns. It is held, so that
     rows are read once, or it is read twice, one block at a time.
 
     Args:
         tile_rows: rows of a tile.
         width: columns of a block, a power of two.
-        num_warps, num_stages: Triton's options; None where the vendor has no such thing, or its compiler chooses.
+        num_warps, num_stages: Triton's options; None where the vendor has none, or its compiler chooses.
         splits: programs that share the rows of a tile.
         max_registers: per thread, that the compiler may use; None leaves it to the compiler.
         blocks: of a split. 1 where one program reads whole rows twice: it takes as many as there are, by the same kernel.
@@ -47,7 +47,7 @@ class Tiling:
 
     @property
     def strategy(self) -> Strategy:
-        """Returns the word for it: programs share rows ("shared"), or one reads them once ("tile") or twice ("online")."""
+        """Returns its name: programs share rows ("shared"), or one reads them once ("tile") or twice ("online")."""
         if self.is_shared:
             return "shared"
         return "tile" if self.held else "online"
@@ -64,7 +64,7 @@ class Tiling:
 
     @property
     def is_shared(self) -> bool:
-        """Tells whether programs exchange numbers."""
+        """True if programs exchange numbers."""
         return self.splits > 1
 
     def covers(self, n_cols: int) -> int:
@@ -73,12 +73,12 @@ class Tiling:
 
     @property
     def reads_splits_twice(self) -> bool:
-        """Tells whether programs share rows whose splits they do not hold."""
+        """True if programs share rows whose splits they do not hold."""
         return self.is_shared and not self.held
 
     @property
     def words_per_tile(self) -> int:
-        """Returns the numbers that a tile's programs exchange, a word each: two of each split of each row."""
+        """Returns the numbers, of one word, that a tile's programs exchange: two per split and row."""
         return 2 * self.splits * self.tile_rows
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class LaunchPlan:
         occupancy: programs per multiprocessor, and what limits them.
         reasons: the decisions in order, in sentences.
         warning: the reason why the launch is slow, where all that were compiled are; None for most.
-        terms: the microseconds that it should take, by what they are for; None where no profile has numbers for it.
+        terms: its expected microseconds, by cause; None where the profile has no numbers for them.
     """
 
     problem: Problem
@@ -119,7 +119,7 @@ class LaunchPlan:
         return f"LaunchPlan({self.problem.name} of {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
 
     def __str__(self) -> str:
-        """Gives the tile and the grid, what a program uses, the expected time, how many fit, and why, in short lines."""
+        """Returns the tile and the grid, what a program uses, the expected time, how many fit, and why, in short lines."""
         lines = f"{self.tiling}, num_programs {self.num_programs}", f"uses {self.resources}"
         expected = [f"expected {self.terms}"] if self.terms else []
         everything = (*lines, *expected, *str(self.occupancy).splitlines(), *self.reasons)

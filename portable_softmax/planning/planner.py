@@ -1,6 +1,6 @@
-"""Problem + Device -> LaunchPlan: arithmetic, and a function that tells what a compiled candidate uses.
+"""Problem + Device -> LaunchPlan: arithmetic, and a function that returns the resources of a compiled candidate.
 
-All launches of the grid are ranked by what they should cost if their programs use as many registers as is estimated. They are
+All launches of the grid are ranked by their expected cost, with estimated registers. They are
 compiled in this order, until none that is left should be faster than the best of these by what it really uses.
 """
 
@@ -32,7 +32,7 @@ Measure = Callable[[Problem, Tiling, Device], KernelResources]
 
 
 class Ranked(NamedTuple):
-    """A launch that could be compiled: how rows are read and cut, and its expected time; None where no number tells it."""
+    """A launch that could be compiled: how rows are read and cut, and its expected time; None where it is unknown."""
 
     problem: Problem
     tiling: Tiling
@@ -61,7 +61,7 @@ class Compiled(NamedTuple):
 
     @property
     def us(self) -> float:
-        """Returns the expected microseconds; where they are not known the bytes that are spilled, which tell as much."""
+        """Returns the expected microseconds; where they are not known the bytes that are spilled."""
         return self.terms.total if self.terms else self.spilled
 
 
@@ -74,10 +74,10 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     """
     order = ranked(problem, device)
     rejected: list[str] = []
-    found: list[Compiled] = []
+    compiled: list[Compiled] = []
     left: Ranked | None = None
     for left in order:
-        if found and (min(each.us for each in found) <= ALIKE * left.us or len(found) == MOST_COMPILED):
+        if compiled and (min(launch.us for launch in compiled) <= ALIKE * left.us or len(compiled) == MOST_COMPILED):
             break
         try:
             resources = measure(left.problem, left.tiling, device)
@@ -90,32 +90,32 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
         if reason := unfit(left.problem, left.tiling, occupancy, device):
             rejected.append(f"{left.tiling}: {reason}")
         else:
-            found.append(_compiled(left.problem, left.tiling, resources, occupancy, device))
-    if not found:
-        tried = "\n  ".join(_told_once(rejected))
+            compiled.append(_compiled(left.problem, left.tiling, resources, occupancy, device))
+    if not compiled:
+        tried = "\n  ".join(_listed_once(rejected))
         raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  {tried}")
-    best, *others = sorted(found, key=_order)
+    best, *others = sorted(compiled, key=_order)
     return _plan(best, others, order, rejected, device)
 
 
 def ranked(problem: Problem, device: Device) -> list[Ranked]:
     """Returns the launches of a problem that should fit, with estimated resources, the one of the least cost first.
 
-    Where no numbers tell the cost, the last way to read rows goes first, and launches keep the order of the grid.
+    Where the cost is unknown, the last way to read rows goes first, and launches keep the order of the grid.
     """
-    found = []
+    launches = []
     for reading in reversed(readings(problem, device)):
         for tiling in grid(_of_many(reading), device):
             tiling = replace(tiling, walk=_walks(reading, tiling, device))
             if not device.profile.launch.cost:
-                found.append(Ranked(reading, tiling, None))
+                launches.append(Ranked(reading, tiling, None))
                 continue
             used = estimated(reading, tiling, device)
             occupancy = device.vendor.occupancy(used, device.hardware)
             if not unfit(reading, tiling, occupancy, device):
-                found.append(Ranked(reading, tiling, _expected(reading, tiling, used, occupancy, device)))
-    found.sort(key=_order)
-    return [each for each in found if _begins_fast(each, device)] or found
+                launches.append(Ranked(reading, tiling, _expected(reading, tiling, used, occupancy, device)))
+    launches.sort(key=_order)
+    return [launch for launch in launches if _begins_fast(launch, device)] or launches
 
 
 def _order(launch: "Ranked | Compiled") -> float:
@@ -133,12 +133,12 @@ def _begins_fast(launch: Ranked, device: Device) -> bool:
 
 
 def spilled_by(used: KernelResources) -> int:
-    """Returns the bytes of memory that each thread spills into: its stack frame, if the compiler tells it."""
+    """Returns the bytes of memory that each thread spills into: its stack frame, if the compiler reports it."""
     return used.spilled_bytes_per_thread if used.stack_frame_bytes is None else used.stack_frame_bytes
 
 
 def unfit(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> str | None:
-    """Says why a launch that was compiled cannot run, or not without waiting for long; None if it can."""
+    """Returns the reason why a compiled launch cannot run, or not without a long wait; None if it can."""
     if not fit.programs_per_multiprocessor:
         return f"does not fit: {', '.join(fit.limited_by)}"
     if tiling.two_launches:
@@ -189,8 +189,8 @@ def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Devi
     return groups * tiling.splits
 
 
-def _told_once(rejected: list[str]) -> list[str]:
-    """Gives one line, with the first one's reason, where no candidate compiles: the compiler cannot be used at all."""
+def _listed_once(rejected: list[str]) -> list[str]:
+    """Returns one line, with the first reason, where no candidate compiles: the compiler cannot be used at all."""
     reasons = [reason.partition(": ")[2] for reason in rejected]
     if len(reasons) > 1 and all(reason.startswith("does not compile") for reason in reasons):
         return [f"{len(reasons)} launches, and each {reasons[0]}"]
@@ -198,25 +198,25 @@ def _told_once(rejected: list[str]) -> list[str]:
 
 
 def _plan(best: Compiled, others: list[Compiled], order: list[Ranked], rejected: list[str], device: Device) -> LaunchPlan:
-    compiled = {(best.problem, best.tiling), *((each.problem, each.tiling) for each in others)}
-    left = [each for each in order if (each.problem, each.tiling) not in compiled]
+    compiled = {(best.problem, best.tiling), *((launch.problem, launch.tiling) for launch in others)}
+    left = [launch for launch in order if (launch.problem, launch.tiling) not in compiled]
     runners: list[Compiled | Ranked] = [*others, *left[:1]]
-    beside = min(runners, key=lambda each: each.us, default=None)
+    beside = min(runners, key=lambda launch: launch.us, default=None)
     warning = None
     if best.spilled and _spills_slow(best, device):
         warning = f"slow: spills into {best.spilled} bytes per thread; no other of {len(order)} launches should be faster"
     resident = device.resident(best.occupancy)
-    told = [warning] if warning else []
+    reasons = [warning] if warning else []
     if best.terms and beside and beside.terms:
-        told.append(why_faster(best.terms, best.tiling, beside.terms, beside.tiling, len(order)))
-    told += (f"rejected {reason}" for reason in rejected)
-    told += why(best.problem, best.tiling, best.resources, best.num_programs, resident, device)
-    given = best.problem, best.tiling, best.num_programs, best.resources, best.occupancy
-    return LaunchPlan(*given, tuple(told), warning, best.terms)
+        reasons.append(why_faster(best.terms, best.tiling, beside.terms, beside.tiling, len(order)))
+    reasons += (f"rejected {reason}" for reason in rejected)
+    reasons += why(best.problem, best.tiling, best.resources, best.num_programs, resident, device)
+    chosen = best.problem, best.tiling, best.num_programs, best.resources, best.occupancy
+    return LaunchPlan(*chosen, tuple(reasons), warning, best.terms)
 
 
 def _spills_slow(best: Compiled, device: Device) -> bool:
-    """Tells whether spills take a good part of the expected time, or nobody knows how much."""
+    """True if spills take a good part of the expected time, or an unknown one."""
     if not best.terms:
         return True
     held = replace(best.resources, spilled_bytes_per_thread=0, stack_frame_bytes=None)
@@ -225,7 +225,7 @@ def _spills_slow(best: Compiled, device: Device) -> bool:
 
 
 def _walks(problem: Problem, tiling: Tiling, device: Device) -> bool:
-    """Tells whether there are fewer programs than tiles: by the profile's choice, or since a launch has no more."""
+    """True if there are fewer programs than tiles: by the profile's choice, or since a launch has no more."""
     resident = not tiling.is_shared and device.profile.grid.value == "resident"
     return resident or problem.tiles(tiling.tile_rows) * tiling.splits > _most_programs(tiling, device)
 

@@ -1,4 +1,4 @@
-"""The softmax of rows as a kernel sees it: data, and no decision."""
+"""The softmax of rows as a kernel computes it: data, without decisions."""
 
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -12,7 +12,7 @@ from portable_softmax.planning.scores import NONE, Scores
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 MAX_BYTES = 2**63 - 1  # of a matrix: addresses are 64 bits wide, and their differences signed
-MANY_ROWS = 2048  # of which a launch may skip those without a token
+MANY_ROWS = 2048  # from which on a launch may skip rows without a token
 Form = Literal["softmax", "log_softmax"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
@@ -34,17 +34,17 @@ class Problem:
         aligned: whether all operands start on a multiple of 16 bytes.
         form: one of FORMS.
         backward: the gradient of x from that of y, and y.
-        inner: 1 where the elements of a row are next to each other; else so many rows lie side by side, as in a
+        inner: 1 where the elements of a row are next to each other; else the number of rows side by side, as in a
             contiguous [n_rows // inner, n_cols, inner] tensor.
         batch_invariant: whether the tile must not depend on n_rows.
-        depth: 1 where all lines are one distance apart; 2 where they lie in matrices; 3 where these lie in batches.
-        lines: how the operands lie; None where nothing but a plan is wanted.
+        depth: 1 where all lines are one distance apart; 2 where they are in matrices; 3 where these are in batches.
+        lines: layout of the operands; None where only a plan is requested.
         unaligned, scattered: how a launch reads it, which planning chooses (reading.py).
             unaligned: rows start anywhere, but those of all operands alike, and are read in whole vectors; `vector` is what 16
             bytes hold. scattered: a tile takes rows of several matrices.
-        scores: what becomes of x first; none for the plain softmax.
+        scores: what is applied to x first; none for the plain softmax.
         in_place: the result overwrites x, or dy; or y.
-        log_probs: what is computed in place of a result for each element, or what x has a gradient of; None for neither.
+        log_probs: numbers per row that replace the result, or that x has a gradient of; None for neither.
 
     Raises:
         ValueError: a size is not positive or too large.
@@ -82,9 +82,9 @@ class Problem:
             raise ValueError(f"{n_rows} rows of {n_cols} columns are too large: {used} bytes, and {MAX_BYTES} can be addressed")
 
     def __repr__(self) -> str:
-        """Gives the fields that are not as by default."""
-        told = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
-        return f"Problem({', '.join(f'{name}={value!r}' for name, value, default in told if value != default)})"
+        """Returns the fields that differ from their defaults."""
+        values = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return f"Problem({', '.join(f'{name}={value!r}' for name, value, default in values if value != default)})"
 
     @property
     def element_bytes(self) -> int:
@@ -93,7 +93,7 @@ class Problem:
 
     @property
     def mask_shared(self) -> bool:
-        """Tells whether all matrices of a batch have the same mask, in which rows differ: heads have that of their batch."""
+        """True if all matrices of a batch, such as heads, share a mask, in which rows differ."""
         if not self.lines or not self.lines.mask:
             return False
         _, row, matrix, _ = self.lines.mask
@@ -101,17 +101,17 @@ class Problem:
 
     @property
     def numbered(self) -> bool:
-        """Tells whether rows have numbers of their own in memory, so that these must be known."""
+        """True if the kernel needs row numbers, as rows have values of their own in memory."""
         return bool(self.scores) or self.log_probs is not None
 
     @property
     def stores(self) -> bool:
-        """Tells whether a result for each element is written, not numbers of each row alone."""
+        """True if a result per element is written, not numbers per row alone."""
         return self.log_probs is None or self.log_probs.gradient
 
     @property
     def reads_again(self) -> bool:
-        """Tells whether a program that does not hold its rows reads them twice, for results."""
+        """True if a program that does not hold its rows reads them twice, for results."""
         return self.log_probs is None
 
     @property
@@ -124,7 +124,7 @@ class Problem:
 
     @property
     def pairs(self) -> int:
-        """Returns the pairs of numbers of each split that programs exchange; a gradient of log-probabilities needs none."""
+        """Returns the pairs of numbers per split that programs exchange; a gradient of log-probabilities needs none."""
         if self.log_probs is None:
             return 1
         return 0 if self.log_probs.gradient else 1 + self.log_probs.entropy
@@ -136,12 +136,12 @@ class Problem:
 
     @property
     def across(self) -> bool:
-        """Tells whether rows lie side by side, so that neighbouring elements in memory belong to different rows."""
+        """True if rows are side by side, so that neighbouring elements in memory belong to different rows."""
         return self.inner > 1
 
     @cached_property
     def neighbours(self) -> int:
-        """Returns the number of rows among which a tile finds its own: all, or those that lie side by side."""
+        """Returns the number of rows that a tile selects from: all, or those side by side."""
         if self.across:
             return self.n_rows if self.scattered else self.inner
         return self.lines.levels[2][0] if self.numbered and self.lines else self.n_rows
@@ -150,7 +150,7 @@ class Problem:
     def width(self) -> int:
         """Returns the columns that a tile of whole rows needs.
 
-        The whole vectors of an unaligned row may begin so many elements ahead of it.
+        The whole vectors of an unaligned row may begin up to vector - 1 elements ahead of it.
         """
         return self.n_cols + self.vector - 1 if self.unaligned else max(self.n_cols, 1 if self.across else self.vector)
 

@@ -8,7 +8,7 @@ from portable_softmax.planning.problem import Problem
 
 
 def readings(problem: Problem, device: Device) -> list[Problem]:
-    """Returns the problem once for each way in which the device can read its rows, as they lie first.
+    """Returns the problem once per way in which the device can read its rows, element by element first.
 
     Rows of a batch-invariant problem are not unaligned: the order in which their elements are added up would depend on where
     one starts.
@@ -18,7 +18,7 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     if problem.across:
         several = not problem.numbered and device.vendor.scattered_rows and problem.inner < Budget(problem, device).line
         return [problem, replace(problem, scattered=True)] if several else [problem]
-    two_lines = 2 * WORD_BYTES * Budget(problem, device).line  # bytes; of shorter rows the ends are much
+    two_lines = 2 * WORD_BYTES * Budget(problem, device).line  # bytes; the ends of shorter rows cost too much
     anywhere = (
         problem.n_cols * problem.element_bytes >= two_lines
         and problem.aligned
@@ -31,15 +31,15 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
 
 
 def read_as(problem: Problem, other: Problem, device: Device) -> Problem:
-    """Returns the problem, read in the way in which another one of the same kind is read; as it lies if it cannot be."""
+    """Returns the problem, read in the way in which another one of the same kind is read; as it is if it cannot be."""
     way = other.unaligned, other.scattered
-    return next((each for each in readings(problem, device) if (each.unaligned, each.scattered) == way), problem)
+    return next((reading for reading in readings(problem, device) if (reading.unaligned, reading.scattered) == way), problem)
 
 
 def _may_be_unaligned(problem: Problem) -> bool:
-    """Tells whether rows of all operands start at one offset modulo a vector, other than 0.
+    """True if rows of all operands start at one offset modulo a vector, other than 0.
 
-    Rows shorter than a vector may lie inside one.
+    Rows shorter than a vector may be inside one.
     """
     levels = problem.lines.levels if problem.lines else ()
     alike = [len({stride % problem.widest for stride in strides}) == 1 for _, strides in levels]

@@ -1,4 +1,4 @@
-"""The decisions of a plan in sentences, each with the source of the numbers behind it."""
+"""The decisions of a plan in sentences, with the sources of their numbers."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def why(
 
 
 def why_faster(terms: Terms, tiling: Tiling, other: Terms, beside: Tiling, launches: int) -> str:
-    """Returns the runner-up, and the term that it is slower by."""
+    """Returns the runner-up, and the term by which it is slower."""
     more = {name: getattr(other, name) - getattr(terms, name) for name in Terms._fields}
     most = max(more, key=lambda name: more[name])
     slower = f", as {most} takes {more[most]:.1f} more" if round(other.total - terms.total, 1) > 0 else ", which is alike"
@@ -61,14 +61,14 @@ def _why_programs(problem: Problem, tiling: Tiling, num_programs: int, resident:
     tiles = problem.tiles(tiling.tile_rows) * tiling.splits
     grid = device.profile.grid
     if num_programs == tiles:
-        found = f"one per tile; {resident} are resident at once"
+        number = f"one per tile; {resident} are resident at once"
     elif num_programs < resident or tiling.splits > 1 or grid.value == "tile":
-        found = f"the most that one launch may have, for {tiles} tiles"
+        number = f"the most that one launch may have, for {tiles} tiles"
     else:
-        found = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
+        number = f"as many as are resident at once, each walking {tiles / num_programs:.3g} tiles on average"
     chosen = (
         f"{tiling.splits} for each row"
         if tiling.splits > 1
         else f"grid: {grid.value}; {device.profile.sources[grid.source].title}"
     )
-    return f"num_programs {num_programs}: {found} ({chosen})"
+    return f"num_programs {num_programs}: {number} ({chosen})"

@@ -1,4 +1,4 @@
-"""Makes the Problem that a request means: checks its arguments, describes its rows."""
+"""Makes the Problem of a request: checks its arguments, describes its rows."""
 
 import math
 import operator
@@ -21,9 +21,9 @@ SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 def checked_problem(
     n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device, form: str, backward: bool, batch_invariant: bool
 ) -> Problem:
-    """Checks arguments as a user gives them to `plan`, and makes the contiguous_problem of them."""
+    """Checks the arguments of `plan`, and returns their contiguous_problem."""
     if form not in (*FORMS, TOKEN_LOG_PROBS):
-        raise ValueError(f"form {form!r} was asked for; there are {', '.join((*FORMS, TOKEN_LOG_PROBS))}")
+        raise ValueError(f"form {form!r} was requested; forms are {', '.join((*FORMS, TOKEN_LOG_PROBS))}")
     name = str(dtype).removeprefix("torch.")
     name = SHORT.get(name, name)
     check_dtype(name)
@@ -38,9 +38,9 @@ def contiguous_problem(
     backward: bool = False,
     batch_invariant: bool = False,
 ) -> Problem:
-    """Returns the softmax of aligned matrices whose rows follow each other, with input and output of one type.
+    """Returns the softmax of aligned contiguous matrices, with input and output of one type.
 
-    The form "token_log_probs" has an output of one float32 number for each row.
+    The form "token_log_probs" has an output of one float32 number per row.
 
     Raises:
         TypeError: a size is not an integer.
@@ -60,7 +60,7 @@ def contiguous_problem(
 
 
 def scored_problem(n_rows: int, n_cols: int, dtype: str, scores: Scores, backward: bool = False) -> Problem:
-    """Returns the softmax of scores of one aligned matrix whose rows follow each other, or its gradient; a mask lies as x does.
+    """Returns the softmax of scores of one aligned contiguous matrix, or its gradient; a mask has the layout of x.
 
     Raises:
         ValueError: a size is not positive or too large.
@@ -86,10 +86,10 @@ def problem_of(
     mask_aligned: bool = False,
     log_probs: LogProbs | None = None,
 ) -> Problem:
-    """Describes the softmax of operands that lie as lines.
+    """Describes the softmax of operands with the layout `lines`.
 
     Args:
-        lines: how the operands lie.
+        lines: layout of the operands.
         x_dtype, y_dtype: torch's names of the types of input and output.
         aligned, form, backward, batch_invariant, scores, in_place, log_probs: see Problem.
         mask_aligned: whether a mask starts on a multiple of 16 bytes.

@@ -1,4 +1,4 @@
-"""Facts of a row kernel's launch that its cost depends on: of anybody's kernel that goes over rows."""
+"""Facts of a row kernel's launch that its cost depends on: for any kernel that works on rows."""
 
 import math
 from typing import NamedTuple
@@ -21,8 +21,8 @@ class Traffic(NamedTuple):
         again: bytes of a row that are read once more.
         element: bytes of the largest part of them.
         row_operands, program_operands: loads and stores of all elements of a row.
-        reductions, block_reductions: of a row, and of each block of a row that the kernel loops over.
-        exponents: elements of a row, for each exp that is computed of them.
+        reductions, block_reductions: per row, and per block of a row that the kernel loops over.
+        exponents: elements of a row, counted once per exp.
     """
 
     row: float = 0
@@ -40,8 +40,8 @@ class RowLaunch(NamedTuple):
     """A launch.
 
     Args:
-        n_rows, n_cols: of what it goes over.
-        multiple: elements that the compiler knows each row to begin at a multiple of.
+        n_rows, n_cols: number of rows, and of elements per row.
+        multiple: elements of which the start of a row is a multiple, as the compiler knows.
         num_programs: of the grid.
         resident: programs that a multiprocessor holds at once.
         num_warps: of a program; None where programs have no warps.
@@ -98,12 +98,12 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
 def is_slow(traffic: Traffic, launch: RowLaunch, device: Device) -> bool:
     """True for a launch of which some other is always as fast, or nearly so, by measured launches."""
     walks, warps = launch.num_programs < launch.n_rows, launch.num_warps or FEW_WARPS
-    each = launch.block / (warps * (device.hardware.warp_size or 1))
+    per_thread = launch.block / (warps * (device.hardware.warp_size or 1))
     if walks and not traffic.program and (launch.in_blocks or launch.num_stages == 1):
         return True
     if launch.num_stages > 1 and (launch.in_blocks or not walks):
         return True  # there is nothing to load ahead, or other programs hide as much
-    if each < FEWEST or (each < 2 * FEWEST and warps >= MANY_WARPS):
+    if per_thread < FEWEST or (per_thread < 2 * FEWEST and warps >= MANY_WARPS):
         return True
     alone = launch.multiple == 1 and not traffic.reductions and not traffic.block_reductions
-    return (alone and each > 2 * FEWEST) or warps * launch.resident < FEW_WARPS
+    return (alone and per_thread > 2 * FEWEST) or warps * launch.resident < FEW_WARPS

@@ -80,7 +80,7 @@ def test_what_cannot_be_warmed_up_is_named(shapes, dtypes, error, message):
 
 
 def test_an_unknown_form_and_no_device(monkeypatch):
-    with pytest.raises(ValueError, match="form 'softplus' was asked for"):
+    with pytest.raises(ValueError, match="form 'softplus' was requested"):
         warm_up([(1, 1)], ["float32"], form="softplus", device=Device.from_profile("nvidia/h200"))
 
     def nothing():
