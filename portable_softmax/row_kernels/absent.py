@@ -1,4 +1,4 @@
-"""Makes Triton, torch, and the files of kernels, take a device that is not here for the current one."""
+"""Makes an absent device the current one of Triton, torch, and files with kernels."""
 
 import contextlib
 import importlib
@@ -13,7 +13,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.runtime.compiler import target_of
 
-# Triton's words for facts, which kernels' files and heuristics ask its driver for, and torch's.
+# Names of facts that files and heuristics of kernels read from Triton's driver, and from torch.
 PROPERTIES = {
     "max_shared_mem": "shared_memory_per_program_max",
     "multiprocessor_count": "multiprocessor_count",
@@ -30,7 +30,7 @@ TORCH_PROPERTIES = {
     "total_memory": "memory_bytes",
     "L2_cache_size": "l2_cache_bytes",
 }
-TOOLKIT = "12.8"  # release that torch.version tells, where this torch is built for no accelerator
+TOOLKIT = "12.8"  # release that torch.version reports, where this torch is built for no accelerator
 _one_at_a_time = threading.RLock()  # Triton has one active driver for all threads
 
 
@@ -43,14 +43,14 @@ def front_end(device: Device) -> contextlib.AbstractContextManager[None]:
 def absent(device: Device) -> Iterator[object]:
     """Makes Triton's driver name the device as the current one, and launch nothing; yields its key in Triton's caches.
 
-    What torch is asked about its current accelerator is answered too, and of Triton's backends only the device's is active.
+    torch's queries of the current accelerator return its facts too, and only its backend of Triton is active.
     While it is entered, a thread that launches kernels gets an error: Triton has one driver for all threads.
     """
     from triton.runtime import driver
 
     with _one_at_a_time, contextlib.ExitStack() as replaced:
         key = object()
-        before = dict(vars(driver))  # to ask for driver.active would make the real one, or fail
+        before = dict(vars(driver))  # driver.active would create the real one, or fail
         kind = _backend_driver(device, replaced)
         active: Any = object.__new__(type("AbsentDriver", (_AbsentDriver, kind) if kind else (_AbsentDriver,), {}))
         active.tell_of(target_of(device), device, key)
@@ -67,16 +67,16 @@ def _backend_driver(device: Device, replaced: contextlib.ExitStack) -> Any:
     """Makes the drivers of Triton's backends active or not, and returns that of the device's backend; None without one."""
     from triton.backends import backends
 
-    found = None
-    for each in backends.values():
-        is_its = bool(each.compiler.supports_target(target_of(device)))
-        _replace(replaced, each.driver, "is_active", staticmethod(lambda is_its=is_its: is_its))
-        found = each.driver if is_its else found
-    return found
+    active = None
+    for backend in backends.values():
+        is_its = bool(backend.compiler.supports_target(target_of(device)))
+        _replace(replaced, backend.driver, "is_active", staticmethod(lambda is_its=is_its: is_its))
+        active = backend.driver if is_its else active
+    return active
 
 
 def _answer(torch: Any, device: Device, replaced: contextlib.ExitStack) -> None:
-    """Makes torch answer what files ask about the current accelerator."""
+    """Makes torch's queries of the current accelerator return the device's facts."""
     kind = device.vendor.torch_device_type
     if (module := getattr(torch, kind, None)) is None:
         return
@@ -116,10 +116,10 @@ def _replace(replaced: contextlib.ExitStack, where: Any, name: str, value: Any) 
 
 
 class _AbsentDriver:
-    """Answers what Triton, and modules with kernels, ask a driver before a launch."""
+    """Has the methods of a driver that Triton and modules with kernels call before a launch."""
 
     def tell_of(self, target: Any, device: Device, key: object) -> None:
-        """Sets what it answers."""
+        """Sets what they return."""
         self.get_current_target = lambda: target
         self.get_current_device = lambda: key
         self.get_current_stream = lambda device=None: 0
@@ -127,8 +127,8 @@ class _AbsentDriver:
         self.get_device_interface = lambda: getattr(importlib.import_module("torch"), device.vendor.torch_device_type)
         self.get_active_torch_device = lambda: importlib.import_module("torch").device(device.vendor.torch_device_type, 0)
         self.get_benchmarker = lambda: self.launcher_cls  # @triton.autotune of 3.2 and 3.3 asks when it decorates
-        told = _properties(device.hardware, PROPERTIES)
-        self.utils = SimpleNamespace(get_device_properties=lambda index=None: told)
+        properties = _properties(device.hardware, PROPERTIES)
+        self.utils = SimpleNamespace(get_device_properties=lambda index=None: properties)
 
     def launcher_cls(self, *_: Any, **__: Any) -> Any:
         """Refuses a launch."""
@@ -136,5 +136,5 @@ class _AbsentDriver:
 
 
 def _properties(hardware: Hardware, names: dict[str, str]) -> dict[str, Any]:
-    told = {name: getattr(hardware, fact) for name, fact in names.items()}
-    return {name: value for name, value in told.items() if value is not None}
+    properties = {name: getattr(hardware, fact) for name, fact in names.items()}
+    return {name: value for name, value in properties.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Reads a kernel's arguments from words, for devices and tensors that are not there.
+"""Parses a kernel's arguments from text, for absent devices and tensors.
 
 x=f16[4096,4096]   a contiguous tensor that starts on a multiple of 16 bytes
 x=*f16:16  x=*f16  a pointer to a tensor of any shape below 2 GiB, on a multiple of 16 bytes or not
@@ -40,7 +40,7 @@ TORCH = {
 }
 NAMES = {name: name for name in TORCH} | {theirs: name for name, theirs in TORCH.items()}
 NAMES |= {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
-# Of each type that Triton makes of a number: a value that is no multiple of 16 and not 1, a constant for it, and a multiple.
+# Per type that Triton has for a number: a value that is not 1 and no multiple of 16, which becomes a constant, and a multiple.
 OF_TYPE = {
     "i32": (47, 48), "i64": (2**40 + 1, 2**40), "u64": (2**63 + 1, 2**63), "fp32": (1.5, 1.5),
     **dict.fromkeys(("i1", "u1"), (True, True)),
@@ -52,7 +52,7 @@ class Argument(NamedTuple):
 
     Args:
         value: what the kernel is called with.
-        kind: Triton's type, if that is all that is known: the value is made up. None for the value itself.
+        kind: Triton's type, if only that is known: the value is a stand-in. None for a known value.
     """
 
     value: Any
@@ -60,19 +60,19 @@ class Argument(NamedTuple):
 
 
 class Pointer:
-    """Stands for a tensor of which the type is known, and the shape or that it is below 2 GiB; `dtype` is Triton's name."""
+    """Stand-in of a tensor of a known type, and a known shape or one below 2 GiB; `dtype` is Triton's name."""
 
     def __init__(self, dtype: str, aligned: bool, shape: tuple[int, ...] | None = None) -> None:
         self.dtype = dtype
         self.data_ptr: Callable[[], int] = lambda: 0 if aligned else 1
         self.ptr_range: Callable[[], int] = lambda: _bytes(dtype, shape or (0,))
-        if shape is not None:  # which heuristics may ask for
+        if shape is not None:  # which heuristics may read
             self.shape = shape
             self.numel: Callable[[], int] = lambda: math.prod(shape)
 
 
 def argument_of(name: str, text: str) -> Argument:
-    """Returns the run-time argument that `name=text` is, in the words above.
+    """Returns the run-time argument `name=text`, in the syntax above.
 
     Raises:
         CompileError: it is none.
@@ -85,13 +85,13 @@ def argument_of(name: str, text: str) -> Argument:
         return Argument(Pointer(NAMES[pointer[1]], bool(pointer[2])), f"*{NAMES[pointer[1]]}")
     if (scalar := SCALAR.fullmatch(text)) and (kind := NAMES.get(scalar[1], scalar[1])) in OF_TYPE:
         return Argument(OF_TYPE[kind][bool(scalar[2])], kind)
-    if (found := DESCRIPTOR.fullmatch(text)) and found[1] in NAMES:
-        sizes = _sizes(found[2])
-        return Argument(_descriptor(NAMES[found[1]], sizes), f"tensordesc<{NAMES[found[1]]}{sizes}>")
+    if (descriptor := DESCRIPTOR.fullmatch(text)) and descriptor[1] in NAMES:
+        sizes = _sizes(descriptor[2])
+        return Argument(_descriptor(NAMES[descriptor[1]], sizes), f"tensordesc<{NAMES[descriptor[1]]}{sizes}>")
     raise CompileError(
         f"{name}={text}: an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16, *fp16:16, i32, i32:16 "
         f"or fp32 (:16 says a multiple of 16, in bytes of a pointer); types of tensors are {', '.join(TORCH)}, "
-        f"and torch's names, of numbers {', '.join(OF_TYPE)}; tuples, functions and infinities are given by a case: --case NAME"
+        f"and torch's names, of numbers {', '.join(OF_TYPE)}; tuples, functions and infinities need a case: --case NAME"
     )
 
 

@@ -21,13 +21,13 @@ from portable_softmax.runtime.compiler import target_to_compile_for, triton_vers
 UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # errors of MLIR, which writes why to stderr
 
 
-def compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], device: Device) -> list[Any]:
+def compiled_for(kernel: Any, configs: Sequence[Any], values: Mapping[str, Any], device: Device) -> list[Any]:
     """Returns what Triton compiles of each configuration for a device, here or not, or the error that it raises.
 
     Args:
         kernel: the @triton.jit function with its decorators.
         configs: Triton's Configs.
-        given: arguments and options by name, which win over a configuration's.
+        values: arguments and options by name, which win over a configuration's.
         device: the target.
 
     Raises:
@@ -37,10 +37,10 @@ def compiled_for(kernel: Any, configs: Sequence[Any], given: Mapping[str, Any], 
         target_to_compile_for(device)
         is_tuned, kernels = bool(configurations(kernel)), []
         for config in configs:
-            passed = dict(given) if is_tuned else config.all_kwargs() | given
+            passed = dict(values) if is_tuned else config.all_kwargs() | values
             kernels.append((decorated(kernel, None, passed.keys(), (), configs=[config] if is_tuned else None)[0], passed))
-        # Triton compiles in threads from 3.4 on; hooks of configurations change the arguments, so each needs its turn.
-        in_turn = triton_version() < (3, 4) or any(each.pre_hook for each in configs)
+        # Triton compiles in threads from 3.4 on; hooks of configurations change the arguments, so they run in turn.
+        in_turn = triton_version() < (3, 4) or any(config.pre_hook for config in configs)
         there = absent(device) if device.detected is None else contextlib.nullcontext()
         return compiled_in(kernels, jit_function(kernel), device, there, 1 if in_turn else os.cpu_count() or 1)
 
@@ -60,8 +60,8 @@ def compiled_in(
         device, there: the target, and a context in which it is the current one.
         threads: that compile.
     """
-    passed = [{name: apart(value) for name, value in given.items()} for _, given in kernels]
-    if triton_version() < (3, 5) and any((each.get("num_ctas") or 1) > 1 for each in passed):
+    passed = [{name: apart(value) for name, value in values.items()} for _, values in kernels]
+    if triton_version() < (3, 5) and any((values.get("num_ctas") or 1) > 1 for values in passed):
         raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
     with contextlib.ExitStack() as left:
         key = left.enter_context(there)
@@ -71,31 +71,34 @@ def compiled_in(
         if key is not None:
             left.callback(_forget, jit, key)
         pool = left.enter_context(ThreadPoolExecutor(threads, initializer=_on, initargs=(device,)))
-        runs = [functools.partial(_run, kernel, jit, given) for (kernel, _), given in zip(kernels, passed, strict=True)]
-        found = [(run, pool.submit(run)) for run in runs]
-        return [_with_reasons(each.exception() or each.result(), functools.partial(pool.submit, run)) for run, each in found]
+        runs = [functools.partial(_run, kernel, jit, values) for (kernel, _), values in zip(kernels, passed, strict=True)]
+        submitted = [(run, pool.submit(run)) for run in runs]
+        return [
+            _with_reasons(future.exception() or future.result(), functools.partial(pool.submit, run))
+            for run, future in submitted
+        ]
 
 
-def _run(kernel: Any, jit: Any, given: Mapping[str, Any]) -> Any:
+def _run(kernel: Any, jit: Any, values: Mapping[str, Any]) -> Any:
     """Compiles a kernel, with its arguments by position as far as possible: a keyword may be an option of Triton's too."""
-    first = list(itertools.takewhile(given.__contains__, jit.arg_names))
-    named = {name: value for name, value in given.items() if name not in first}
-    return kernel.run(*(given[name] for name in first), **named, grid=(1,), warmup=True)
+    first = list(itertools.takewhile(values.__contains__, jit.arg_names))
+    named = {name: value for name, value in values.items() if name not in first}
+    return kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
 
 
-def _with_reasons(found: Any, again: Callable[[], Any]) -> Any:
-    """Returns what Triton compiled, or its error: one that names no reason with the first that a second run writes."""
-    if not isinstance(found, Exception) or not any(each in str(found) for each in UNEXPLAINED):
-        return found
+def _with_reasons(compiled: Any, again: Callable[[], Any]) -> Any:
+    """Returns what Triton compiled, or its error; one without a reason gets the first that a second run writes."""
+    if not isinstance(compiled, Exception) or not any(text in str(compiled) for text in UNEXPLAINED):
+        return compiled
     with stderr_lines() as lines:
         again().exception()
-    reasons = [each.partition("error: ")[2] for each in lines if "error: " in each and "Failures have been" not in each]
-    return RuntimeError(f"{found}: {reasons[0]}") if reasons else found
+    reasons = [line.partition("error: ")[2] for line in lines if "error: " in line and "Failures have been" not in line]
+    return RuntimeError(f"{compiled}: {reasons[0]}") if reasons else compiled
 
 
 @contextlib.contextmanager
 def stderr_lines() -> Iterator[list[str]]:
-    """Keeps what anything in this process writes to file descriptor 2; its lines are in the list afterwards."""
+    """Captures what this process writes to file descriptor 2; its lines are in the list afterwards."""
     lines: list[str] = []
     try:
         before = os.dup(2)
@@ -121,24 +124,24 @@ def _on(device: Device) -> None:
 
 
 def _forget(jit: Any, key: object) -> None:
-    """Takes what was compiled for an absent device out of a kernel's own cache; `key` is that of `absent`."""
+    """Removes what was compiled for an absent device from a kernel's own cache; `key` is that of `absent`."""
     (jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop(key, None)
     vars(jit).update({"binder": None} if hasattr(jit, "binder") else {})  # Triton 3.2 has one for all backends
 
 
-def dropped(kernel: Any, given: Mapping[str, Any], device: Device) -> set[int]:
+def dropped(kernel: Any, values: Mapping[str, Any], device: Device) -> set[int]:
     """Returns the numbers of the configurations that a kernel's own pruning never lets a launch try on the device.
 
     Args:
         kernel: the @triton.jit function with its decorators.
-        given: arguments by name; where the pruning asks for one that is not there, nothing is known to be dropped.
+        values: arguments by name; where the pruning reads another one, no configuration is known to be dropped.
         device: the target.
     """
-    layer = next((each for each in layers(kernel) if hasattr(each, "prune_configs")), None)
+    layer = next((candidate for candidate in layers(kernel) if hasattr(candidate, "prune_configs")), None)
     if layer is None:
         return set()
     asking = copy.copy(layer)
-    asking.nargs = {name: apart(value) for name, value in given.items()}
+    asking.nargs = {name: apart(value) for name, value in values.items()}
     with absent(device), contextlib.suppress(KeyError, AttributeError, TypeError):
         left = {id(config) for config in asking.prune_configs({})}
         return {number for number, config in enumerate(layer.configs) if id(config) not in left}

@@ -26,7 +26,7 @@ def layers(kernel: Any) -> Iterator[Any]:
         if isinstance(kernel, KernelInterface):
             yield kernel
         inside = (getattr(kernel, name, None) for name in ("fn", "__wrapped__", "kernel"))  # the last of torch's wrap_triton
-        kernel = next((each for each in inside if each is not None), None)
+        kernel = next((candidate for candidate in inside if candidate is not None), None)
     if kernel is None:
         raise TypeError(f"{outermost!r} is no @triton.jit function")
     yield kernel
@@ -41,7 +41,7 @@ def jit_function(kernel: Any) -> Any:
 def constexprs_of(jit: Any) -> set[str]:
     """Returns the names of a @triton.jit function's constexprs."""
     if hasattr(jit, "params"):
-        return {each.name for each in jit.params if each.is_constexpr}
+        return {parameter.name for parameter in jit.params if parameter.is_constexpr}
     from triton.runtime.interpreter import GridExecutor
 
     return set(GridExecutor(jit.fn, jit.arg_names, (1,)).constexprs)
@@ -66,18 +66,18 @@ def configurations(kernel: Any) -> list[Any]:
 def decorated(
     kernel: Any,
     config: int | None,
-    given: Collection[str],
+    decided: Collection[str],
     unknown: Collection[str],
     configs: Sequence[Any] | None = None,
     launches: bool = False,
 ) -> tuple[Any, dict[str, str]]:
-    """Returns a kernel under copies of its decorators that choose nothing by measuring, and who decides each name.
+    """Returns a kernel under copies of its decorators that choose nothing by measuring, and the origin of every name.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
         config: number of one of the configurations of @triton.autotune.
-        given: names that the user decides, whatever a decorator says.
-        unknown: names of arguments whose values nobody knows, which no decorator may ask for.
+        decided: names that the user sets, which win over decorators.
+        unknown: names of arguments whose values are unknown, which no decorator may read.
         configs: those of @triton.autotune, if not its own.
         launches: False to let hooks of configurations see stand-ins of tensors, so that none is written.
 
@@ -93,14 +93,14 @@ def decorated(
     origins: dict[str, str] = {}
     for layer in reversed(wrappers):
         if hasattr(layer, "configs"):
-            chosen = _without(_chosen(configs or layer.configs, config), given, unknown, launches)
+            chosen = _without(_chosen(configs or layer.configs, config), decided, unknown, launches)
             origins = dict.fromkeys(chosen.all_kwargs(), "configuration") | origins
             outermost = _around(outermost, layer, Autotuner, triton.autotune, configs=[chosen])
         if hasattr(layer, "values") and not callable(layer.values):
             values = {
                 name: _asking(f"the heuristic of {name}", heuristic, unknown, f"its value: --args {name}=VALUE")
                 for name, heuristic in layer.values.items()
-                if name not in given
+                if name not in decided
             }
             origins |= dict.fromkeys(values, "heuristic")
             outermost = _around(outermost, layer, Heuristics, triton.heuristics, values=values)
@@ -117,38 +117,38 @@ def _around(kernel: Any, layer: Any, kind: type, decorator: Callable[..., Any], 
 
 
 def implied_arguments(kernel: Any) -> dict[str, Any]:
-    """Returns the arguments that a kernel of TorchInductor was generated for, in the words of arguments.py; none of others."""
+    """Returns the arguments that a kernel of TorchInductor was generated for, in the syntax of arguments.py; none of others."""
     meta = next((layer.triton_meta for layer in layers(kernel) if hasattr(layer, "triton_meta")), None)
     if not meta:
         return {}
     config = (meta.get("configs") or [{}])[0]
-    aligned = {each[0] if isinstance(each, tuple) else each for each in (config if isinstance(config, dict) else ())}
+    aligned = {entry[0] if isinstance(entry, tuple) else entry for entry in (config if isinstance(config, dict) else ())}
     aligned |= {*getattr(config, "divisible_by_16", ())}
-    found = {
+    arguments = {
         name: f"{kind}:16" if at in aligned else kind
         for at, (name, kind) in enumerate(meta["signature"].items())
         if kind != "constexpr"
     }
-    return {**found, **meta.get("constants", {})}
+    return {**arguments, **meta.get("constants", {})}
 
 
 def _chosen(configs: Sequence[Any], number: int | None) -> Any:
     if number is None and len(configs) == 1:
         return configs[0]
     if number is None or not 0 <= number < len(configs):
-        asked = "none was chosen" if number is None else f"{number} is none of them"
-        listed = "\n  ".join(f"{each}: {config}" for each, config in enumerate(configs))
+        choice = "none was chosen" if number is None else f"{number} is none of them"
+        listed = "\n  ".join(f"{at}: {config}" for at, config in enumerate(configs))
         raise ValueError(
-            f"the kernel is tuned over {len(configs)} configurations, and {asked}; --config N takes one:\n  {listed}"
+            f"the kernel is tuned over {len(configs)} configurations, and {choice}; select one with --config N:\n  {listed}"
         )
     return configs[number]
 
 
-def _without(config: Any, given: Collection[str], unknown: Collection[str], launches: bool) -> Any:
-    """Returns a copy of a configuration that leaves alone what is given, where Triton would refuse the two."""
+def _without(config: Any, decided: Collection[str], unknown: Collection[str], launches: bool) -> Any:
+    """Returns a copy of a configuration without the names that are decided, where Triton would refuse both."""
     left = copy.copy(config)
-    left.kwargs = {name: value for name, value in config.kwargs.items() if name not in given}
-    vars(left).update({name: None for name in OF_CONFIG if name in given and hasattr(left, name)})
+    left.kwargs = {name: value for name, value in config.kwargs.items() if name not in decided}
+    vars(left).update({name: None for name in OF_CONFIG if name in decided and hasattr(left, name)})
     if left.pre_hook:
         hook = left.pre_hook if launches else lambda named, of=left.pre_hook: of(unwritten(named))
         left.pre_hook = _asking("the configuration's pre_hook", hook, unknown, "tensors: --args 'x=f16[4096,4096] ...'")
@@ -177,7 +177,7 @@ def apart(value: Any) -> Any:
 
 
 def _asking(asker: str, function: Callable[[Mapping[str, Any]], Any], unknown: Collection[str], way_out: str) -> Any:
-    """Returns a function that says who needs the value of an argument of which only the type is known."""
+    """Returns a function whose error names what needs the value of an argument of which only the type is known."""
 
     def ask(arguments: Mapping[str, Any]) -> Any:
         try:

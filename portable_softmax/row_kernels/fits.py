@@ -1,4 +1,4 @@
-"""Configurations that a device can run, out of those of an autotuner: what cannot run, or spills, is not tried."""
+"""Configurations that a device can run, of an autotuner's: those that cannot run, or spill, are not tried."""
 
 import logging
 import math
@@ -31,8 +31,8 @@ class _Tried:
     Args:
         config: Triton's Config.
         why: what keeps it from running; None if it can.
-        excess: how many times as much as there is it needs of the resource that it lacks most; inf where that is unknown.
-        spilled: bytes of each thread.
+        excess: need of the resource that it lacks most, as a multiple of what the device has; inf where that is unknown.
+        spilled: bytes per thread.
         doubt: why it may not fit, where only bounds are known.
     """
 
@@ -48,7 +48,7 @@ class Fits:
     """Keeps the configurations of an autotuner that can run; `fits` is one of these, `fits.with_(...)` another.
 
     Args:
-        kernel: the @triton.jit function with its decorators; None for that of the autotuner that asks.
+        kernel: the @triton.jit function with its decorators; None for that of the calling autotuner.
         device: what they run on; the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
         max_spilled: bytes that a thread may spill; None drops what spills only where others do not.
     """
@@ -62,7 +62,7 @@ class Fits:
         return replace(self, **changed)
 
     def __call__(self, configs: Sequence[Any], named_args: Mapping[str, Any], **others: Any) -> list[Any]:
-        """Compiles each configuration, in parallel, and returns those that can run: Triton's `early_config_prune`.
+        """Compiles the configurations, in parallel, and returns those that can run: Triton's `early_config_prune`.
 
         ```python
         @triton.autotune(configs, key=["M", "N", "K"], prune_configs_by={"early_config_prune": fits})
@@ -70,7 +70,7 @@ class Fits:
         def matmul(...): ...
         ```
 
-        What was compiled is in Triton's cache. The logger `portable_softmax.fits` gets the reason for each one that goes.
+        What was compiled is in Triton's cache. The logger `portable_softmax.fits` gets the reason for those that are dropped.
 
         Args:
             configs: Triton's Configs.
@@ -80,27 +80,29 @@ class Fits:
         Raises:
             NoConfigurationFitsError: none can run; it names the nearest and what that one lacks.
             CompileError: this Triton does not compile for the device.
-            TypeError: no kernel was given, and no autotuner asks.
+            TypeError: there is no kernel, and the caller is no autotuner.
         """
         device, kernel = chosen(self.device), self.kernel or _of_the_autotuner()
         if interpreting() or not configs:
             return list(configs)
         others.pop("warmup", None)
         tried = _tried(kernel, list(configs), dict(named_args), others, device)
-        if not (fitting := [each for each in tried if not each.why]):
+        if not (fitting := [candidate for candidate in tried if not candidate.why]):
             raise NoConfigurationFitsError(_none_fits(jit_function(kernel).__name__, tried, device))
-        certain = [each for each in fitting if not each.doubt] or fitting
-        least = min(each.spilled for each in certain)
+        certain = [candidate for candidate in fitting if not candidate.doubt] or fitting
+        least = min(candidate.spilled for candidate in certain)
         allowed = (math.inf if least else 0) if self.max_spilled is None else self.max_spilled
-        kept = [each for each in certain if each.spilled <= allowed]
-        for each in tried:
-            if each not in kept:
-                logger.info("%s: %s", each.config, each.why or each.doubt or f"spills {each.spilled} bytes a thread")
+        kept = [candidate for candidate in certain if candidate.spilled <= allowed]
+        for candidate in tried:
+            if candidate not in kept:
+                logger.info(
+                    "%s: %s", candidate.config, candidate.why or candidate.doubt or f"spills {candidate.spilled} bytes a thread"
+                )
         if not kept:
             raise NoConfigurationFitsError(
-                f"each of {len(certain)} configurations spills, at least {least} bytes a thread; {self.max_spilled} are allowed"
+                f"all of {len(certain)} configurations spill, at least {least} bytes a thread; {self.max_spilled} are allowed"
             )
-        return [each.config for each in kept]
+        return [candidate.config for candidate in kept]
 
 
 fits = Fits()
@@ -110,7 +112,7 @@ def _of_the_autotuner() -> Any:
     """Returns the autotuner that calls `fits`, as Triton gives it no kernel.
 
     Raises:
-        TypeError: who calls is none.
+        TypeError: the caller is none.
     """
     frame: Any = sys._getframe(1)
     while frame is not None:  # a pruning function of the user may be between
@@ -124,34 +126,36 @@ def _of_the_autotuner() -> Any:
 def _tried(kernel: Any, configs: list[Any], named: dict[str, Any], others: dict[str, Any], device: Device) -> list[_Tried]:
     """Returns all configurations as they were compiled, in their order."""
     grid, jit = others.pop("grid", None), jit_function(kernel)
-    given = {name: each.value for name, each in read_arguments(jit, named).items()} | others
-    found: list[_Tried] = []
-    for config, each in zip(configs, compiled_for(kernel, configs, given, device), strict=True):
-        if isinstance(each, BaseException):
-            found.append(_Tried(config, f"does not compile: {each}"))
+    values = {name: argument.value for name, argument in read_arguments(jit, named).items()} | others
+    results: list[_Tried] = []
+    for config, compiled in zip(configs, compiled_for(kernel, configs, values, device), strict=True):
+        if isinstance(compiled, BaseException):
+            results.append(_Tried(config, f"does not compile: {compiled}"))
         else:
-            if all(tried.why for tried in found):
-                for text in warnings_of(each, jit, given, _grid(grid, {**given, **config.all_kwargs()})[0] if grid else None):
+            if all(tried.why for tried in results):
+                for text in warnings_of(
+                    compiled, jit, values, _grid(grid, {**values, **config.all_kwargs()})[0] if grid else None
+                ):
                     logger.warning("%s: %s", jit.__name__, text)
-            found.append(_judged(config, each, grid, {**given, **config.all_kwargs()}, device))
-    return found
+            results.append(_judged(config, compiled, grid, {**values, **config.all_kwargs()}, device))
+    return results
 
 
-def _grid(grid: Any, given: Mapping[str, Any]) -> tuple[int, int, int]:
-    width, height, depth = (*(grid(given) if callable(grid) else grid), 1, 1)[:3]
+def _grid(grid: Any, values: Mapping[str, Any]) -> tuple[int, int, int]:
+    width, height, depth = (*(grid(values) if callable(grid) else grid), 1, 1)[:3]
     return width, height, depth
 
 
-def _judged(config: Any, compiled: Any, grid: Any, given: Mapping[str, Any], device: Device) -> _Tried:
-    """Says whether a compiled configuration can run."""
+def _judged(config: Any, compiled: Any, grid: Any, values: Mapping[str, Any], device: Device) -> _Tried:
+    """Returns a compiled configuration with the reason if it cannot run."""
     used = device.vendor.resources(compiled)
     occupancy = device.vendor.occupancy(used, device.hardware)
     if not occupancy.programs_per_multiprocessor:
-        name, needed, most = max(_lacking(used, device), key=lambda each: each[1] / (each[2] or 1), default=("", 0, 0))
-        told = f"needs {needed} {name}, and there are {most}" if name else f"limited by {' and '.join(occupancy.limited_by)}"
-        return _Tried(config, f"does not fit: {told}", needed / most if most else float("inf"))
+        name, needed, most = max(_lacking(used, device), key=lambda lack: lack[1] / (lack[2] or 1), default=("", 0, 0))
+        reason = f"needs {needed} {name}, and there are {most}" if name else f"limited by {' and '.join(occupancy.limited_by)}"
+        return _Tried(config, f"does not fit: {reason}", needed / most if most else float("inf"))
     if grid is not None:
-        x, y, z = _grid(grid, given)
+        x, y, z = _grid(grid, values)
         if why := refusal(device, (x, y, z), used.num_warps, getattr(compiled.metadata, "num_ctas", None) or 1):
             return _Tried(config, why)
         if why := too_many_together(compiled, (x, y, z), device):
@@ -160,7 +164,7 @@ def _judged(config: Any, compiled: Any, grid: Any, given: Mapping[str, Any], dev
 
 
 def too_many_together(compiled: Any, grid: tuple[int, int, int], device: Device) -> str | None:
-    """Says why the programs of a cooperative launch cannot all be resident; None if they can, or it is none."""
+    """Returns the reason why the programs of a cooperative launch cannot all be resident; None if they can, or it is none."""
     if not getattr(compiled.metadata, "launch_cooperative_grid", False):
         return None
     resident = device.resident(device.vendor.occupancy(device.vendor.resources(compiled), device.hardware))
@@ -185,7 +189,7 @@ def _lacking(used: KernelResources, device: Device) -> Iterator[tuple[str, int, 
 
 
 def _none_fits(name: str, tried: list[_Tried], device: Device) -> str:
-    nearest = min(tried, key=lambda each: each.excess)
+    nearest = min(tried, key=lambda candidate: candidate.excess)
     return (
         f"none of {len(tried)} configurations of {name} can run on {device.name}; the nearest is {nearest.config}, which "
         f"{nearest.why}; give smaller blocks, fewer stages or fewer warps"

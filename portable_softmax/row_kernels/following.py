@@ -53,7 +53,7 @@ class Run:
     """Follows the integers of one program, or of all programs at once.
 
     A tensor is its first element, or with `ranges` the interval of all its elements. What is loaded is unknown, and a loop
-    whose bounds are unknown has one turn. With `ranges` each loop has one turn, in which its variable is an interval.
+    whose bounds are unknown has one turn. With `ranges` loops have one turn, in which its variable is an interval.
 
     Args:
         function: the kernel.
@@ -79,9 +79,9 @@ class Run:
         self.accesses: list[Access] = []
         self.axes: set[int] = set()
         self.decisive: set[str] = set()  # what turns of loops, and branches, depend on
-        self.trips: list[int | None] = []  # of each loop that was met, all of them; None if unknown
+        self.trips: list[int | None] = []  # per loop that was entered, all of them; None if unknown
         self.loops: list[frozenset[str]] = []  # what these depend on
-        self.work: list[tuple[Op, tuple[int, ...]]] = []  # reductions and exponents, and the loops around each
+        self.work: list[tuple[Op, tuple[int, ...]]] = []  # reductions and exponents, and the loops around them
         self.large: list[tuple[Op, Interval]] = []  # operations of 32 bits whose result is not of 32 bits
         self._open: list[int] = []
         self._yielded: list[Known] = []
@@ -97,15 +97,15 @@ class Run:
 
     def _of(self, names: Sequence[str]) -> frozenset[str]:
         """Returns what values depend on."""
-        found = [self._known[name][1] for name in names if name in self._known]
-        return frozenset().union(*found) if len(found) != 1 else found[0]
+        sources = [self._known[name][1] for name in names if name in self._known]
+        return frozenset().union(*sources) if len(sources) != 1 else sources[0]
 
     def _number(self, name: str, unknown: Interval | None) -> Any:
-        found = self.value(name)
-        return found if type(found) is tuple else unknown
+        number = self.value(name)
+        return number if type(number) is tuple else unknown
 
     def _region(self, ops: Sequence[Op]) -> list[Known]:
-        """Takes operations; returns what the last one yields."""
+        """Follows operations; returns what the last one yields."""
         at, sure = 0, True  # sure: no branch was unknown, so that labels and returns count
         self._yielded = []
         while at < len(ops) and not self._returned:
@@ -115,7 +115,7 @@ class Run:
                 condition = TRUE if op.name == "cf.br" else self._condition(op)
                 sure = sure and condition != EITHER
                 target = LABEL.findall(op.text)[0 if condition == TRUE else -1]
-                start = next(i for i, each in enumerate(ops) if each.name == "label" and each.text.startswith(target))
+                start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
                 for name, value in zip(ops[start].results, op.operands[op.name == "cf.cond_br" :], strict=False):
                     self._known[name] = self.value(value), self._of([value])
                 at = start if sure else at
@@ -153,7 +153,7 @@ class Run:
         if self.ranges:
             turns = [(numbers[0][0], max(numbers[0][0], numbers[1][1] - 1)) if known else None]
         elif exact:
-            turns = [(each, each) for each in turns[: self._most(sources)]]
+            turns = [(number, number) for number in turns[: self._most(sources)]]
         names = [name for name, _ in carried]
         for turn in turns:
             self._known[variable] = turn, sources
@@ -166,8 +166,8 @@ class Run:
         names = [name for name, _ in carried]
         for name, value in carried:
             self._known[name] = self.value(value), self._of([value])
-        for each in before if self.ranges else ():
-            self._widen(each, names)
+        for condition in before if self.ranges else ():
+            self._widen(condition, names)
         loop, turns = self._begin(None, self._of(names)), 0
         while True:
             (condition, of), *passed = self._region(before) or [(None, frozenset())]
@@ -234,10 +234,10 @@ class Run:
     def _computed(self, op: Op, kind: str) -> Any:
         operands: list[Any] = [self.value(name) for name in op.operands]
         if kind == "constant":
-            found = CONSTANT.match(op.text)
-            return {"true": TRUE, "false": FALSE}.get(found[1]) or (int(found[1]),) * 2 if found else None
+            constant = CONSTANT.match(op.text)
+            return {"true": TRUE, "false": FALSE}.get(constant[1]) or (int(constant[1]),) * 2 if constant else None
         if kind == "make_range":
-            start, end = (int(each.search(op.text)[1]) for each in (START, END))  # type: ignore[index]
+            start, end = (int(pattern.search(op.text)[1]) for pattern in (START, END))  # type: ignore[index]
             return (start, end - 1) if self.ranges else (start, start)
         if kind in SAME:
             return operands[0] if operands else None
@@ -253,7 +253,7 @@ class Run:
                 if kind in ("addptr", "make_tensor_descriptor", "make_tensor_ptr", "advance")
                 else None
             )
-        if len(operands) != 2 or not all(type(each) is tuple for each in operands):
+        if len(operands) != 2 or not all(type(operand) is tuple for operand in operands):
             return None
         if kind == "cmpi":
             return compared(op.text.split()[1].rstrip(","), *operands)
@@ -268,7 +268,7 @@ class Run:
         at = {"load": 1, "store": 2, "atomic": 2}[kind]
         if "descriptor" in op.name:
             indices = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
-            numbers = [self._number(each, None) for each in indices]
+            numbers = [self._number(index, None) for index in indices]
             offset = None if None in numbers else (_place([low for low, _ in numbers]), _place([high for _, high in numbers]))
             pointers |= self._of(indices)
         elif len(op.operands) > at and self.value(op.operands[at]) == FALSE:
@@ -278,13 +278,13 @@ class Run:
 
 def _place(indices: Sequence[int]) -> int:
     """Returns one number for the indices of a descriptor."""
-    return sum(each << 32 * at for at, each in enumerate(reversed(indices)))
+    return sum(index << 32 * at for at, index in enumerate(reversed(indices)))
 
 
 def _hull(values: Sequence[Any]) -> Any:
-    if all(type(each) is tuple for each in values):
+    if all(type(value) is tuple for value in values):
         return min(low for low, _ in values), max(high for _, high in values)
-    roots = {each.root for each in values if isinstance(each, Pointer)}
+    roots = {value.root for value in values if isinstance(value, Pointer)}
     if len(roots) != 1:
         return None
     return Pointer(roots.pop(), values[0].offset if len({*values}) == 1 else None)

@@ -1,4 +1,4 @@
-"""Follows small launches of a kernel in Triton's interpreter, which has no TTIR: its accesses are noted, and none is made."""
+"""Follows small launches of a kernel in Triton's interpreter, which has no TTIR: its accesses are recorded, none is made."""
 
 import contextlib
 import itertools
@@ -57,10 +57,10 @@ def form_of(jit: Any, arguments: Mapping[str, Any], rows: str | None, cols: str)
     """
     addresses = {name: (at + 1) * APART for at, name in enumerate(arguments)}
     names = {address: name for name, address in addresses.items()}
-    given = {name: _stand_in(value, addresses[name]) for name, value in arguments.items()}
+    values = {name: _stand_in(value, addresses[name]) for name, value in arguments.items()}
 
     def observe(n_rows: int, programs: int) -> tuple[list[Sequence[Access]], set[int]]:
-        sized = given | ({rows: n_rows} if rows else {})
+        sized = values | ({rows: n_rows} if rows else {})
         accesses: list[list[Access]] = [[] for _ in range(programs)]
         axes: set[int] = set()
         with _noted(accesses, names, axes):
@@ -81,8 +81,8 @@ def _stand_in(value: Any, address: int) -> Any:
 
 
 @contextlib.contextmanager
-def _noted(found: list[list[Access]], names: Mapping[int, str], axes: set[int]) -> Iterator[None]:
-    """Makes the interpreter's builder note accesses, by program, instead of making them."""
+def _noted(accesses: list[list[Access]], names: Mapping[int, str], axes: set[int]) -> Iterator[None]:
+    """Makes the interpreter's builder record accesses, by program, instead of making them."""
     import numpy as np
     from triton.runtime import interpreter  # its builder is the one place through which all accesses go
 
@@ -99,7 +99,7 @@ def _noted(found: list[list[Access]], names: Mapping[int, str], axes: set[int]) 
             root = names.get(first // APART * APART, "")
             size = sizes.setdefault(root, max(1, pointers.dtype.element_ty.primitive_bitwidth // 8))
             offset = (first % APART) // size
-            found[builder.grid_idx[0]].append(Access(kind, root, (offset, offset), pointers.data.size, frozenset(), ()))
+            accesses[builder.grid_idx[0]].append(Access(kind, root, (offset, offset), pointers.data.size, frozenset(), ()))
 
     def load(pointers: Any, mask: Any, *_: Any) -> Any:
         note("load", pointers, mask.data)
@@ -110,7 +110,7 @@ def _noted(found: list[list[Access]], names: Mapping[int, str], axes: set[int]) 
         note("store", pointers, mask.data)
 
     def atomic(*operands: Any) -> Any:
-        at = next(at for at, each in enumerate(operands) if hasattr(getattr(each, "dtype", None), "element_ty"))
+        at = next(at for at, operand in enumerate(operands) if hasattr(getattr(operand, "dtype", None), "element_ty"))
         pointers, value = operands[at : at + 2]
         note("atomic", pointers, None)
         return interpreter.TensorHandle(np.zeros_like(value.data), value.dtype)

@@ -36,7 +36,7 @@ BITS = "andi", "ori", "xori"
 
 
 def computed(kind: str, a: Interval, b: Interval) -> Interval | None:
-    """Returns an interval of all that an operation gives for numbers of two intervals; None if it is unknown."""
+    """Returns an interval of an operation's results for numbers of two intervals; None if it is unknown."""
     function = ARITHMETIC.get(kind)
     if function is None or (("div" in kind or "rem" in kind) and b[0] <= 0 <= b[1]):
         return None
@@ -48,8 +48,8 @@ def computed(kind: str, a: Interval, b: Interval) -> Interval | None:
             return (0 if a[0] >= 0 else -most), min(most, max(a[1], 0))
         if kind in BITS and (min(*a, *b) < 0 or max(*a, *b) > 1):
             return None
-    found = [function(x, y) for x in a for y in b]  # others are monotonic in each operand
-    return min(found), max(found)
+    numbers = [function(x, y) for x in a for y in b]  # others are monotonic in each operand
+    return min(numbers), max(numbers)
 
 
 def compared(kind: str, a: Interval, b: Interval) -> Interval:
@@ -57,5 +57,5 @@ def compared(kind: str, a: Interval, b: Interval) -> Interval:
     if kind in ("eq", "ne"):
         least, most = a[0] == a[1] == b[0] == b[1], a[0] <= b[1] and b[0] <= a[1]
         return (int(least), int(most)) if kind == "eq" else (int(not most), int(not least))
-    found = [COMPARISONS[kind[-2:]](x, y) for x in a for y in b]
-    return int(all(found)), int(any(found))
+    results = [COMPARISONS[kind[-2:]](x, y) for x in a for y in b]
+    return int(all(results)), int(any(results))

@@ -27,14 +27,14 @@ from portable_softmax.runtime.compiler import target_of, target_to_compile_for
 
 
 class LaunchedArgument(NamedTuple):
-    """Triton's type of a run-time argument, and what it knows of its value, as (("tt.divisibility", 16),)."""
+    """Triton's type of a run-time argument, and its known attributes, as (("tt.divisibility", 16),)."""
 
     kind: str
     known: tuple[tuple[str, int], ...]
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A value, and who chose it: given, configuration, heuristic, default, argument (it is 1 or None), or Triton."""
+    """A value, and its origin: given, configuration, heuristic, default, argument (it is 1 or None), or Triton."""
 
     value: Any
     by: str = msgspec.field(name="from")
@@ -44,7 +44,7 @@ class Launched(NamedTuple):
     """A kernel as Triton launches it.
 
     Args:
-        compiled: Triton's CompiledKernel; its `run` and `[grid]` want the device, its `asm`, `metadata` and `src` do not.
+        compiled: Triton's CompiledKernel; its `run` and `[grid]` need the device, its `asm`, `metadata` and `src` do not.
         arguments: the run-time arguments, by name.
         constants: the arguments that are compiled into the kernel, by name.
         options: the compiler's options, by name.
@@ -60,9 +60,9 @@ class Launched(NamedTuple):
 
     def __str__(self) -> str:
         """Gives the kernel with its arguments, constants and the options that most launches choose, in short lines."""
-        constants = [f"{name} {each.value} ({each.by})" for name, each in self.constants.items()]
+        constants = [f"{name} {value.value} ({value.by})" for name, value in self.constants.items()]
         options = [f"{name} {self.options[name].value}" for name in ("num_warps", "num_stages") if name in self.options]
-        arguments = [f"{name} {each.kind}" for name, each in self.arguments.items()]
+        arguments = [f"{name} {value.kind}" for name, value in self.arguments.items()]
         lines = f"{self.compiled.metadata.name}: {', '.join(arguments)}", f"constants {', '.join(constants) or 'none'}"
         return "\n".join((*lines, f"launch {', '.join(options)}"))
 
@@ -84,7 +84,7 @@ def launched(
         config: number of one of the configurations of @triton.autotune.
 
     Raises:
-        CompileError: there is no such launch, it does not compile, or a decorator asks for an argument of which only the type
+        CompileError: there is no such launch, it does not compile, or a decorator reads an argument of which only the type
             is known.
         TypeError: an argument is missing or unknown.
         ValueError: there are several configurations and none was chosen, or no such one.
@@ -92,12 +92,12 @@ def launched(
     with front_end(device):
         target_to_compile_for(device)
         jit = jit_function(kernel)
-        given = read_arguments(jit, implied_arguments(kernel) | dict(arguments))
-        unknown = {name: each.kind for name, each in given.items() if each.kind}
-        passed = {name: each.value for name, each in given.items()}
+        known = read_arguments(jit, implied_arguments(kernel) | dict(arguments))
+        unknown = {name: argument.kind for name, argument in known.items() if argument.kind}
+        passed = {name: argument.value for name, argument in known.items()}
         passed |= {name: value for name, value in options.items() if value is not None}
         outermost, origins = decorated(kernel, config, passed.keys(), unknown)
-        _check_all_given(jit, given, origins)
+        _check_complete(jit, known, origins)
         (compiled,) = compiled_in([(outermost, passed)], jit, device, absent(device))
         if isinstance(compiled, PortableSoftmaxError):
             raise compiled
@@ -118,13 +118,13 @@ def by_position(kernel: Any, values: Sequence[Any]) -> dict[str, Any]:
     """Returns arguments by the names of the kernel's first parameters; TypeError if there are more."""
     names = jit_function(kernel).arg_names
     if len(values) > len(names):
-        raise TypeError(f"the kernel has {len(names)} parameters, and {len(values)} arguments were given")
+        raise TypeError(f"the kernel has {len(names)} parameters, and {len(values)} arguments were passed")
     return dict(zip(names, values, strict=False))
 
 
 def read_arguments(jit: Any, arguments: Mapping[str, Any]) -> dict[str, Argument]:
     """Returns the arguments with text read; TypeError if the kernel has no such parameter."""
-    parameters = {each.name: each for each in jit.params}
+    parameters = {parameter.name: parameter for parameter in jit.params}
     if unknown := arguments.keys() - parameters.keys():
         raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(parameters)}")
     return {name: _argument(parameters[name], value) for name, value in arguments.items()}
@@ -136,30 +136,32 @@ def _argument(parameter: Any, value: Any) -> Argument:
     return Argument(constant_of(value)) if parameter.is_constexpr else argument_of(parameter.name, value)
 
 
-def _check_all_given(jit: Any, given: Mapping[str, Argument], decided: Mapping[str, str]) -> None:
+def _check_complete(jit: Any, arguments: Mapping[str, Argument], decided: Mapping[str, str]) -> None:
     signature = inspect.signature(jit.fn).parameters
-    known = {*given, *decided}
-    if missing := [name for name, each in signature.items() if name not in known and each.default is inspect.Parameter.empty]:
+    known = {*arguments, *decided}
+    if missing := [
+        name for name, parameter in signature.items() if name not in known and parameter.default is inspect.Parameter.empty
+    ]:
         raise TypeError(f"{jit.__name__} needs {', '.join(missing)} too, such as --args 'x=f16[4096,4096] n=4096 BLOCK=1024'")
 
 
-def _parsed_options(device: Device, given: Mapping[str, Any]) -> Any:
+def _parsed_options(device: Device, options: Mapping[str, Any]) -> Any:
     from triton.compiler import make_backend
 
-    return make_backend(target_of(device)).parse_options(dict(given))
+    return make_backend(target_of(device)).parse_options(dict(options))
 
 
 def option_names() -> set[str]:
     """Returns the names of options that a backend of this Triton has."""
     from triton.backends import backends
 
-    modules = [each.compiler.parse_options.__globals__ for each in backends.values()]
-    classes = [each for names in modules for each in names.values() if isinstance(each, type)]
-    return {field.name for each in classes if dataclasses.is_dataclass(each) for field in dataclasses.fields(each)}
+    modules = [backend.compiler.parse_options.__globals__ for backend in backends.values()]
+    classes = [value for names in modules for value in names.values() if isinstance(value, type)]
+    return {field.name for options in classes if dataclasses.is_dataclass(options) for field in dataclasses.fields(options)}
 
 
 def _strange(passed: Mapping[str, Any], jit: Any, error: KeyError, device: Device) -> str | None:
-    """Says which name that was given is neither a parameter nor an option; None if the error is about something else."""
+    """Returns a sentence about a name that is neither a parameter nor an option; None if the error has another cause."""
     name = next((name for name in passed if name not in jit.arg_names and name in str(error)), None)
     if name is None:
         return None
@@ -172,14 +174,14 @@ def _strange(passed: Mapping[str, Any], jit: Any, error: KeyError, device: Devic
 
 
 def _specialised(compiled: Any, jit: Any, origins: Mapping[str, str]) -> tuple[dict[str, LaunchedArgument], dict[str, Chosen]]:
-    """Returns the run-time arguments, and the constants with who chose each."""
+    """Returns the run-time arguments, and the constants with their origins."""
     source = compiled.src
     attributes = (
         source.attrs.get_fn_attrs() if hasattr(source.attrs, "get_fn_attrs") else source.attrs
     )  # Triton 3.2: a descriptor
     known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
     values = constants_of(compiled, jit)
-    constexprs = {each.name for each in jit.params if each.is_constexpr}
+    constexprs = {parameter.name for parameter in jit.params if parameter.is_constexpr}
     by = {name: origins.get(name, "default") if name in constexprs else "argument" for name in values}
     constants = {name: Chosen(value, by[name]) for name, value in values.items()}
     runtime = {name: kind for name, kind in source.signature.items() if name not in constants}
@@ -192,9 +194,9 @@ def _kind_of(kind: Any) -> str:
 
 
 def _options(compiled: Any, device: Device, origins: Mapping[str, str]) -> dict[str, Chosen]:
-    """Returns each option, which a pass of the compiler may have changed, and who chose it."""
-    options, told = _parsed_options(device, {}), {}
+    """Returns the options, which a pass of the compiler may have changed, with their origins."""
+    options, result = _parsed_options(device, {}), {}
     for name, value in vars(options).items():
         final = getattr(compiled.metadata, name, value)
-        told[name] = Chosen(final, origins.get(name, "default" if final == getattr(type(options), name, None) else "Triton"))
-    return told
+        result[name] = Chosen(final, origins.get(name, "default" if final == getattr(type(options), name, None) else "Triton"))
+    return result

@@ -1,4 +1,4 @@
-"""Launches anybody's kernel that works on rows: its block, warps and stages are computed, and its grid where that is safe."""
+"""Launches any kernel that works on rows: its block, warps and stages are computed, and its grid where that is safe."""
 
 import functools
 import importlib
@@ -30,7 +30,7 @@ COUNTS = "num_programs", "num_warps", "num_stages"  # options that are numbers f
 
 
 def launcher(
-    kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None, **given: Any
+    kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None, **settings: Any
 ) -> "Launcher":
     """Makes a launcher of a kernel that works on rows, for any vendor's device, with nothing to tune.
 
@@ -43,7 +43,7 @@ def launcher(
 
     BLOCK, num_warps, and a constexpr that a loop has as `num_stages`, are computed. Where the kernel loops over the blocks of a
     row, or the grid follows from BLOCK, a block may be shorter than a row; else it is the next power of two. Of an autotuner's
-    configurations one is used, and nothing is measured; heuristics give what they give, except for what is computed.
+    configurations one is used, and nothing is measured; heuristics set the rest, except for what is computed.
 
     The grid is computed too where any number of programs is right: where programs loop over rows, from `tl.program_id(0)` in
     steps of `tl.num_programs(0)`, in any spelling. Triton's IR says so, and in the interpreter the accesses of a few small
@@ -51,7 +51,7 @@ def launcher(
 
     The first call for a size, data types and alignments compiles a few configurations, and selects the one of least expected
     time; the next one looks it up. Neither waits for the device, so that a CUDA graph may capture both. In an operator of
-    `torch.library.triton_op`, torch.compile sees the kernel. Under `batch_invariant`, and where num_programs is given, BLOCK,
+    `torch.library.triton_op`, torch.compile sees the kernel. Under `batch_invariant`, and where num_programs is set, BLOCK,
     num_warps and num_stages do not depend on the number of rows, so that a row has the same bits in every batch.
 
     Args:
@@ -59,13 +59,13 @@ def launcher(
         rows, cols: the parameters that are the number of rows, and of elements of a row. Without `grid`, rows is required.
         block: the constexpr that is the number of elements of a block.
         grid: as `kernel[grid]` takes it: a tuple, or a function of the arguments by name that returns one.
-        given: what is not computed, by name: num_programs where the grid is computed, num_warps and other options of Triton's
-            backend, arguments. A call may give all of it, grid too, and wins.
+        settings: what is not computed, by name: num_programs where the grid is computed, num_warps and options of Triton's
+            backend, arguments. A call may pass all of it, grid too, and wins.
 
     Raises:
         TypeError: there is no such parameter, or `block` is no constexpr.
     """
-    return Launcher(kernel, rows, cols, block, given | ({} if grid is None else {"grid": grid}))
+    return Launcher(kernel, rows, cols, block, settings | ({} if grid is None else {"grid": grid}))
 
 
 persistent = launcher  # its name for kernels whose programs loop over rows
@@ -74,8 +74,8 @@ persistent = launcher  # its name for kernels whose programs loop over rows
 class Launcher:
     """A launcher; `launcher` makes it. Copies are itself."""
 
-    def __init__(self, kernel: Any, rows: str | None, cols: str, block: str, given: Mapping[str, Any]) -> None:
-        self.kernel, self._jit, self._given = kernel, jit_function(kernel), dict(given)
+    def __init__(self, kernel: Any, rows: str | None, cols: str, block: str, settings: Mapping[str, Any]) -> None:
+        self.kernel, self._jit, self._settings = kernel, jit_function(kernel), dict(settings)
         names, self._constexprs = self._jit.arg_names, constexprs_of(self._jit)
         for role, name in (("rows", rows), ("cols", cols), ("block", block)):
             if name not in names and (role != "rows" or name is not None):
@@ -84,7 +84,7 @@ class Launcher:
             raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._names, self._stages = (rows, cols, block), stages_of(self._jit)
         self._exact = {*self._constexprs, *(name for name in (rows, cols) if name)}  # of others a class is enough
-        self._parts: frozenset[str] = frozenset()  # tensors of which each program writes a part
+        self._parts: frozenset[str] = frozenset()  # tensors of which every program writes a part
         self._known: dict[Any, Callable[..., Any]] = {}
         self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # knows nothing
         self._choices: dict[Any, Choice] = {}
@@ -99,7 +99,7 @@ class Launcher:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Names the kernel, which is imported where the pickle is loaded."""
-        return _named, (self._jit.__module__, self._jit.fn.__qualname__, self._names, self._given)
+        return _named, (self._jit.__module__, self._jit.fn.__qualname__, self._names, self._settings)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
@@ -110,7 +110,7 @@ class Launcher:
         Raises:
             CompileError: it does not compile, in the compiler's own words.
             GridError: the device launches no grid of so many programs.
-            PlanError: only a grid of its author's is right and none was given, or no configuration fits the device.
+            PlanError: the kernel requires `grid`, or no configuration fits the device.
             TypeError: an argument is missing, unknown or of another type.
         """
         if is_dynamo_compiling():  # which would go into Triton's launch
@@ -126,7 +126,7 @@ class Launcher:
 
         Args:
             args, kwargs: as of a call. A tensor may be of torch's device "meta", or text: "bf16[4096,1024]", or "*fp32:16" if
-                its size is unknown, as of a buffer that has a row for each of `plan.num_programs`.
+                its size is unknown, as of a buffer with one row per program, `plan.num_programs` in all.
             device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
 
         Raises:
@@ -158,7 +158,7 @@ class Launcher:
     def request(self, *args: Any, **kwargs: Any) -> Request:
         """Returns what a launch is chosen by; errors as of a call."""
         jit, (n_rows, n_cols, _) = self._jit, self._names
-        named = self._given | by_position(self.kernel, args) | kwargs
+        named = self._settings | by_position(self.kernel, args) | kwargs
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
         named = {name: self._as_read(name, value) for name, value in named.items()}
         num_programs, grid = options.pop("num_programs", None), options.pop("grid", None)
@@ -172,10 +172,10 @@ class Launcher:
             if type(value) is not int or value < least:
                 raise TypeError(f"{name} of {jit.__name__} should be a number from {least} on, not {value!r}")
         if grid is not None and num_programs is not None:
-            raise TypeError(f"{jit.__name__}: num_programs={num_programs} is of a computed grid, and grid= was given")
+            raise TypeError(f"{jit.__name__}: num_programs={num_programs} is for a computed grid, and grid= was passed")
         if grid is None and n_rows is None:
             raise TypeError(f"rows= should name the number of rows of {jit.__name__}; a kernel without one needs grid=")
-        meta = {name: each for name, each in named.items() if name in self._constexprs and name not in self._names[:2]}
+        meta = {name: value for name, value in named.items() if name in self._constexprs and name not in self._names[:2]}
         request = Request(
             self.kernel, self._names, self._stages, named, options, meta | options, num_programs, grid,
             named[n_rows] if n_rows else 1, named[n_cols], known_multiple(named[n_cols], n_cols in self._constexprs),
@@ -192,7 +192,7 @@ class Launcher:
         return _stand_in(value)
 
     def _weighed(self, request: Request) -> int:
-        """Returns the number of rows that a launch is chosen for; of programs where they are given."""
+        """Returns the number of rows that a launch is chosen for; of programs with `grid`."""
         if request.grid is None:
             return request.rows
         try:
@@ -202,7 +202,7 @@ class Launcher:
         return width * height * depth
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        args = tuple(int(each) if isinstance(each, SymInt) else each for each in args)
+        args = tuple(int(value) if isinstance(value, SymInt) else value for value in args)
         self.request(*args, **kwargs)  # says what is wrong
         with self._lock:
             self._read = self._reader(args, kwargs)
@@ -224,7 +224,7 @@ class Launcher:
             self._choices.clear()
 
     def _reader(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., tuple[Any, ...]]:
-        """Returns a function of such arguments that reads what launches differ in; Triton too makes one for each kernel."""
+        """Returns a function of such arguments that reads what launches differ in; Triton too makes one per kernel."""
         names = [*self._jit.arg_names[: len(args)], *kwargs]
         parts = ["index()"] * (current_index() is not first_index) + ["invariant()", *map(repr, kwargs)]
         for name, value in zip(names, (*args, *kwargs.values()), strict=False):
@@ -254,20 +254,20 @@ class Launcher:
         for text in plan.warnings:
             warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=5)
         first, options = self._jit.arg_names[: len(args)], plan.meta.keys() | {"num_programs", "grid"}
-        given = {name: value for name, value in self._given.items() if name not in (*first, *kwargs, *options)}
+        settings = {name: value for name, value in self._settings.items() if name not in (*first, *kwargs, *options)}
         kernel, _ = decorated(self.kernel, None, plan.meta, (), [plan.config], launches=True)
-        grid = {**self._given, **kwargs}.get("grid") or plan.grid
+        grid = {**self._settings, **kwargs}.get("grid") or plan.grid
         traced = any(map(_is_traced, (*args, *kwargs.values())))
         launch = wrap_triton(kernel)[grid] if traced else functools.partial(kernel.run, grid=grid, warmup=False)
         meta = {name: value for name, value in plan.meta.items() if name not in first}
         names = [name for name in kwargs if name in self._jit.arg_names and name not in meta]
-        launch = functools.partial(launch, **given, **meta)
+        launch = functools.partial(launch, **settings, **meta)
         return (lambda *args, **kwargs: launch(*args, **{name: kwargs[name] for name in names})) if kwargs else launch
 
 
-def _named(module: str, name: str, names: tuple[str | None, str, str], given: Mapping[str, Any]) -> Launcher:
+def _named(module: str, name: str, names: tuple[str | None, str, str], settings: Mapping[str, Any]) -> Launcher:
     kernel = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    return Launcher(kernel, *names, given)
+    return Launcher(kernel, *names, settings)
 
 
 def _kind(value: Any, exact: bool) -> tuple[Any, ...]:

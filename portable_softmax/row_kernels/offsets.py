@@ -15,22 +15,22 @@ WIDENED = "tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi"
 
 def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: int | None) -> list[str]:
     """Returns what is wrong with a compiled kernel at its sizes, or needed beside it; arguments as of `overflows`."""
-    found = list(overflows(parsed_of(compiled, jit, constants_of(compiled, jit)), values, programs))
+    texts = list(overflows(parsed_of(compiled, jit, constants_of(compiled, jit)), values, programs))
     if scratch := getattr(compiled.metadata, "global_scratch_size", 0):
-        found.append(f"a program needs {scratch} bytes of global memory for itself: triton.set_allocator(...) gives them")
-    return found
+        texts.append(f"a program needs {scratch} bytes of global memory for itself: triton.set_allocator(...) gives them")
+    return texts
 
 
 def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
-    """Yields what says that offsets of a launch do not fit their 32 bits.
+    """Yields sentences about offsets of a launch that do not fit their 32 bits.
 
     Args:
         function: the kernel's TTIR.
         arguments: values of its parameters, by name.
         programs: along axis 0; None if that is unknown.
     """
-    given = {name: value_of(name, value) for name, value in arguments.items()}
-    run = Run(function, given, (0, (programs or 1) - 1), programs or 1, ranges=True)
+    values = {name: value_of(name, value) for name, value in arguments.items()}
+    run = Run(function, values, (0, (programs or 1) - 1), programs or 1, ranges=True)
     addresses = _addresses(function) if run.large else set()
     made = {name: op for op in walked(function.body) for name in op.results if name not in function.parameters}
     seen = set()
@@ -45,11 +45,11 @@ def overflows(function: Function, arguments: Mapping[str, Any], programs: int | 
 
 def _addresses(function: Function) -> set[str]:
     """Returns the values that offsets of pointers are computed from."""
-    found: set[str] = set()
+    addresses: set[str] = set()
     for op in reversed(list(walked(function.body))):
-        if op.name in ("tt.addptr", "tt.descriptor_load", "tt.descriptor_store") or found.intersection(op.results):
-            found |= set(op.operands[op.name == "tt.addptr" :])
-    return found
+        if op.name in ("tt.addptr", "tt.descriptor_load", "tt.descriptor_store") or addresses.intersection(op.results):
+            addresses |= set(op.operands[op.name == "tt.addptr" :])
+    return addresses
 
 
 def _word(value: str, made: Mapping[str, Op]) -> str:

@@ -20,7 +20,7 @@ class ResidentPrograms(int):
 
     Args:
         count: that number; 0 if no program fits.
-        occupancy: programs per multiprocessor, with what each resource would allow; blocks, where num_ctas is above 1.
+        occupancy: programs per multiprocessor, with the limits by resource; blocks, where num_ctas is above 1.
     """
 
     occupancy: Occupancy | None  # None in the interpreter, which runs one program after another
@@ -62,7 +62,7 @@ def resident_programs(kernel: Any, device: Device | str | None = None) -> Reside
         return ResidentPrograms(1)
     if not hasattr(kernel, "asm") or not hasattr(kernel, "metadata"):
         raise TypeError(
-            f"resident_programs wants a compiled kernel, as kernel.warmup(..., grid=(1,)) returns it, not {kernel!r}"
+            f"resident_programs requires a compiled kernel, as kernel.warmup(..., grid=(1,)) returns it, not {kernel!r}"
         )
     key = (current_index()(),) if device is None else device  # no index of a caller's
     try:
@@ -78,7 +78,7 @@ def _counted(kernel: Any, device: Device) -> ResidentPrograms:
     made_for, target = kernel.metadata.target, target_of(device)
     if (made_for.backend, made_for.arch) != (target.backend, target.arch):
         raise DeviceError(
-            f"a kernel compiled for {made_for.backend}/{made_for.arch} was given for {device!r}, which is "
+            f"a kernel compiled for {made_for.backend}/{made_for.arch} was passed for {device!r}, which is "
             f"{target.backend}/{target.arch}; inspect_kernel(..., device=...) compiles it for that one"
         )
     occupancy = device.vendor.occupancy(device.vendor.resources(kernel), device.hardware)
@@ -86,16 +86,16 @@ def _counted(kernel: Any, device: Device) -> ResidentPrograms:
 
 
 def first_index() -> int:
-    """Returns the device where there is one."""
+    """Returns the device's index where there is one."""
     return 0
 
 
 @functools.cache
 def current_index() -> Callable[[], int]:
-    """Returns a function that tells the current device: torch's own where there are several."""
+    """Returns a function that returns the current device: torch's own where there are several."""
     device = chosen(None)
     module = None if interpreting() else getattr(importlib.import_module("torch"), device.vendor.torch_device_type)
     if module is None or module.device_count() == 1:
         return first_index
-    found: Callable[[], int] = module.current_device
-    return found
+    index: Callable[[], int] = module.current_device
+    return index

@@ -1,4 +1,4 @@
-"""Chooses the launch of a row kernel: a few settings are compiled, and the one of the least expected time is taken."""
+"""Chooses the launch of a row kernel: a few settings are compiled, and the one of the least expected time is selected."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,10 +23,10 @@ from portable_softmax.row_kernels.row_settings import Request, Setting, settings
 from portable_softmax.row_kernels.traffic import KNOWN, traffic_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 
-EACH = 16  # elements of a block for each thread, of the setting that is compiled first
+EACH = 16  # elements of a block per thread, in the setting that is compiled first
 COMPILED = 6, 4  # settings that are compiled, without stages and then of all
 OTHER_REGISTERS = 24  # of a thread, that do not grow with its elements
-SEVERAL = 47  # rows, where a kernel is asked about its rows; Triton makes a constant of 1
+SEVERAL = 47  # rows, in place of one row: Triton makes 1 a constant
 MANY_ROWS = 2**20  # that a launch is chosen for where it must not depend on their number
 
 
@@ -39,13 +39,13 @@ class RowPlan:
         size: rows and elements of a row.
         device: name of the device.
         num_programs: of the grid; 0 where there are no rows, and nothing is launched.
-        meta: constexprs and options, given or computed: the launch is `kernel[grid](*arguments, **meta)`.
+        meta: constexprs and options, passed or computed: the launch is `kernel[grid](*arguments, **meta)`.
         grid: its programs along each axis.
         resources, occupancy: of a program, and how many fit; None in the interpreter.
-        terms: expected microseconds, by what they are for; None in the interpreter, or if no bandwidth is known.
+        terms: expected microseconds, by cause; None in the interpreter, or if no bandwidth is known.
         reasons: sentences.
         warnings: sentences about what is wrong with the kernel at this size.
-        config: Triton's Config that was taken.
+        config: Triton's Config that was selected.
         form: in which the kernel goes over rows.
     """
 
@@ -107,7 +107,7 @@ class Choice:
         rows: number of rows that settings are compiled for.
 
     Raises:
-        PlanError: only some number of programs is right, and none was given.
+        PlanError: only some number of programs is right, and none was passed.
         CompileError, TypeError: as of `Launcher.plan`.
     """
 
@@ -115,7 +115,8 @@ class Choice:
         self._device, self._name = device, jit_function(request.kernel).__name__
         self._compiled: dict[Setting, _Used] = {}
         self._function, self._traffic = Function({}, []), Traffic()
-        probe = min(settings_of(request, device, True), key=lambda each: (each.block, self._unlike(each), each.stages))
+        short = settings_of(request, device, True)
+        probe = min(short, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
         self._settings = [probe]
         several = request
         if request.names[0] and request.rows == 1:
@@ -157,18 +158,18 @@ class Choice:
     def _compile_for(self, request: Request, rows: int) -> None:
         """Compiles the settings that are expected to be fastest, first those without stages, from whose use others' follows."""
         if not self._compiled:
-            self._compile(request, [min(self._settings, key=lambda each: (self._unlike(each), each.stages))])
-        least = min(each.stages for each in self._settings)
+            self._compile(request, [min(self._settings, key=lambda setting: (self._unlike(setting), setting.stages))])
+        least = min(setting.stages for setting in self._settings)
         for count, most in zip(COMPILED, (least, math.inf), strict=True):
-            settings = [each for each in self._settings if each.stages <= most]
-            expected = self._sorted(request, (self._expected(each, request.cols) for each in settings), rows)
-            fastest = list(dict.fromkeys(each.used.setting for each in expected))[:count]
-            self._compile(request, [each for each in fastest if each not in self._compiled])
+            settings = [setting for setting in self._settings if setting.stages <= most]
+            expected = self._sorted(request, (self._expected(setting, request.cols) for setting in settings), rows)
+            fastest = list(dict.fromkeys(costed.used.setting for costed in expected))[:count]
+            self._compile(request, [setting for setting in fastest if setting not in self._compiled])
 
     def _compile(self, request: Request, settings: Sequence[Setting]) -> None:
-        device, given = self._device, request.arguments | request.options
-        found = compiled_for(request.kernel, [each.config for each in settings], given, device)
-        for setting, compiled in zip(settings, found, strict=True):
+        device, values = self._device, request.arguments | request.options
+        results = compiled_for(request.kernel, [setting.config for setting in settings], values, device)
+        for setting, compiled in zip(settings, results, strict=True):
             if isinstance(compiled, OSError):  # of the cache, not of the setting
                 raise compiled
             if not isinstance(compiled, Exception):
@@ -189,20 +190,21 @@ class Choice:
                     rows = math.prod(request.grid_of(self._compiled[setting].constants))
                 self._traffic = traffic_of(self._function, request.arguments, walks, rows, request.cols, setting.block)
 
-    def _each(self, setting: Setting) -> float:
+    def _per_thread(self, setting: Setting) -> float:
         return setting.block / ((setting.warps or 1) * (self._device.hardware.warp_size or 1))
 
     def _unlike(self, setting: Setting) -> float:
-        return abs(math.log2(self._each(setting) / EACH))
+        return abs(math.log2(self._per_thread(setting) / EACH))
 
     def _expected(self, setting: Setting, cols: int) -> _Used:
-        """Returns what a program should use: registers for each element as the most similar one that was compiled."""
+        """Returns what a program should use: registers per element as the most similar one that was compiled."""
         if setting in self._compiled:
             return self._compiled[setting]
-        like = max(self._compiled.values(), key=lambda each: (_size(each.setting) == _size(setting), -each.setting.stages))
+        like = max(self._compiled.values(), key=lambda used: (_size(used.setting) == _size(setting), -used.setting.stages))
         hardware, wanted = self._device.hardware, like.resources.registers_per_thread
         if wanted is not None:
-            threads, grows = (setting.warps or 1) * (hardware.warp_size or 1), self._each(setting) / self._each(like.setting)
+            threads = (setting.warps or 1) * (hardware.warp_size or 1)
+            grows = self._per_thread(setting) / self._per_thread(like.setting)
             wanted = OTHER_REGISTERS + max(0, math.ceil((wanted - OTHER_REGISTERS) * grows))
             wanted = min(
                 wanted,
@@ -219,7 +221,7 @@ class Choice:
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
-        return sorted(self._costed(request, candidates, rows), key=lambda each: each[:5])
+        return sorted(self._costed(request, candidates, rows), key=lambda costed: costed[:5])
 
     def _costed(self, request: Request, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
         """Yields the launches of programs that fit, without grids that the device refuses where there are others."""
@@ -253,8 +255,8 @@ class Choice:
         else:
             most = min(rows, most_programs(self.form, request) or rows)
             numbers = list(dict.fromkeys((min(most, resident), most)))
-            taken = [each for each in numbers if not refusal(self._device, (each, 1, 1), warps)]
-            yield from ((each, rows) for each in taken or numbers[:1])
+            accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), warps)]
+            yield from ((number, rows) for number in accepted or numbers[:1])
 
     def _refusal(self, request: Request, grid: tuple[int, int, int], best: _Used | None) -> Exception:
         """Returns the error of a request that has no launch."""
@@ -262,24 +264,24 @@ class Choice:
         if best:
             return GridError(f"{self._name}: {refusal(device, grid, best.resources.num_warps)}")
         used = next(iter(self._compiled.values()))
-        told = f"no program of {self._name} fits {device.name}: a block of {used.setting.block} uses {used.resources}"
-        given = request.arguments | request.options | used.setting.config.kwargs
-        block = given.pop(request.block)
-        return PlanError(f"{told}; {smaller_block(request.kernel, given, request.block, block, device)}")
+        reason = f"no program of {self._name} fits {device.name}: a block of {used.setting.block} uses {used.resources}"
+        values = request.arguments | request.options | used.setting.config.kwargs
+        block = values.pop(request.block)
+        return PlanError(f"{reason}; {smaller_block(request.kernel, values, request.block, block, device)}")
 
     def _reasons(self, request: Request, costed: Sequence[_Costed]) -> Iterator[str]:
         traffic, best = self._traffic, costed[0]
-        whose = "row" if request.grid is None else "program"
+        unit = "row" if request.grid is None else "program"
         beside = f"; a program beside them {traffic.program:,.0f}" if request.grid is None else ""
-        yield f"a {whose} moves {traffic.row:,.0f} bytes of memory{beside}"
+        yield f"a {unit} moves {traffic.row:,.0f} bytes of memory{beside}"
         blocks = -(-request.cols // best.used.setting.block)
         loops = "which the kernel loops over" if self.form.in_blocks else "a program each"
         yield "a row is one block" if blocks == 1 else f"a row is {blocks} blocks, {loops}"
         if request.multiple < math.gcd(request.cols, KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
-        others = [each for each in costed[1:] if each.used.setting != best.used.setting][:3]
-        for each in others if best.terms and not request.fixed else []:
-            yield f"{_words(each)} would take {each.us:.1f} us" + ", and spills" * each.doubtful
+        others = [other for other in costed[1:] if other.used.setting != best.used.setting][:3]
+        for other in others if best.terms and not request.fixed else []:
+            yield f"{_words(other)} would take {other.us:.1f} us" + ", and spills" * other.doubtful
         if why := self._device.doubt(best.used.resources):
             yield f"{why}: Triton's IR gives bounds only, and no setting certainly fits"
 

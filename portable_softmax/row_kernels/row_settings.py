@@ -14,7 +14,7 @@ from portable_softmax.row_kernels.decorators import configurations, constexprs_o
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 STAGES = 1, 3, 4  # two hide nothing
-MOST_EACH = 64  # elements of a block for each thread
+MOST_EACH = 64  # elements of a block per thread
 Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
 
@@ -25,12 +25,12 @@ class Request(NamedTuple):
         kernel: with its decorators.
         names: of the parameters that are the number of rows (None if none is), of elements of a row, and of a block.
         stages: the constexpr that a loop has as `num_stages`; None where nothing is pipelined.
-        arguments: by name, with the constexprs that are given.
-        options: of Triton's backend, that are given.
-        meta: constexprs and options that are given.
+        arguments: by name, with the constexprs that are passed.
+        options: of Triton's backend, that are passed.
+        meta: constexprs and options that are passed.
         num_programs, grid: of the launch; None if the number of programs is computed.
         rows, cols: sizes.
-        multiple: elements that the compiler knows each row to begin at a multiple of.
+        multiple: elements of which the start of a row is a multiple, as the compiler knows.
         fixed: BLOCK, warps and stages may not depend on the number of rows.
     """
 
@@ -53,7 +53,7 @@ class Request(NamedTuple):
         return self.names[2]
 
     def grid_of(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
-        """Returns the grid that was given, for values of constexprs."""
+        """Returns the grid of the request, for values of constexprs."""
         grid = self.grid({**self.arguments, **self.options, **constants}) if callable(self.grid) else self.grid
         width, height, depth = (*(grid if isinstance(grid, tuple | list) else (grid,)), 1, 1)[:3]
         return int(width), int(height), int(depth)
@@ -71,14 +71,14 @@ class Setting(NamedTuple):
 def stages_of(jit: Any) -> str | None:
     """Returns the constexpr that a loop in a @triton.jit function's source has as `num_stages`; None if there is none."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(jit.fn)))
-    loops = [each.iter for each in ast.walk(tree) if isinstance(each, ast.For)]
-    values = [each.value for loop in loops for each in getattr(loop, "keywords", ()) if each.arg == "num_stages"]
-    names = {each.id for value in values for each in ast.walk(value) if isinstance(each, ast.Name)}
+    loops = [node.iter for node in ast.walk(tree) if isinstance(node, ast.For)]
+    values = [keyword.value for loop in loops for keyword in getattr(loop, "keywords", ()) if keyword.arg == "num_stages"]
+    names = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
     return min(names & constexprs_of(jit), default=None)
 
 
 def settings_of(request: Request, device: Device | None, in_blocks: bool = False) -> list[Setting]:
-    """Returns all configurations, of the autotuner or of powers of two, with all blocks and stages that are not given.
+    """Returns all configurations, of the autotuner or of powers of two, with all blocks and stages that are not passed.
 
     Args:
         request: what they are for.
@@ -87,41 +87,41 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
     """
     import triton
 
-    given, whole = request.arguments | request.options, next_power_of_2(request.cols)
+    passed, whole = request.arguments | request.options, next_power_of_2(request.cols)
     warp, threads = (device.hardware.warp_size, device.hardware.max_threads_per_program) if device else (None, None)
-    warps = _powers(1, (threads or warp) // warp) if warp and "num_warps" not in given else [None]
+    warps = _powers(1, (threads or warp) // warp) if warp and "num_warps" not in passed else [None]
     blocks = _powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if in_blocks else [whole]
     several = {request.block: blocks} | ({request.stages: STAGES if device else STAGES[:1]} if request.stages else {})
-    plain = [triton.Config({}, each, num_stages=None, num_ctas=None) for each in warps]
-    found = []
+    plain = [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]
+    settings = []
     for base in configurations(request.kernel) or plain:
-        computed = {name: values for name, values in several.items() if name not in {**given, **base.kwargs}}
+        computed = {name: values for name, values in several.items() if name not in {**passed, **base.kwargs}}
         for values in itertools.product(*computed.values()):
             config = copy.copy(base)
-            config.kwargs = {name: value for name, value in base.kwargs.items() if name not in given} | dict(
+            config.kwargs = {name: value for name, value in base.kwargs.items() if name not in passed} | dict(
                 zip(computed, values, strict=True)
             )
-            every = given | config.all_kwargs()
-            found.append(Setting(config, every[request.block], every.get(request.stages, 1), every.get("num_warps")))
-    return _of_few_elements(found, warp or 1)
+            every = passed | config.all_kwargs()
+            settings.append(Setting(config, every[request.block], every.get(request.stages, 1), every.get("num_warps")))
+    return _of_few_elements(settings, warp or 1)
 
 
-def _of_few_elements(found: list[Setting], warp: int) -> list[Setting]:
-    """Returns the settings that give each thread from one to `MOST_EACH` elements, or those that come nearest.
+def _of_few_elements(settings: list[Setting], warp: int) -> list[Setting]:
+    """Returns the settings with one to `MOST_EACH` elements per thread, or those that come nearest.
 
     Where programs have no threads it returns all.
     """
-    if all(each.warps is None for each in found):
-        return found
+    if all(setting.warps is None for setting in settings):
+        return settings
 
     def off(setting: Setting) -> float:
-        each = setting.block / (warp * (setting.warps or 1))
-        return max(1, each / MOST_EACH, 1 / each)
+        per_thread = setting.block / (warp * (setting.warps or 1))
+        return max(1, per_thread / MOST_EACH, 1 / per_thread)
 
-    least = min(map(off, found))
-    return [each for each in found if off(each) == least]
+    least = min(map(off, settings))
+    return [setting for setting in settings if off(setting) == least]
 
 
 def _powers(least: int, most: int) -> list[int]:
     """Returns the powers of two from one up to another."""
-    return [1 << each for each in range(least.bit_length() - 1, most.bit_length())]
+    return [1 << power for power in range(least.bit_length() - 1, most.bit_length())]

@@ -1,4 +1,4 @@
-"""Counts in TTIR what each row, and each program beside its rows, moves and computes."""
+"""Counts in TTIR what a row, and a program beside its rows, moves and computes."""
 
 import math
 from collections import defaultdict
@@ -10,23 +10,23 @@ from portable_softmax.row_kernels.following import PROGRAM, Run
 from portable_softmax.row_kernels.programs import value_of
 from portable_softmax.row_kernels.ttir import Function
 
-KNOWN = 16  # the multiple that Triton asks numbers and addresses for
+KNOWN = 16  # the multiple for which Triton checks numbers and addresses
 PROGRAMS = 8  # that are followed at once, so that branches of single ones are unknown
 
 
 def known_multiple(cols: int, constant: bool) -> int:
-    """Returns how many elements the compiler knows each row of so many to begin at a multiple of.
+    """Returns the elements of which the start of a row is a multiple, as the compiler knows.
 
     Args:
         cols: elements of a row.
         constant: they are a constexpr. Of a number that is none Triton knows only whether it is a multiple of 16.
     """
-    found = math.gcd(cols, KNOWN)
-    return found if constant or found == KNOWN else 1
+    multiple = math.gcd(cols, KNOWN)
+    return multiple if constant or multiple == KNOWN else 1
 
 
 def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> Traffic:
-    """Counts what each row and each program takes.
+    """Counts what a row and a program move and compute.
 
     Args:
         function: the compiled kernel's TTIR.
@@ -35,43 +35,45 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         rows, cols: their number, and that of elements of one.
         block: elements of a block.
     """
-    given = {name: value_of(name, value) for name, value in values.items()}
-    run = Run(function, given, (0, PROGRAMS - 1), PROGRAMS, inner_turns=1)
-    share = {name: each.numel() / max(1, rows) for name, each in values.items() if hasattr(each, "numel")}
+    known = {name: value_of(name, value) for name, value in values.items()}
+    run = Run(function, known, (0, PROGRAMS - 1), PROGRAMS, inner_turns=1)
+    share = {name: value.numel() / max(1, rows) for name, value in values.items() if hasattr(value, "numel")}
     blocks = -(-cols // block)
-    found = dict.fromkeys(Traffic._fields, 0.0)
+    counts = dict.fromkeys(Traffic._fields, 0.0)
     moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # elements of a row, loaded or stored
 
     def around(loops: Sequence[int]) -> tuple[bool, list[float]]:
         """Returns whether one of some loops goes over rows, and the turns of the others."""
         of_rows = next((loop for loop in loops if walks and PROGRAM in run.loops[loop]), None)
         trips = [run.trips[loop] for loop in loops if loop != of_rows]
-        return of_rows is not None, [blocks if each is None else each for each in trips]
+        return of_rows is not None, [blocks if count is None else count for count in trips]
 
     def filled(elements: int) -> float:
         """Returns the elements that no mask hides."""
         return elements * cols / (block * blocks) if elements == block else elements
 
-    for each in run.accesses:
-        in_rows, trips = around(each.loops)
+    for access in run.accesses:
+        in_rows, trips = around(access.loops)
         of_row, elements, part = (
             in_rows or not walks,
-            math.prod(trips) * filled(each.elements),
-            (each.root, each.kind == "load"),
+            math.prod(trips) * filled(access.elements),
+            (access.root, access.kind == "load"),
         )
-        left = share.get(each.root, math.inf) - moved[part] if of_row else math.inf
-        now = min(elements, left) if PROGRAM in each.sources else 0
+        left = share.get(access.root, math.inf) - moved[part] if of_row else math.inf
+        now = min(elements, left) if PROGRAM in access.sources else 0
         moved[part] += now
-        whose = "row" if of_row else "program"
-        found[whose] += each.size * now
-        found[f"{whose}_operands"] += elements / cols
-        found["again"] += each.size * (elements - now) if of_row and PROGRAM in each.sources and each.kind == "load" else 0
-        found["element"] += each.size * elements if of_row else 0  # bytes, until all are known
+        unit = "row" if of_row else "program"
+        counts[unit] += access.size * now
+        counts[f"{unit}_operands"] += elements / cols
+        counts["again"] += (
+            access.size * (elements - now) if of_row and PROGRAM in access.sources and access.kind == "load" else 0
+        )
+        counts["element"] += access.size * elements if of_row else 0  # bytes, until all are known
     for op, loops in run.work:
         _, trips = around(loops)
         if op.kind == "reduce":
             of_blocks = blocks > 1 and blocks in trips
-            found["block_reductions" if of_blocks else "reductions"] += math.prod(trips) / (blocks if of_blocks else 1)
+            counts["block_reductions" if of_blocks else "reductions"] += math.prod(trips) / (blocks if of_blocks else 1)
         else:
-            found["exponents"] += math.prod(trips) * filled(op.elements)
-    return Traffic(**found | {"element": found["element"] / (found["row_operands"] * cols or 1) or Traffic().element})
+            counts["exponents"] += math.prod(trips) * filled(op.elements)
+    return Traffic(**counts | {"element": counts["element"] / (counts["row_operands"] * cols or 1) or Traffic().element})

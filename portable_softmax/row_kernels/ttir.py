@@ -26,7 +26,7 @@ class Op(NamedTuple):
         name: such as "arith.addi"; "label" for the head of a block.
         results, operands: values.
         text: of its first line, without results and locations.
-        regions: operations of each.
+        regions: their operations.
     """
 
     name: str
@@ -85,7 +85,7 @@ def parsed(ttir: str, names: Sequence[str]) -> Function:
         if owner:
             owner.regions.append([])
             regions.append(owner.regions[-1])
-    kernel = next((each for each in functions if " public " in each.text), functions[0])
+    kernel = next((function for function in functions if " public " in function.text), functions[0])
     values = kernel.operands
     known = names if len(names) == len(values) else [value.removeprefix("%") for value in values]
     return Function(dict(zip(values, known, strict=True)), kernel.regions[0])
@@ -97,7 +97,7 @@ def parsed_of(compiled: Any, jit: Any, constants: Any) -> Function:
 
 
 def walked(ops: Sequence[Op]) -> Iterator[Op]:
-    """Yields all operations, each before those of its regions."""
+    """Yields all operations, before those of their regions."""
     for op in ops:
         yield op
         for region in op.regions:
@@ -110,6 +110,6 @@ def _op(line: str) -> Op:
     left, _, body = line.partition(" = ") if line.startswith("%") else ("", "", line)
     results = []
     for name, count in RESULTS.findall(left):
-        results += [f"{name}#{each}" for each in range(int(count))] if count else [name]
-    found = NAME.search(body)
-    return Op(found[1] if found else "", results, VALUE.findall(body), body, [])
+        results += [f"{name}#{index}" for index in range(int(count))] if count else [name]
+    match = NAME.search(body)
+    return Op(match[1] if match else "", results, VALUE.findall(body), body, [])

@@ -71,7 +71,7 @@ kernel EXAMPLES:add_kernel --on H200 --case swapped_case | 1 | (grid, arguments,
 kernel KERNELS:add --on H200 --args n=1 | 1 | TypeError: add needs x, y, z too, such as --args
 kernel KERNELS:add --on H200 --args n=x | 1 | n=x: an argument is a tensor as f16[4096,4096], a value as 4096
 kernel KERNELS:add --on intel/arc-a770 --args n=1 | 4 | TargetError: this Triton's backends (
-kernel KERNELS:tuned --on H200 --args MATRICES | 1 | and none was chosen; --config N takes one:
+kernel KERNELS:tuned --on H200 --args MATRICES | 1 | and none was chosen; select one with --config N:
 kernel DECORATED:tuned --on H200 --config 2 TYPES | 1 | and 2 is none of them
 kernel DECORATED:by_arguments --on H200 TYPES | 1 | the heuristic of BLOCK_SIZE needs 'n_elements'; give its value:
 kernel KERNELS:add --on H200 --config all | 1 | is not under @triton.autotune

@@ -61,7 +61,7 @@ def test_where_all_spill_all_stay_unless_it_is_forbidden():
     spills = [SPILLS]
     assert used(SPILLS, "nvidia/rtx-5090").resources.spilled_bytes_per_thread
     assert kept_of("nvidia/rtx-5090", spills) == spills
-    with pytest.raises(NoConfigurationFitsError, match=r"each of 1 configurations spills, at least \d+ bytes a thread; 0 are"):
+    with pytest.raises(NoConfigurationFitsError, match=r"all of 1 configurations spill, at least \d+ bytes a thread; 0 are"):
         kept_of("nvidia/rtx-5090", spills, max_spilled=0)
 
 

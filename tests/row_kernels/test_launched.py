@@ -157,7 +157,7 @@ def test_a_heuristic_that_the_user_decides_is_not_asked(kernels):
         (VECTORS | {"x": f"f32[{10**11},{10**11}]"}, {}, CompileError, f"are 4{'0' * 22} bytes, and addresses have 64 bits"),
         (VECTORS | {"n": 1}, {"C": 3}, CompileError, "C is no parameter of add, which has x, .* options are .*num_warps"),
         (VECTORS | {"n": "i8"}, {}, CompileError, "of numbers i32, i64, u64, fp32, i1, u1; tuples"),
-        ([1, 2, 3, 4, 5, 6], {}, TypeError, "the kernel has 5 parameters, and 6 arguments were given"),
+        ([1, 2, 3, 4, 5, 6], {}, TypeError, "the kernel has 5 parameters, and 6 arguments were passed"),
         (VECTORS | {"x": "tensordesc<fp16[16, 32],__import__('os')>"}, {}, CompileError, "an argument is a tensor as"),
         (VECTORS | {"x": "tensordesc<fp16[16, 32],input_rank=4,>"}, {}, CompileError, "an argument is a tensor as"),
         (VECTORS | {"n": 1}, {"nonsense": 1}, CompileError, "nonsense is no parameter"),

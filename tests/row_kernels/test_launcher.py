@@ -190,7 +190,12 @@ def test_names_that_a_kernel_has_not(named, words):
         (("*fp32", "*fp32", 4, 8), {"OTHER": 1}, CompileError, "OTHER"),
         (("*fp32", "*fp32", 4, 8), {"device": "amd/none"}, ProfileError, "amd/none"),
         (("*fp32", "*fp32", 2**33, 8), {}, GridError, "a grid of 8589934592 x 1 x 1 has 8,589,934,592 programs along x"),
-        (("*fp32", "*fp32", 4, 8), {"num_programs": 3}, TypeError, "num_programs=3 is of a computed grid, and grid= was given"),
+        (
+            ("*fp32", "*fp32", 4, 8),
+            {"num_programs": 3},
+            TypeError,
+            "num_programs=3 is for a computed grid, and grid= was passed",
+        ),
         (("*fp32", "*fp32", 4, 0), {}, TypeError, "n_cols of one_row should be a number from 1 on, not 0"),
         (("*fp32", "*fp32", 4, 8), {"num_warps": "4"}, TypeError, "num_warps of one_row should be a number from 1 on, not '4'"),
         (("*fp32", "*fp32", 4, 2**21), {}, CompileError, "(?i)1048576"),

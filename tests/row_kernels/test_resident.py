@@ -43,9 +43,9 @@ def test_what_is_counted_again_is_not_computed(monkeypatch):
 @pytest.mark.parametrize(
     ("kernel", "device", "error", "words"),
     [
-        (add_kernel, "nvidia/h200", TypeError, "wants a compiled kernel, as kernel.warmup"),
+        (add_kernel, "nvidia/h200", TypeError, "requires a compiled kernel, as kernel.warmup"),
         (None, "nvidia/h200", TypeError, "not None"),
-        (compiled_for, "amd/mi300x", DeviceError, "compiled for cuda/90 was given for .*MI300X.* hip/gfx942; inspect_kernel"),
+        (compiled_for, "amd/mi300x", DeviceError, "compiled for cuda/90 was passed for .*MI300X.* hip/gfx942; inspect_kernel"),
         (compiled_for, 7, TypeError, "device should be a Device"),
     ],
     ids=["not compiled", "nothing", "another architecture", "no device"],
