@@ -48,7 +48,7 @@ def find_rows(tile, n_rows, n_heads, n_queries, C: tl.constexpr):
     lane = tl.arange(0, C.ROWS)
     if C.HEAD_TILES:
         tiles = tl.cdiv(n_queries, C.ROWS)
-        if C.MASK_SHARED:  # the same queries of all heads follow each other
+        if C.MASK_SHARED:  # the same queries of all heads are consecutive
             turn = tile % (tiles * n_heads)
             tile += turn % n_heads * tiles + turn // n_heads - turn
         head = tile // tiles
@@ -87,7 +87,7 @@ def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.conste
 def find_columns(rows, head, query, exists, offset, n_cols, n_queries, C: tl.constexpr):
     """Returns (offsets of place 0 in x and in a contiguous result, lead, past, which exist) of rows.
 
-    Aligned rows have one past: Ascend's compiler wants masks made of ranges and scalars.
+    Aligned rows have one past: Ascend's compiler requires masks made of ranges and scalars.
     """
     if C.AXIS == 1:
         out = rows * n_cols

@@ -8,13 +8,13 @@ from typing import Any
 class KernelConfig:
     """Everything that a kernel is compiled for, except the types of its arguments.
 
-    A tile has ROWS rows and BLOCKS blocks of BLOCK columns: [ROWS, BLOCK] each, or [BLOCK, ROWS] with AXIS 0.
+    A tile has ROWS rows and BLOCKS blocks of BLOCK columns: of shape [ROWS, BLOCK], or [BLOCK, ROWS] with AXIS 0.
     """
 
     # What is computed.
     LOG: bool = False  # log_softmax
     EXACT: bool = False  # exponentials and quotients to the last bits, for float32 results
-    ENTROPY: bool = False  # log-probabilities: of each row too
+    ENTROPY: bool = False  # log-probabilities: the entropy per row too
     LSE: bool = False  # their logsumexp is requested, or has a gradient: rows without a token are read too
     MANY: bool = False  # their gradient: rows have more tokens than one
     SKIP: bool = False  # rows without a token are not read, though ids must then be known first
@@ -38,7 +38,7 @@ class KernelConfig:
     HIDE: str = ""  # the constraint of an empty inline assembly that hides where a column comes from
     WALK: bool = False  # programs take one tile after another: the grid may be smaller than the number of tiles
 
-    # Split rows: a program has one split of each row of its tile.
+    # Split rows: a program has one split of every row of its tile.
     SPLITS: int = 1
     WORDS_READ: int = 1  # words that a program looks at: a power of two, at least SPLITS and the number of threads
     POLLS: int = 256  # looks for the neighbours' words, at most
@@ -56,7 +56,7 @@ class KernelConfig:
     ACCESS: int = 1  # neighbours that a thread reads at once: they are read if a boolean mask shows any
     CAUSAL: str = ""  # "upper_left", or "lower_right"
     SINK: bool = False  # one more logit per row in the denominator
-    MASKED_ROWS_ZERO: bool = False  # rows without a score give 0; else nan
+    MASKED_ROWS_ZERO: bool = False  # rows without a score result in 0; else nan
     MASKED_GRADIENT: str = ""  # gradients are 0 where y has no weight: "elements", or "rows" of nan too
 
     @property
@@ -91,7 +91,7 @@ class KernelConfig:
 
     @property
     def EXCHANGE(self) -> bool:
-        """True if programs send each other row statistics."""
+        """True if programs exchange row statistics."""
         return self.SPLITS > 1 and self.STEP == ""
 
     @property

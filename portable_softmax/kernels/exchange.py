@@ -1,4 +1,4 @@
-"""Row statistics that programs send each other, or one launch leaves for another. No program waits without end.
+"""Row statistics that programs exchange, or one launch stores for another. No program waits without a bound.
 
 A word is a float32 and, above it, half of this launch's number. Anything else in that memory counts as missing, so nothing has
 to be cleared. A tile has [SPLITS, ROWS, 2] words. Statistics of splits are [WORDS_READ, ROWS], of which SPLITS count.
@@ -20,7 +20,7 @@ def word_of(number, half):
 
 @triton.jit
 def publish(words, split, first, second, epoch, C: tl.constexpr):
-    """Writes a maximum, or 0, and another number of a split of each row. One after the other: AMD exchanges no two at once."""
+    """Writes a maximum, or 0, and another number per row of a split. One after the other: AMD exchanges no two at once."""
     first = tl.where(first == first, tl.minimum(first, 3.4028234663852886e38), 0.0)  # else the sum is nan, and says so
     if C.ROWS == 1:
         at = words + 2 * split

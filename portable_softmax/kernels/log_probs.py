@@ -1,6 +1,6 @@
 """Log-probabilities of chosen tokens, without the softmax of all of them; and their gradient.
 
-Rows have n_ids tokens each. The result is 0 for an id that is `ignored` and nan for one outside of the row. A row whose ids
+Rows have n_ids tokens. The result is 0 for an id that is `ignored` and nan for one outside of the row. A row whose ids
 are all ignored is not read, and its numbers are 0.
 """
 
@@ -118,13 +118,13 @@ def is_token(ids, n_cols, ignored):
 
 @triton.jit
 def load_ids(ids_ptr, rows, writes, k, n_ids, ignored, C: tl.constexpr):
-    """Returns the k-th id of each row, [ROWS, 1]."""
+    """Returns the k-th id per row, [ROWS, 1]."""
     return tl.load(ids_ptr + along(rows, C) * n_ids + k, mask=along(writes & (k < n_ids), C), other=ignored)
 
 
 @triton.jit
 def load_score(x, ids, lead, n_cols, ignored, scale, temperature, C: tl.constexpr):
-    """Returns the scores of one token of each row, [ROWS, 1]."""
+    """Returns the scores of one token per row, [ROWS, 1]."""
     place = tl.where(is_token(ids, n_cols, ignored), ids.to(tl.int32) + lead, -1)
     past = tl.where(place < 0, -1, place + 1)
     return load_scores(x, x, place, 1, 0, 0, past, place >= 0, scale, temperature, ENDS, C)
@@ -152,7 +152,7 @@ def write_rows(
 
 @triton.jit
 def write_token(out_ptr, ids, score, rows, exists, k, n_cols, n_ids, ignored, peak, total, temperature, C: tl.constexpr):
-    """Stores the log-probabilities of one token of each row."""
+    """Stores the log-probabilities of one token per row."""
     log_prob = fall_of(score, peak, temperature, C) - tl.log(total)
     log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, float("nan"))
     tl.store(out_ptr + along(rows, C) * n_ids + k, tl.where(ids == ignored, 0.0, log_prob), mask=along(exists, C))
@@ -164,7 +164,7 @@ def token_log_probs_backward_kernel(
     dx_ptr, x_ptr, ids_ptr, statistics_ptr, d_out_ptr, d_lse_ptr, d_entropy_ptr, scale, temperature,
     n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, n_ids, ignored, C: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of x from those of log-probabilities, logsumexp and entropies; each may be None. dx may be x."""
+    """The gradient of x from those of log-probabilities, logsumexp and entropies; any may be None. dx may be x."""
     n_cols, x_query, x_batch, x_head = n_cols * C.ROW_UNIT, x_query * C.ROW_UNIT, x_batch * C.UNIT, x_head * C.UNIT
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
@@ -212,7 +212,7 @@ def token_log_probs_backward_kernel(
 
 @triton.jit
 def load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C: tl.constexpr):
-    """Returns (column of the k-th token of each row, gradient of its log-probability); (-1, 0) if it is none of the row."""
+    """Returns (column of the k-th token per row, gradient of its log-probability); (-1, 0) if it is none of the row."""
     at = rows * n_ids + k
     ids = tl.load(ids_ptr + at, mask=exists, other=-1)
     d_out = tl.load(d_out_ptr + at, mask=exists, other=0.0)  # it need not wait for the ids

@@ -1,4 +1,4 @@
-"""From x to the scores whose softmax is taken: cap * tanh(scale * x / cap) / temperature, then a mask; and their reduction.
+"""From x to the scores whose softmax is computed: cap * tanh(scale * x / cap) / temperature, then a mask; and their reduction.
 
 Rows with a temperature of 0 are greedy: all weight is on their largest elements, whatever cap and sink are, and an added mask
 counts where it is -inf alone. Their scores are not divided, and `fall_of` makes -inf of all that is below the maximum.
@@ -15,7 +15,7 @@ from portable_softmax.kernels.common import (
 
 @triton.jit
 def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, lead, C: tl.constexpr):
-    """Returns pointers to the mask of each row's place 0."""
+    """Returns pointers to the mask at place 0, per row."""
     if C.MASK != "":
         U: tl.constexpr = C.MASK_UNIT
         if C.AXIS == 0:
@@ -31,7 +31,7 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, l
 
 @triton.jit
 def causal_past(query, n_cols, n_queries, lead, past, C: tl.constexpr):
-    """Returns the end of what each row may see."""
+    """Returns the end of the columns that are visible, per row."""
     if C.CAUSAL != "":
         seen = along(query.to(tl.int32), C) + 1
         if C.CAUSAL == "lower_right":
@@ -242,19 +242,19 @@ def per_lane(numbers, C: tl.constexpr):
 
 @triton.jit
 def max_of_lanes(block, C: tl.constexpr):
-    """Returns the maximum of each lane."""
+    """Returns the maximum per lane."""
     return block if C.LANES == C.STREAM else tl.max(block, C.AXIS, keep_dims=C.LANES == 1)
 
 
 @triton.jit
 def sum_of_lanes(block, C: tl.constexpr):
-    """Returns the sum of each lane."""
+    """Returns the sum per lane."""
     return block if C.LANES == C.STREAM else tl.sum(block, C.AXIS, keep_dims=C.LANES == 1)
 
 
 @triton.jit
 def add_sink(peak, total, sink_ptr, rows, exists, temperature, C: tl.constexpr):
-    """Returns (maximum, sum) of rows with their sinks; rows without a score get such that they give 0 if they shall."""
+    """Returns (maximum, sum) of rows with their sinks; those of rows without a score make them 0 with MASKED_ROWS_ZERO."""
     if C.SINK or C.MASKED_ROWS_ZERO:
         empty = (peak == NEG_INF) & (total == 0)  # a maximum leaves nan out, the sum has it
         if C.SINK:
