@@ -1,6 +1,6 @@
 """Expected microseconds of a launch: a sum of terms, from its facts and a few numbers that were measured on a device.
 
-A multiprocessor holds several programs, and each takes a tile, or a row, in a turn: it loads, computes, and stores. Other
+A multiprocessor holds several programs. In a turn, a program loads, computes, and stores a tile, or a row. Other
 programs use the memory meanwhile, but in the first turns all are in step. So a launch takes its start, its first turn, and the
 larger of moving all bytes and of going through all other turns, or somewhat more where the two are alike; and never less than
 it takes to begin all programs. docs/cost.md has a table of the terms.

@@ -14,7 +14,7 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_of_2
 
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
-MOST_BLOCKS = 40  # of a tile in registers: each is code of its own, and hundreds compile for minutes
+MOST_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compile for minutes
 NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
 NARROW_WARPS = 4  # of a program of such a tile
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks that are read twice
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 def grid(problem: Problem, device: Device) -> list[Tiling]:
-    """Returns the launches of a problem that is read in one way, each once."""
+    """Returns the launches of a problem that is read in one way, without duplicates."""
     budget = Budget(problem, device)
     sizes = device.profile.launch.registers
     if not device.hardware.warp_size:
@@ -56,13 +56,13 @@ def is_possible(tiling: Tiling) -> bool:
 def _of_rows(budget: Budget) -> Iterator[Tiling]:
     """Yields tiles of rows whose elements are next to each other; they are read twice only if they cannot be in registers."""
     problem, warps = budget.problem, powers(1, budget.most_threads // budget.warp)
-    anywhere = problem.vector == 1 or problem.unaligned  # where rows start: a thread takes one access of each
+    anywhere = problem.vector == 1 or problem.unaligned  # where rows start: a thread has one access per row
     sizes = [problem.vector] if anywhere else powers(problem.vector, 2 * problem.widest)[::-1]
     fit = budget.most_threads * problem.vector // next_power_of_2(problem.width)
     for rows in powers(1, min(fit, next_power_of_2(-(-problem.n_rows // budget.multiprocessors)))):
         whole = rows * next_power_of_2(problem.width)  # one block, if one thread held it
         places = [*product([rows], warps, [*sizes, whole] if anywhere else [whole, *sizes], [1], [True])]
-        is_long = rows == 1 and problem.width >= budget.most_threads * problem.vector  # an access for each thread there may be
+        is_long = rows == 1 and problem.width >= budget.most_threads * problem.vector  # an access for every possible thread
         if is_long and budget.shares:
             places += _shared(budget, rows, warps, sizes[::-1], MOST_SPLITS)
         held = [tiling for place in places if (tiling := _tiling(budget, Place(*place)))]
@@ -101,7 +101,7 @@ def _side_by_side(budget: Budget) -> Iterator[Tiling]:
 
 
 def _shared(budget: Budget, rows: int, warps: list[int], sizes: list[int], most: int) -> Iterator[Place]:
-    """Yields places of programs that share rows, by blocks that each holds: small ones first, which need fewer registers."""
+    """Yields places of programs that share rows, by blocks per program: small ones first, which need fewer registers."""
     across = budget.problem.across
     sizes, blocks = (
         sizes if across else [*dict.fromkeys([min(sizes[0], VECTOR_BYTES // WORD_BYTES), *sizes])],

@@ -6,7 +6,7 @@ from typing import NamedTuple
 MOST_LEVELS = 3  # lines, matrices and batches
 SHORTEST_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
 
-Level = tuple[int, tuple[int, ...]]  # a size, and each operand's stride
+Level = tuple[int, tuple[int, ...]]  # a size, and the operands' strides
 
 
 class Lines(NamedTuple):

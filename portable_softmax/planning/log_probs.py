@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class LogProbs:
-    """Numbers of rows that a launch ends with, or whose gradient it computes.
+    """Numbers per row that a launch computes, or the gradient of which it computes.
 
     Args:
         entropy: computed per row too; for a gradient, it has one itself.

@@ -56,7 +56,7 @@ class Compiled(NamedTuple):
 
     @property
     def spilled(self) -> int:
-        """Returns the bytes of memory that each thread spills into: its stack frame, as these kernels have no other data."""
+        """Returns the bytes of memory that a thread spills into: its stack frame, as these kernels have no other data."""
         return spilled_by(self.resources)
 
     @property
@@ -133,7 +133,7 @@ def _begins_fast(launch: Ranked, device: Device) -> bool:
 
 
 def spilled_by(used: KernelResources) -> int:
-    """Returns the bytes of memory that each thread spills into: its stack frame, if the compiler reports it."""
+    """Returns the bytes of memory that a thread spills into: its stack frame, if the compiler reports it."""
     return used.spilled_bytes_per_thread if used.stack_frame_bytes is None else used.stack_frame_bytes
 
 
@@ -185,7 +185,7 @@ def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Devi
     groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.splits)
     resident = device.resident(fit)
     if not tiling.is_shared and device.profile.grid.value == "resident" and resident:
-        groups = min(groups, resident)  # each walks over as many tiles as the others
+        groups = min(groups, resident)  # all walk over equally many tiles
     return groups * tiling.splits
 
 

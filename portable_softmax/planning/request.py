@@ -50,7 +50,7 @@ def contiguous_problem(
     if n_rows < 1 or n_cols < 1:
         raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
     lines = lines_of((n_rows, n_cols), 1, [(n_cols, 1)] * (3 if backward and form != TOKEN_LOG_PROBS else 2), True)
-    assert lines, "contiguous rows are taken as they lie"
+    assert lines, "contiguous rows are read in place"
     if form == TOKEN_LOG_PROBS:
         y_dtype, wanted = dtype if backward else "float32", LogProbs(gradient=backward)
         return problem_of(
@@ -68,7 +68,7 @@ def scored_problem(n_rows: int, n_cols: int, dtype: str, scores: Scores, backwar
     masked = bool(scores.mask) and not backward  # a gradient reads no mask: what was hidden is 0 in y
     mask = (n_cols, 1) if masked else (0, 0)
     lines = lines_of_scores((n_rows, n_cols), 1, [(n_cols, 1)] * (3 if backward else 2), mask, bool(scores.causal))
-    assert lines, "contiguous rows are taken as they lie"
+    assert lines, "contiguous rows are read in place"
     return problem_of(lines, dtype, dtype, scores=scores, backward=backward, mask_aligned=masked)
 
 

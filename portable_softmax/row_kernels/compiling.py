@@ -22,7 +22,7 @@ UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # e
 
 
 def compiled_for(kernel: Any, configs: Sequence[Any], values: Mapping[str, Any], device: Device) -> list[Any]:
-    """Returns what Triton compiles of each configuration for a device, here or not, or the error that it raises.
+    """Returns the compiled kernels of configurations for a device, here or not, or the errors that Triton raises.
 
     Args:
         kernel: the @triton.jit function with its decorators.

@@ -168,7 +168,7 @@ def _unwritten(value: Any) -> Any:
 
 
 def apart(value: Any) -> Any:
-    """Returns a copy of a host's tensor descriptor, whose block hooks may set, of a tensor without memory; else the value."""
+    """Returns a copy of a host's tensor descriptor without memory, so that hooks may set its block; else the value."""
     if hasattr(value, "block_shape") and hasattr(value, "base"):
         copied = copy.copy(value)
         vars(copied).update(base=_unwritten(value.base), block_shape=list(value.block_shape))

@@ -124,7 +124,8 @@ def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> str:
         return "its programs access no row of such a launch"
     if programs[0] and [_place(access) for access in programs[0]] == [_place(access) for access in programs[1]]:
         return "all its programs do the same"
-    for root in sorted({each.root for one in programs for each in one}, key=lambda each: -len(_starts(programs[0], each))):
+    roots = {access.root for accesses in programs for access in accesses}
+    for root in sorted(roots, key=lambda root: -len(_starts(programs[0], root))):
         starts = [_starts(accesses, root) for accesses in programs]
         first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
         if not first or not second or starts[0] == starts[1]:

@@ -156,7 +156,7 @@ class Choice:
         return request.grid_of(constants) != request.grid_of(constants | {request.block: longest})
 
     def _compile_for(self, request: Request, rows: int) -> None:
-        """Compiles the settings that are expected to be fastest, first those without stages, from whose use others' follows."""
+        """Compiles the settings expected to be fastest, first those without stages, from which others are estimated."""
         if not self._compiled:
             self._compile(request, [min(self._settings, key=lambda setting: (self._unlike(setting), setting.stages))])
         least = min(setting.stages for setting in self._settings)
