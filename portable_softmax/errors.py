@@ -1,4 +1,4 @@
-"""Errors that this package raises on purpose. Each says what was asked, what was found, and what to do."""
+"""Errors that this package raises on purpose. A message states what was requested, what the state is, and what to do."""
 
 
 class PortableSoftmaxError(Exception):
@@ -6,7 +6,7 @@ class PortableSoftmaxError(Exception):
 
 
 class ProfileError(PortableSoftmaxError, ValueError):
-    """A hardware profile is missing, malformed, or says something impossible."""
+    """A hardware profile is missing, malformed, or has values that contradict each other."""
 
 
 class DeviceError(PortableSoftmaxError, RuntimeError):
@@ -22,7 +22,7 @@ class PlanError(PortableSoftmaxError, RuntimeError):
 
 
 class GridError(PlanError):
-    """A launch has more programs, or more threads, than the device takes."""
+    """A launch has more programs, or more threads, than the device launches."""
 
 
 class CompileError(PortableSoftmaxError, RuntimeError):

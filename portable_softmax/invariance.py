@@ -17,7 +17,7 @@ def batch_invariant(enabled: bool = True) -> "contextlib._GeneratorContextManage
     it. A call reads it once, and its gradient follows it. Graphs of torch.compile and torch.export read it when they run.
 
     The costs: tiles are chosen as if there were many rows, so a few short rows occupy fewer multiprocessors. A softmax of an
-    inner dimension copies its input into rows. So does an input whose rows are not aligned like those of a contiguous tensor.
+    inner dimension copies its input into rows. So does an input with rows not aligned like those of a contiguous tensor.
 
     Args:
         enabled: False for a context in which rows may depend on others.

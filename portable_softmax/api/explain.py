@@ -31,8 +31,8 @@ def explain(
     Args:
         x: the tensor, any shape, any strides, on its device; with `device` it may be on the CPU, or on meta, where it has no
             memory: `torch.empty(4096, 128256, device="meta")`.
-        dim, dtype, scale, temperature, mask, causal, softcap, sink, masked_rows: as softmax takes them.
-        ids, entropy, return_lse: as token_log_probs takes them; with ids it is that call which is explained.
+        dim, dtype, scale, temperature, mask, causal, softcap, sink, masked_rows: see softmax.
+        ids, entropy, return_lse: see token_log_probs; with ids, that call is explained.
         device: the device to plan for instead, in the forms that `plan` takes.
 
     Returns:
@@ -40,7 +40,7 @@ def explain(
 
     Raises:
         IndexError, TypeError, ValueError, RuntimeError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the call
-            would raise it; or ids are given with what token_log_probs does not take.
+            would raise it; or `ids` is combined with an option that token_log_probs does not have.
         TypeError, ProfileError: the device, in the cases in which `plan` raises them.
     """
     check_tensor("explain", "x", x)
@@ -53,7 +53,7 @@ def explain(
         y = torch.empty(x.shape, dtype=options.dtype, device="meta")
         return "\n".join(_lines((y, _like(x)), options.dim, mask, about if scores is not None else None, target, x))
     if dtype is not None or mask is not None or causal or sink is not None or masked_rows != "nan":
-        raise ValueError("explain(): with ids, of softmax's options only scale, temperature and softcap are taken")
+        raise ValueError("explain(): with ids, only scale, temperature and softcap of softmax's options are supported")
     arguments = x, ids, scale, temperature, softcap
     checked = log_probs.read(arguments, dim, -100, entropy, return_lse)
     fields = problem_fields(arguments, torch.float32, is_batch_invariant(), entropy=entropy)

@@ -33,7 +33,7 @@ def softmax(
         softcap: a positive number; None for none.
         sink: one more logit of each row, in the denominator alone: a number; a tensor that broadcasts against the input with 1
             along `dim`; or, if the input has more than two dimensions, one number for each head, the third from the end.
-        masked_rows: "nan" for rows all of whose scores are -inf to be nan, as torch has it, or "zero" for 0, or -inf of
+        masked_rows: "nan" for rows with all scores -inf to be nan, as in torch, or "zero" for 0, or -inf of
             log_softmax, and gradients of 0. With a sink they are so anyway. Gradients of what a boolean mask or causal hides
             are 0, and so are those of rows that are nan beside it.
         out: what the result is written to, of its type and device: directly if it is the input itself, or has memory of its
@@ -44,12 +44,12 @@ def softmax(
 
     Raises:
         IndexError: there is no such dim.
-        TypeError: an argument is of another type, as torch has it.
+        TypeError: an argument has another type, as in torch.
         ValueError: `causal`, `softcap` or `masked_rows` is none of the above.
         RuntimeError: `out` has another type or device, or a gradient is needed; a tensor does not broadcast, has not 1 along
             `dim`, or is on another device.
-        DtypeError: the device does not compute that type, or options are given with integers; a NotImplementedError.
-        LayoutError: options are given with a nested or sparse tensor; a NotImplementedError too.
+        DtypeError: the device does not compute that type, or options are combined with integers; a NotImplementedError.
+        LayoutError: options are combined with a nested or sparse tensor; a NotImplementedError too.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
     return compute(False, (input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
@@ -60,7 +60,7 @@ def log_softmax(
     mask: torch.Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
     masked_rows: str = "nan", out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """Computes the logarithm of `softmax`, whose arguments, result and errors it has, by one fused kernel."""
+    """Computes the logarithm of `softmax` by one fused kernel. Arguments, result and errors are those of `softmax`."""
     return compute(True, (input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
 
 

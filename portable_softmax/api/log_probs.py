@@ -15,15 +15,15 @@ def token_log_probs(
     """Computes log_softmax(scores, dim, dtype=float32) at chosen ids, and nothing else of it: logits are read once.
 
     The scores are softcap * tanh(scale * logits / softcap) / temperature. Differentiable in every mode: the first gradient is
-    one more launch, which reads logits and writes their gradient; beside logits two numbers of each row are saved. A row all of
-    whose ids are ignored has a gradient of 0, whatever its logits are, unless entropies or the logsumexp are requested; neither
+    one more launch, which reads logits and writes their gradient; beside logits two numbers of each row are saved. A row with
+    only ignored ids has a gradient of 0, whatever its logits are, unless entropies or the logsumexp are requested; neither
     its gradient nor a call of many rows reads it.
 
     Args:
         logits: any shape of at least one dimension, any strides; a slice such as `logits[:, :-1]` is not copied.
         ids: integers, of the shape of logits without `dim`, or of that and one more dimension, for K tokens of each row.
         dim: the axis along which probabilities sum to 1.
-        scale, temperature, softcap: as softmax takes them. The gradient of a tensor is composed of torch's operators.
+        scale, temperature, softcap: see softmax. The gradient of a tensor is composed of torch's operators.
         ignore_index: the id that stands for none: its log-probability is 0, and has no gradient.
         entropy: True to return the entropy of each row too, ignored or not. Logits of -inf, as a mask leaves them, add 0 to it.
         return_lse: True to return the logsumexp of each row's scores too; that of a greedy row has no gradient.

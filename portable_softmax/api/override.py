@@ -14,7 +14,7 @@ from portable_softmax.operators.arguments import check_masked_rows
 from portable_softmax.operators.softmax import NO_FACTORS, call_of, launched_gradient
 
 _lock = threading.Lock()
-_replaced: list[Any] = []  # kernels that were in force: a thread may be on its way into one when it is taken back
+_replaced: list[Any] = []  # kernels that were in force: a thread may be entering one when it is removed
 
 
 class override_aten(contextlib.ContextDecorator):

@@ -20,14 +20,14 @@ INTERPRETER = "pip install torch triton 'numpy<2.4'"  # what Triton's interprete
 
 
 def chosen(device: Device | str | None) -> Device:
-    """Returns the device that a caller means: a Device as it is, a profile's name, or None for the current device.
+    """Returns the requested device: a Device as it is, a profile's name, or None for the current device.
 
     A name gives the same object each time, so that its plans are kept.
 
     Raises:
         TypeError: `device` is none of these.
         ProfileError: no product has that name.
-        DeviceError: None was given, and there is no device.
+        DeviceError: `device` is None, and there is no device.
     """
     if device is None:
         return current_device()
@@ -39,7 +39,7 @@ def chosen(device: Device | str | None) -> Device:
 
 
 def interpreting() -> bool:
-    """Tells whether Triton's interpreter stands in for a device; Triton decides when a kernel is defined."""
+    """True if Triton's interpreter stands in for a device; Triton decides when a kernel is defined."""
     return os.environ.get("TRITON_INTERPRET", "").lower() in {"1", "true", "on", "yes", "y"}
 
 
@@ -67,7 +67,7 @@ def current_device(index: int | None = None) -> Device:
     count = module.device_count()
     index = module.current_device() if index is None else operator.index(index)
     if not 0 <= index < count:
-        raise DeviceError(f"device {index} was asked for; torch sees {count}, numbered from 0")
+        raise DeviceError(f"device {index} was requested; torch sees {count}, numbered from 0")
     return _device(backend, index)
 
 

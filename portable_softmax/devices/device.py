@@ -65,7 +65,7 @@ class Device:
         return (self.hardware.multiprocessor_count or 1) // occupancy.multiprocessors * occupancy.programs_per_multiprocessor
 
     def doubt(self, used: KernelResources) -> str | None:
-        """Says why a program may not fit, where only bounds of its memory are known; None if it fits, or certainly does not."""
+        """Returns why a program may not fit, if only bounds of its memory are known; None if it fits, or certainly does not."""
         least, most, there = used.shared_memory_bytes, used.shared_memory_most, self.hardware.shared_memory_per_program_max
         if most is None or there is None or not least <= there < most:
             return None

@@ -1,4 +1,4 @@
-"""The grids that a device takes: programs along each axis, and programs or threads of all axes together."""
+"""The grids that a device launches: programs along each axis, and programs or threads of all axes together."""
 
 import os
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ Grid = tuple[int, int, int]
 
 
 def refusal(device: Device, grid: Grid, num_warps: int | None = None, num_ctas: int = 1) -> str | None:
-    """Says which limit of a launch the grid exceeds, and who says so; None if the device takes it.
+    """Returns which limit of a launch the grid exceeds, with its source; None if it exceeds none.
 
     Args:
         device: the target; it need not be here.
         grid: numbers of programs.
         num_warps: warps of a program; None if they are not known, which leaves the threads out.
-        num_ctas: blocks of a program, which all lie along x.
+        num_ctas: blocks of a program, all along x.
     """
     variable = device.vendor.more_programs
     for fact, number, what in _numbers(device, grid, num_warps, num_ctas):

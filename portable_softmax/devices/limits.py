@@ -8,7 +8,7 @@ from portable_softmax.devices.device import Device
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one device; None where it has no such thing, or nobody knows.
+    """Limits of one device; None where it has no such thing, or the value is unknown.
 
     Args:
         name: the device's, or its profile's if it is not here.
@@ -55,7 +55,7 @@ def limits(device: Device | str | None = None) -> Limits:
 
     Raises:
         ProfileError: there is no profile of that name.
-        NoDeviceError, DeviceError: None was given, and no device works here.
+        NoDeviceError, DeviceError: `device` is None, and no device works here.
     """
     device = chosen(device)
     facts = device.hardware

@@ -1,4 +1,4 @@
-"""Finds the products that a name means, as people, drivers and compilers write it."""
+"""Finds products by name, as people, drivers and compilers write it."""
 
 import difflib
 import fnmatch

@@ -1,4 +1,4 @@
-"""Files of device_profiles/, and what is certainly wrong with one whose values are in range."""
+"""Files of device_profiles/, and checks of one beyond the ranges of its values."""
 
 import re
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ RELATIONS: tuple[tuple[str, Any, str], ...] = (  # facts, what holds if all of t
     (
         f"{_REGISTERS} warp_size register_granule",
         lambda n, partitions, warp, granule: n // partitions % (warp * granule) == 0,
-        "a partition's registers are given to whole warps in whole granules",
+        "a partition's registers are allocated to whole warps in whole granules",
     ),
     (
         f"{_REGISTERS} warp_size max_registers_per_thread",
@@ -67,7 +67,7 @@ def complaints(file: ProfileFile, alone: bool = False) -> Iterator[str]:
 
     Args:
         file: the file, with what it extends.
-        alone: True checks the products' facts only among themselves, for an estimate, whose facts are those of no device.
+        alone: True checks the products' facts only among themselves, for an estimate: its facts are not those of one device.
     """
     if file.backend not in BACKENDS:
         yield f"backend: {file.backend!r} is none of {', '.join(BACKENDS)}"

@@ -81,7 +81,7 @@ def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
 
 
 def reported_as(name: str | None, among: Iterable[DeviceProfile]) -> list[DeviceProfile]:
-    """Returns the products whose runtime reports that name."""
+    """Returns the products that the runtime reports under that name."""
     patterns = ((profile, "|".join(profile.product.matches)) for profile in among if profile.product)
     return [profile for profile, pattern in patterns if pattern and re.fullmatch(pattern, name or "", re.IGNORECASE)]
 

@@ -94,5 +94,5 @@ HardwareFacts: Any = msgspec.defstruct(
 
 
 def set_fields(struct: msgspec.Struct) -> dict[str, Any]:
-    """Returns the fields of a struct that its file gives."""
+    """Returns the fields of a struct that its file sets."""
     return {key: value for key in struct.__struct_fields__ if (value := getattr(struct, key)) is not msgspec.UNSET}

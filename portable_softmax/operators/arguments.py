@@ -193,7 +193,7 @@ def sink_of(name: str, x: Tensor, sink: Any) -> Tensor:
 
 
 def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Options:
-    """Returns the options of a softmax, all of whose arguments are right.
+    """Returns the options of a softmax, after checks of all arguments.
 
     Raises:
         TypeError, ValueError, IndexError, RuntimeError, LayoutError, DtypeError: the cases of api.functional.softmax.

@@ -275,5 +275,5 @@ def _by_row(factor: Any, shape: torch.Size, x: Tensor) -> Tensor:
 
 
 def _layout(t: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
-    """Returns what an allocator takes for a tensor like this one."""
+    """Returns the arguments of an allocator for a tensor like this one."""
     return tuple(t.shape), t.stride(), t.dtype

@@ -56,7 +56,7 @@ def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Result
 
 
 def _results(options: tuple[Any, ...], picked: Tensor, statistics: Tensor) -> Results:
-    """Returns what a caller gets, who may modify it: nothing of what is saved."""
+    """Returns the results, which a caller may modify: none of them is saved."""
     _, _, entropy, lse = options
     return picked, statistics[0].clone() if lse else None, statistics[-1].clone() if entropy else None
 
@@ -76,7 +76,7 @@ def call_of(inputs: Any, options: tuple[Any, ...]) -> Call | None:
 
 
 def read(inputs: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any) -> tuple[Any, ...]:
-    """Returns (dim, ignore_index, entropy, lse) of a call, all of whose arguments are right.
+    """Returns (dim, ignore_index, entropy, lse) of a call, after checks of all arguments.
 
     Raises:
         TypeError, ValueError, IndexError, RuntimeError, LayoutError, DtypeError: the cases of api.log_probs.token_log_probs.

@@ -98,7 +98,7 @@ def log_probs(
     many = ids.to(torch.int64).reshape([*rows, ids.shape[-1] if ids.dim() == x.dim() else 1])
     ignored = many == ignore_index
     outside = ~ignored & ((many < 0) | (many >= values.shape[-1]))
-    if not entropy and not lse:  # rows all of whose ids are ignored have no gradient, whatever they hold
+    if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
         values = torch.where(ignored.all(-1, keepdim=True), 0.0, values)
     logs, total = values, values.logsumexp(-1).clone() if lse else None  # a result may be modified in place
     if greedy is not None:

@@ -1,4 +1,4 @@
-"""The memory of compiled kernels: each is compiled once in a process, and what its programs use is read once."""
+"""Cache of compiled kernels and of the resources that their programs use, once per process."""
 
 import threading
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 class Guard(NamedTuple):
-    """Tells which device is the current one, and makes a certain device that.
+    """Functions that return the current device, and make a certain device the current one.
 
     Args:
         current: returns the number of the current device.
@@ -31,7 +31,7 @@ def guard_of(device: Device) -> Guard:
     import torch
 
     module = getattr(torch, kind)
-    # The quicker of two ways to ask: there are tensors, so torch has initialised the type.
+    # The quicker of two functions: there are tensors, so torch has initialised the type.
     current: Callable[[], int] = getattr(torch._C, f"_{kind}_getDevice", module.current_device)
     return Guard(current, index, lambda: module.device(index))
 

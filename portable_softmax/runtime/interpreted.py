@@ -65,7 +65,7 @@ def _languages(module: str) -> frozenset[str]:
 
 @contextmanager
 def patched_once() -> Iterator[None]:
-    """Lets the interpreter patch Triton's language once for a launch; it would at each call of a kernel's function too."""
+    """Makes the interpreter patch Triton's language once per launch, not at each call of a kernel's function too."""
     from triton.runtime import interpreter
 
     patch = interpreter._patch_lang

@@ -14,7 +14,7 @@ MANY_BLOCKS = 16  # of a row: from here on LLVM keeps the places of their loads 
 
 
 def kernel_of(spec: KernelSpec) -> Any:
-    """Returns the @triton.jit function. The first one takes a while to be read, so it is asked for when it is compiled."""
+    """Returns the @triton.jit function. Importing the first one is slow, so this is called when it is compiled."""
     from portable_softmax.kernels import log_probs, softmax
 
     return getattr(log_probs if spec.problem.log_probs else softmax, spec.kernel_name)
@@ -81,7 +81,7 @@ def units_of(problem: Problem) -> tuple[int, int, int]:
 
 
 def _has_head_tiles(problem: Problem) -> bool:
-    """True if a tile has rows of one head: those side by side, and those whose mask or numbers are known by head."""
+    """True if a tile has rows of one head: rows side by side, and rows with a mask or numbers per head."""
     return not problem.scattered if problem.across else problem.numbered and problem.depth > 1
 
 
@@ -93,7 +93,7 @@ def _most_threads(spec: KernelSpec, device: Device) -> int:
 
 
 def _accumulators(spec: KernelSpec, threads: int) -> int:
-    """Returns how many columns of a block lie in different threads: a thread has one number for all of its columns.
+    """Returns how many columns of a block are in different threads: a thread has one number for all of its columns.
 
     Threads are spread over what is next to each other first. Without threads a gradient adds up whole blocks, and a softmax
     reduces each.

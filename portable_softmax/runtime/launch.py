@@ -77,7 +77,7 @@ def sizes_of(problem: Problem) -> dict[str, int]:
     """Returns the values of kernels' integer parameters by name, in the units in which they are passed."""
     lines = problem.lines
     if lines is None:
-        raise ValueError(f"a {problem.name} of {problem.size} is launched, whose lines are not known")
+        raise ValueError(f"the lines of a {problem.name} of {problem.size} are not known, and it is launched")
     (_, batches), (n_heads, heads), (n_lines, within) = lines.levels
     row_unit, col_unit, unit = units_of(problem)
     tensor = "dy" if problem.backward else "x"
@@ -123,7 +123,7 @@ def problem_from(
 
 
 def _at_one_place(a: "torch.Tensor", b: "torch.Tensor") -> bool:
-    """Tells whether two tensors start at one address; on meta, where none has memory, whether at one of their storage."""
+    """True if two tensors start at one address; on meta, where none has memory, at one address of the same storage."""
     stored = not a.is_meta or a.untyped_storage()._cdata == b.untyped_storage()._cdata
     return stored and a.data_ptr() == b.data_ptr()
 

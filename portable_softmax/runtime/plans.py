@@ -1,4 +1,4 @@
-"""Plans for shapes, kept; the planner is told here what a compiled kernel uses."""
+"""Plans for shapes, kept; the planner gets the resources of compiled kernels from here."""
 
 import dataclasses
 import functools
@@ -47,7 +47,7 @@ def plan(
         DtypeError: the device does not compute that type.
         PlanError: nothing fits the device.
         ProfileError: there is no profile of that name.
-        DeviceError: no device was given, and there is none.
+        DeviceError: `device` is None, and there is no device.
     """
     device = chosen(device)
     return plan_problem(checked_problem(n_rows, n_cols, dtype, device, form, backward, is_batch_invariant()), device)
@@ -63,7 +63,7 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
     Raises:
         TypeError: `resources` are something else.
         TypeError, ProfileError, DeviceError: the device, in the cases in which `plan` raises them.
-        ValueError: the kernel has no num_warps, on a device whose programs have warps.
+        ValueError: the kernel has no num_warps, on a device with warps.
     """
     device = chosen(device)
     if not isinstance(resources, KernelResources):
@@ -83,7 +83,7 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     """
     compiler.check_target(device)
     if device.index is None and device.vendor.model(1, 1, (4,), 4, device.hardware) is None:
-        compiler.check_compiles()  # or each of many tilings would not compile for this reason
+        compiler.check_compiles()  # or every tiling would fail to compile for this reason
     plan = planner.choose(problem, device, _measure)
     if plan.warning:
         sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
@@ -96,14 +96,14 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
 
 
 def _is_assumed(device: Device) -> bool:
-    """Tells whether nobody measured what launches cost, on this device or one of its architecture."""
+    """True if the cost of launches was not measured, on this device or one of its architecture."""
     cost = device.profile.launch.cost
     return bool(cost and device.profile.sources[cost.source].verified != "measured")
 
 
 @functools.cache
 def _notify(notice: str) -> None:
-    """Tells a notice to the log, once a process."""
+    """Logs a notice once per process."""
     _log.info(notice)
 
 

@@ -46,8 +46,8 @@ class KernelSpec:
         """Returns the kernel for any problem of the same types, alignment, form and tiling; the first of two launches.
 
         Raises:
-            ValueError: the tiling's programs together hold less than a row, or a block of a row lies past its end; or an
-                unaligned row may lie inside one vector.
+            ValueError: the tiling's programs together hold less than a row, or a block of a row starts past its end; or an
+                unaligned row may be inside one vector.
         """
         if problem.unaligned and min(problem.n_cols, tiling.width) < problem.vector:
             raise ValueError(

@@ -33,7 +33,7 @@ def warm_up(
 
     For tensors as torch allocates them, contiguous, and the softmax along the last dim. A tensor that starts off a multiple of
     16 bytes or has gaps between its rows, another dim, or a `dtype=` may need a kernel of its own. No kernel depends on sizes:
-    other shapes whose rows are cut into the same tiles, with the same number of elements per access, are ready too. The choice
+    other shapes with rows cut into the same tiles, with the same number of elements per access, are ready too. The choice
     of `batch_invariant` that is in force holds.
 
     Args:

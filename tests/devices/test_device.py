@@ -68,7 +68,7 @@ def test_devices_of_one_machine_each_have_their_own(monkeypatch):
     assert (whole.index, whole.hardware.multiprocessor_count) == (0, 132)
     assert (slice_.index, slice_.hardware.multiprocessor_count) == (1, 60)
     assert current_device() is whole
-    with pytest.raises(DeviceError, match="device 2 was asked for; torch sees 2"):
+    with pytest.raises(DeviceError, match="device 2 was requested; torch sees 2"):
         current_device(2)
     with pytest.raises(TypeError, match="float"):
         current_device(0.5)

@@ -41,8 +41,8 @@ REFUSED = {  # what is asked for, and the error
         f"a row of {MAX_COLS + 1} elements is too large; rows of up to {MAX_COLS} can be computed",
     ),
     "a line": (lambda: Problem(MAX_COLS + 1, 8, "float16", "float16", 8, inner=MAX_COLS + 1), ValueError, "is too large"),
-    "int8": (lambda: plan(5, 5, "int8", H200), DtypeError, "of int8 was asked for; kernels compute float16, bfloat16, float32"),
-    "float64": (lambda: plan(5, 5, "float64", "ascend/910b3"), DtypeError, "of float64 was asked for; kernels compute float16"),
+    "int8": (lambda: plan(5, 5, "int8", H200), DtypeError, "of int8 was requested; kernels compute float16, bfloat16, float32"),
+    "float64": (lambda: plan(5, 5, "float64", "ascend/910b3"), DtypeError, "of float64 was requested; kernels compute float16"),
     "resources": (lambda: occupancy({"num_warps": 4}, H200), TypeError, r"should be KernelResources\(num_warps=4, .* not \{"),
 }  # fmt: skip
 

@@ -71,7 +71,7 @@ def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
         ([(4, 2**31)], ["float32"], ValueError, "a row of 2147483648 elements is too large; rows of up to 2147418112 can be"),
         ([(4096, 64)], "float32", ValueError, "dtypes should be like .*, not 'float32'"),
         ([(4096, 64)], torch.float32, ValueError, "not torch.float32"),
-        ([(4096, 64)], ["int8"], DtypeError, "a kernel of int8 was asked for"),
+        ([(4096, 64)], ["int8"], DtypeError, "a kernel of int8 was requested"),
     ],
 )
 def test_what_cannot_be_warmed_up_is_named(shapes, dtypes, error, message):

@@ -34,5 +34,5 @@ def test_what_the_driver_tells(machine):
 
 
 def test_no_such_device(machine):
-    with pytest.raises(DeviceError, match=f"device 99 was asked for; torch sees {len(machine.npus)}"):
+    with pytest.raises(DeviceError, match=f"device 99 was requested; torch sees {len(machine.npus)}"):
         current_device(99)

@@ -1,4 +1,4 @@
-"""The protocol of a vendor's module, what it answers with, and what a module takes that has no answer of its own."""
+"""The protocol of a vendor's module, the types of its results, and the defaults of modules without functions of their own."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +19,7 @@ def check_dtype(name: str) -> None:
     """
     if name not in DTYPE_BYTES:
         advice = "convert to one of these first, or name one as dtype="
-        raise DtypeError(f"a kernel of {name} was asked for; kernels compute {', '.join(DTYPE_BYTES)}; {advice}")
+        raise DtypeError(f"a kernel of {name} was requested; kernels compute {', '.join(DTYPE_BYTES)}; {advice}")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Occupancy:
         limits: programs that each resource alone would allow; a resource that sets no limit is absent.
         warps_per_multiprocessor: resident warps; None on devices without warps.
         multiprocessors: that one program takes.
-        limited_by: the names of the limits that equal the minimum, which nobody gives.
+        limited_by: the names of the limits that equal the minimum; derived, not an argument.
     """
 
     programs_per_multiprocessor: int
@@ -126,7 +126,7 @@ class Backend(Protocol):
     torch_device_type: str
     required: tuple[str, ...]  # fields of Hardware without which launches cannot be planned
     aligned_access: bool  # True: a thread's widest load must start on a multiple of its size
-    scattered_rows: bool  # True: the rows of a tile may lie at more than one distance from each other
+    scattered_rows: bool  # True: the distances between the rows of a tile may differ
     poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
     register: str  # inline assembly's constraint of a register that holds a scalar; "" if kernels have no such assembly
     tool: str  # the program that lists the vendor's devices; "" if there is none
@@ -171,7 +171,7 @@ class Backend(Protocol):
 
 
 def no_front_end() -> AbstractContextManager[None]:
-    """Returns a context that changes nothing: who compiles for the vendor compiles to the end; see Backend.front_end."""
+    """Returns a context that changes nothing: compilation for the vendor runs to the end; see Backend.front_end."""
     return nullcontext()
 
 

@@ -101,7 +101,7 @@ def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
 def _tensor_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
     """Counts programs by the columns of an SM's tensor memory: a program takes a power of two, and 32 at least.
 
-    Of a pair of SMs (cta_group::2) each gives as many columns as are asked for. Source: tcgen05.alloc in the PTX ISA.
+    With a pair of SMs (cta_group::2), that many columns are allocated on both. Source: tcgen05.alloc in the PTX ISA.
     """
     columns = resources.tensor_memory_columns
     if not columns or not hardware.tensor_memory_columns:

@@ -67,7 +67,7 @@ def resources(compiled: Any) -> KernelResources:
     """Reads the metadata at the end of the assembly, which the HIP runtime reads too.
 
     `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908.
-    `.group_segment_fixed_size` is 0 for Triton's kernels, whose LDS is dynamic. Scratch memory holds arrays, too. Without it no
+    `.group_segment_fixed_size` is 0 for Triton's kernels: their LDS is dynamic. Scratch memory holds arrays, too. Without it no
     spilled register is in memory: VGPRs are then in AGPRs, and SGPRs are in lanes of VGPRs wherever they are spilled.
     """
     assembly = compiled.asm["amdgcn"]

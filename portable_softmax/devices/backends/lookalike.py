@@ -1,4 +1,4 @@
-"""Devices of other vendors whose Triton takes a backend's name: Iluvatar, MetaX, Hygon, Kunlunxin. See flagos-ai/FlagTree."""
+"""Other vendors' devices under a known backend's name: Iluvatar, MetaX, Hygon, Kunlunxin. See flagos-ai/FlagTree."""
 
 import re
 from dataclasses import replace

@@ -59,9 +59,9 @@ def compile_options(
 
 
 def resources(compiled: Any) -> KernelResources:
-    """Reads the bytes of the Unified Buffer. The compiler reports them only if it is asked to print them; else they are 0.
+    """Reads the bytes of the Unified Buffer. The compiler reports them only if an option has it print them; else they are 0.
 
-    A kernel that the compiler accepted fits. Of one that only the front end has seen, bounds are told.
+    A kernel that the compiler accepted fits. For one that only the front end compiled, the bounds are returned.
     """
     if BINARY in compiled.asm:
         usage = bounds(compiled.asm["ttir"], getattr(compiled.metadata, "multibuffer", None) is not False)

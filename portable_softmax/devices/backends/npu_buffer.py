@@ -28,7 +28,7 @@ CARRIED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)")
 NAMED = re.compile(r"(%[\w$.-]+)(?::(\d+))? = ")
 NO_BUFFER = ("tt.splat", "arith.constant", "tt.make_range", "tt.addptr", "tt.get_", "ub.poison")
 SAME_BUFFER = ("tt.expand_dims", "tt.reshape", "tt.unsplat", "tt.bitcast", "arith.bitcast")  # another view of it
-BLOCK = 32  # bytes of the buffer that are taken together
+BLOCK = 32  # granule of the buffer, bytes
 TWICE = 2  # buffers of what a loop loads or stores
 FLOAT32 = 4  # bytes
 OF_REDUCTION = 0.5  # of its input
@@ -90,7 +90,7 @@ def bounds(ttir: str, twice: bool = True) -> Bounds:
 
 
 class _Program:
-    """Reads an IR line by line, each of which is a point of the program."""
+    """Reads an IR; a line is a point of the program."""
 
     def __init__(self) -> None:
         self.point, self.cube = 0, False
@@ -98,7 +98,7 @@ class _Program:
         self.open: list[_Loop | None] = []  # regions; None for one that is no loop
         self.buffers: list[_Buffer] = []
         self.uses: list[tuple[_Buffer, int, tuple[_Loop, ...], str]] = []
-        self.pending: tuple[list[str], list[_Buffer]] = [], []  # of a reduction, whose types follow its body
+        self.pending: tuple[list[str], list[_Buffer]] = [], []  # of a reduction: its types follow its body
         self.stored: list[_Buffer] = []
         self.reductions: dict[int, int] = {}
         self.roots: dict[str, str] = {}  # the parameter that a value of pointers comes from
@@ -177,7 +177,7 @@ class _Program:
             self._make(results, name, [] if name.startswith(("tt.load", "tt.descriptor_load")) else operands, types)
 
     def _make(self, results: list[str], name: str, operands: list[_Buffer], types: str) -> None:
-        """Makes the results of an operation, of which types of tensors are told at the end of its line."""
+        """Makes the results of an operation; the types of its tensors are at the end of the line."""
         tensors = TENSOR.findall(types)
         if name in SAME_BUFFER and operands and tensors:
             self.names[results[0]] = operands[0]
@@ -216,7 +216,7 @@ class _Program:
                 self.uses.append((buffer, self.point, self.loops, name if not overwrites else ""))
 
     def finish(self) -> None:
-        """Finds which tensors are data, and how long each one lives."""
+        """Computes which tensors are data, and their lifetimes."""
         users: defaultdict[int, set[str]] = defaultdict(set)
         for buffer, point, loops, name in self.uses:
             outer = next((loop for loop in loops if loop not in buffer.inside), None)

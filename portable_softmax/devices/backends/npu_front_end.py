@@ -28,12 +28,12 @@ OPTIONS = [
     "auto_blockify_size",
     "parallel_mode",
 ]
-BINARY = "nothing"  # the stage that Triton takes for the last one
+BINARY = "nothing"  # the stage that is the last one to Triton
 
 
 @contextlib.contextmanager
 def front_end() -> Iterator[None]:
-    """Lets Triton's compiler end with its own IR for Ascend: triton-ascend's, or else that of the release's first backend."""
+    """Makes Triton's compiler stop after its own IR for Ascend: triton-ascend's, or else the release's first backend's."""
     from triton.backends import Backend, backends
     from triton.backends.compiler import GPUTarget
 
@@ -51,7 +51,7 @@ def front_end() -> Iterator[None]:
 
 
 def _named(module: Any, metadata: dict[str, Any]) -> Any:
-    """Gives a kernel what later stages would have read from its IR."""
+    """Adds the metadata that later stages would read from the IR."""
     match = re.search(r"tt\.func public @([\w$.-]+)", str(module))
     metadata |= {"name": match[1] if match else "kernel", "shared": 0}
     return module

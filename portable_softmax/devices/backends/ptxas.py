@@ -21,7 +21,7 @@ FIRST_WITH_ALLOCATOR = 3, 7  # release of Triton that names the level of the reg
 def spilled_bytes(compiled: Any) -> int:
     """Counts the bytes of spilled registers of Triton's CompiledKernel that has a stack frame.
 
-    Without data of its own all that a kernel stores in its frame is spilled. Otherwise only the assembler knows, and is asked.
+    Without data of its own all that a kernel stores in its frame is spilled. Otherwise the assembler is run to report it.
 
     Raises:
         CompileError: the assembler fails, or does not make of the PTX what Triton made of it.
@@ -33,7 +33,7 @@ def spilled_bytes(compiled: Any) -> int:
     was, now = (cubin.kernel_attributes(cubin_bytes, name) for cubin_bytes in (compiled.asm["cubin"], made))
     if any(was.get(key) != now.get(key) for key in (cubin.REGISTER_COUNT, cubin.FRAME_SIZE)):
         raise CompileError(
-            f"{name}: ptxas was asked how much is spilled, and made a kernel of {now[cubin.REGISTER_COUNT]} registers, where "
+            f"{name}: ptxas was run to report spills, and made a kernel of {now[cubin.REGISTER_COUNT]} registers, where "
             f"Triton's has {was[cubin.REGISTER_COUNT]}; unset what changes Triton's options of ptxas, such as DISABLE_PTXAS_OPT"
         )
     return sum(int(stores) for stores in re.findall(r"(\d+) bytes spill stores", log))

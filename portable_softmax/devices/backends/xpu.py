@@ -119,7 +119,7 @@ def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
 
 
 def _too_many_threads(resources: KernelResources, hardware: Hardware) -> bool:
-    """Tells whether the driver refuses the program: with most registers and fewer lanes only half of the threads are allowed.
+    """True if the driver refuses the program: with most registers and fewer lanes only half of the threads are allowed.
 
     Source: GfxCoreHelperHw::calculateMaxWorkGroupSize of intel/compute-runtime.
     """
@@ -142,7 +142,7 @@ def _native(ocloc: str, spirv: bytes, version: str, flags: str) -> bytes:
 
 
 def _compile_without_sycl() -> None:
-    """Lets Triton's compiler start without SYCL.
+    """Makes Triton's compiler start without SYCL.
 
     It would build a module that names the architecture of a live device, and there is none on this machine.
     """
