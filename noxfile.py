@@ -19,7 +19,7 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = []  # each is asked for by name
+nox.options.sessions = []  # run by name only
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = True
 
@@ -47,7 +47,7 @@ PROJECT = (
 
 def first_python(*versions: str) -> str:
     """Returns the first version that is on PATH, or the first of all, which nox then misses."""
-    return next((each for each in versions if shutil.which(f"python{each}")), versions[0])
+    return next((version for version in versions if shutil.which(f"python{version}")), versions[0])
 
 
 @nox.session(python=first_python("3.11", "3.10"))
@@ -73,10 +73,10 @@ def set_up_or_say(session: nox.Session) -> Iterator[tuple[list[str], bool]]:
     ready = stamp.exists() and stamp.read_text() == state
     try:
         needs((sys.platform, platform.machine()) == ("linux", "x86_64"), "Linux on x86-64")
-        yield [each for each in session.posargs if each != "--required"], not ready
+        yield [argument for argument in session.posargs if argument != "--required"], not ready
     except (OSError, nox.command.CommandFailed) as failed:
-        told = f"NOT RUN, so nothing of these tests was checked: {failed}"
-        session.error(told) if required else session.skip(told)
+        reason = f"NOT RUN, so nothing of these tests was checked: {failed}"
+        session.error(reason) if required else session.skip(reason)
     stamp.write_text(state)
 
 
@@ -87,7 +87,7 @@ def needs(there: object, what: str) -> None:
 
 
 def unpack(folder: Path, *packages: str) -> None:
-    """Unpacks Debian's packages, with lists of its own, so that nobody need be root."""
+    """Unpacks Debian's packages, with its own lists, so that no root is needed."""
     needs(shutil.which("apt-get") and shutil.which("dpkg"), "apt-get and dpkg, for packages of Debian or Ubuntu")
     with tempfile.TemporaryDirectory() as lists:
         for part in ("lists/partial", "cache/archives/partial"):
@@ -157,7 +157,7 @@ def actionlint(session: nox.Session) -> None:
 
 
 def in_venv(session: nox.Session, *extras: str) -> dict[str, str]:
-    """Makes .venv, with the groups and extras that pip is asked for; returns the environment of what runs in it."""
+    """Makes .venv, with the groups and extras that pip installs; returns the environment of what runs in it."""
     session.run("bash", "-c", 'source scripts/environment.sh; set_up "$@"', "set_up", *extras, external=True)
     return {"PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}"}
 
@@ -169,13 +169,13 @@ def offline(session: nox.Session) -> None:
     quality = "tests/runtime/test_static_quality.py", "-k", "not every", f"--junit-xml={RESULTS}/quality.xml"
     session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", *quality, env=venv)
     listed = str(session.run("portable-softmax", "profiles", env=venv, silent=True)).splitlines()[1:]
-    names = [each.split()[0] for each in listed if not each.startswith("intel/")]  # they need triton-xpu
+    names = [line.split()[0] for line in listed if not line.startswith("intel/")]  # they need triton-xpu
     session.run("portable-softmax", "plan", "--on", *names, *SHAPES, "--save", f"{RESULTS}/plans.json", env=venv, silent=True)
-    runs = [each for each in (LAST, RESULTS) if Path(each).is_dir()]
-    told = session.run("portable-softmax", "report", *runs, env=venv, silent=True)
-    print(told)
+    runs = [folder for folder in (LAST, RESULTS) if Path(folder).is_dir()]
+    text = session.run("portable-softmax", "report", *runs, env=venv, silent=True)
+    print(text)
     with Path(os.environ.get("GITHUB_STEP_SUMMARY", os.devnull)).open("a") as summary:
-        summary.write(str(told))
+        summary.write(str(text))
 
 
 @nox.session(python=False)

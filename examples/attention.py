@@ -1,4 +1,4 @@
-"""Eager attention whose scale, softcap, mask and sinks are part of one softmax, for a model of transformers or any other.
+"""Eager attention with scale, softcap, mask and sinks in one softmax, for a model of transformers or any other.
 
     python examples/attention.py
 
@@ -44,7 +44,7 @@ def attention(
         s_aux: (heads,); a logit that takes part in each row and has no value.
     """
     groups = query.shape[1] // key.shape[1]
-    key, value = (each.repeat_interleave(groups, dim=1) if groups > 1 else each for each in (key, value))
+    key, value = (tensor.repeat_interleave(groups, dim=1) if groups > 1 else tensor for tensor in (key, value))
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     weights = softmax(
@@ -117,12 +117,12 @@ def main() -> None:
     padding = (torch.arange(48, device=device) >= torch.tensor([[0], [16]], device=device)).view(2, 1, 1, 48)
     below = torch.ones(48, 48, dtype=torch.bool, device=device).tril()
     for name, mask in (("causal", None), ("padded", padding & below)):
-        found = {}
+        results = {}
         for function in (attention, eager):
             module.function = function
             y = module(x, mask)
-            found[function] = y.detach(), *torch.autograd.grad(y.square().sum(), list(module.parameters()))
-        worst = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(*found.values(), strict=True))
+            results[function] = y.detach(), *torch.autograd.grad(y.square().sum(), list(module.parameters()))
+        worst = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(*results.values(), strict=True))
         print(f"{name}: outputs and gradients are those of torch's operators, but for {worst:.0e}")
 
 

@@ -13,7 +13,7 @@ HERE = torch.accelerator.current_accelerator() if torch.accelerator.is_available
 
 
 def log_softmax_batch_invariant(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
-    """Stands for the kernel of an engine."""
+    """A stand-in for an engine's kernel."""
     launched.append("engine")
     x = x.float() if half_to_float else x
     shifted = x - x.amax(dim, keepdim=True)

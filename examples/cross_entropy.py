@@ -42,13 +42,13 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> None:
-    """Plans for a device that is not here, and compares with torch on the one that is."""
+    """Plans for an absent device, and compares with torch on the local one."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if not interpreted:
         print(forward.plan("bf16[4096,128256]", "i64[4096]", "f32[4096]", 4096, 128256, device="amd/mi300x"))
     where = torch.device("cpu") if interpreted else torch.accelerator.current_accelerator()
     if where is None:
-        print("no accelerator is here; TRITON_INTERPRET=1 runs the kernel on a CPU")
+        print("no local accelerator; TRITON_INTERPRET=1 runs the kernel on a CPU")
         return
     logits, targets = torch.randn(4, 128256, device=where), torch.tensor([0, 7, 4095, 128255], device=where)
     theirs = torch.nn.functional.cross_entropy(logits, targets, reduction="none")

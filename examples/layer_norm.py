@@ -39,7 +39,7 @@ def layer_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, eps: float = 1
 
 
 def main() -> None:
-    """Plans for a device that is not here, and compares with torch on the one that is."""
+    """Plans for an absent device, and compares with torch on the local one."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if not interpreted:
         print(
@@ -49,7 +49,7 @@ def main() -> None:
         )
     where = torch.device("cpu") if interpreted else torch.accelerator.current_accelerator()
     if where is None:
-        print("no accelerator is here; TRITON_INTERPRET=1 runs the kernel on a CPU")
+        print("no local accelerator; TRITON_INTERPRET=1 runs the kernel on a CPU")
         return
     x, w, b = (torch.randn(shape, device=where) for shape in ((64, 3000), (3000,), (3000,)))
     torch.testing.assert_close(layer_norm(x, w, b), torch.nn.functional.layer_norm(x, (3000,), w, b), rtol=1e-5, atol=1e-5)

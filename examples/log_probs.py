@@ -82,9 +82,9 @@ def main() -> None:
     error = (log_probs - formula).abs().max()
     print(f"log-probabilities of 10 tokens, at most {error:.0e} from float64; gradient {gradient.dtype}")
     print(f"entropies of {tuple(entropy_from_logits(shifted).shape)} rows, from {entropy_from_logits(shifted).min():.3f} on")
-    ids, found, ranks = compute_topk_logprobs(logits.detach()[0], 2, tokens[0])
-    for row, first, rank in zip(ids.tolist(), found.tolist(), ranks.tolist(), strict=True):
-        print(f"token {row[0]:3}, {rank:3} above it: " + "  ".join(f"{each:7.3f}" for each in first))
+    ids, values, ranks = compute_topk_logprobs(logits.detach()[0], 2, tokens[0])
+    for row, first, rank in zip(ids.tolist(), values.tolist(), ranks.tolist(), strict=True):
+        print(f"token {row[0]:3}, {rank:3} above it: " + "  ".join(f"{value:7.3f}" for value in first))
 
 
 if __name__ == "__main__":

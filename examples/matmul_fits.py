@@ -57,7 +57,7 @@ def main() -> None:
             print(f"{name} can run {len(kept)} of {len(CONFIGS)} configurations")
     where = torch.device("cpu") if INTERPRETED else torch.accelerator.current_accelerator()
     if where is None:
-        print("no accelerator is here; TRITON_INTERPRET=1 runs the kernel on a CPU")
+        print("no local accelerator; TRITON_INTERPRET=1 runs the kernel on a CPU")
         return
     a, b = torch.randn(100, 200, device=where, dtype=torch.float16), torch.randn(200, 300, device=where, dtype=torch.float16)
     torch.testing.assert_close(matmul(a, b).float(), a.float() @ b.float(), rtol=1e-2, atol=1e-1)

@@ -23,10 +23,11 @@ def main() -> None:
     for device in ("nvidia/h200", "nvidia/rtx-4090", "amd/mi300x", "amd/rx-7900-xtx"):
         for block in (1024, 16384):
             arguments = {"x": "f32[65536]", "y": "f32[65536]", "n": 65536, "BLOCK": block}  # or tensors
-            found = inspect_kernel(subtract_max, arguments, device=device, num_warps=4)
-            used, limit = found.resources, " and ".join(found.occupancy.limited_by)
+            inspected = inspect_kernel(subtract_max, arguments, device=device, num_warps=4)
+            used, fits = inspected.resources, inspected.occupancy
+            limit = " and ".join(fits.limited_by)
             print(
-                f"{device:16} BLOCK {block:5}: {found.occupancy.programs_per_multiprocessor:2} programs, limited by {limit}; "
+                f"{device:16} BLOCK {block:5}: {fits.programs_per_multiprocessor:2} programs, limited by {limit}; "
                 f"{used.registers_per_thread} registers, {used.spilled_bytes_per_thread} bytes spilled"
             )
 

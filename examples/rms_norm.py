@@ -1,6 +1,6 @@
 """RMSNorm and its gradient: two plain kernels, launched on any vendor's device with nothing tuned.
 
-`python examples/rms_norm.py` plans them for devices that are not here, and runs them on the one that is; without one,
+`python examples/rms_norm.py` plans them for absent devices, and runs them on the local one; without one,
 `TRITON_INTERPRET=1 python examples/rms_norm.py`.
 """
 
@@ -73,13 +73,13 @@ class RMSNorm(torch.autograd.Function):
 
 
 def main() -> None:
-    """Plans for a device that is not here, and compares with torch on the one that is."""
+    """Plans for an absent device, and compares with torch on the local one."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if not interpreted:
         print(forward.plan("bf16[16384,4096]", "bf16[4096]", "bf16[16384,4096]", 16384, 4096, EPS, device="amd/mi300x"))
     where = torch.device("cpu") if interpreted else torch.accelerator.current_accelerator()
     if where is None:
-        print("no accelerator is here; TRITON_INTERPRET=1 runs the kernel on a CPU")
+        print("no local accelerator; TRITON_INTERPRET=1 runs the kernel on a CPU")
         return
     x, w = torch.randn(64, 3000, device=where, requires_grad=True), torch.randn(3000, device=where, requires_grad=True)
     ours, theirs = RMSNorm.apply(x, w), torch.nn.functional.rms_norm(x, (3000,), w, EPS)

@@ -41,7 +41,7 @@ def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 
 def main() -> None:
-    """Plans for a device that is not here, and compares with torch on the one that is."""
+    """Plans for an absent device, and compares with torch on the local one."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if not interpreted:
         print(
@@ -58,7 +58,7 @@ def main() -> None:
         )
     where = torch.device("cpu") if interpreted else torch.accelerator.current_accelerator()
     if where is None:
-        print("no accelerator is here; TRITON_INTERPRET=1 runs the kernel on a CPU")
+        print("no local accelerator; TRITON_INTERPRET=1 runs the kernel on a CPU")
         return
     x, angles = torch.randn(64, 12, 128, device=where), torch.randn(64, 64, device=where)
     a, b, c, s = *x.chunk(2, -1), angles.cos()[:, None], angles.sin()[:, None]

@@ -58,13 +58,13 @@ def main() -> None:
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
     torch.manual_seed(0)
     logits = torch.tensor([2.0, 1.0, 0.0, 2.0]).log_softmax(0)
-    batch, each = torch.tensor([0.0, 0.5, 1.0, 10.0]), 4096
-    sampler = Sampler(len(batch) * each, len(logits), device, torch.float32)
+    batch, copies = torch.tensor([0.0, 0.5, 1.0, 10.0]), 4096
+    sampler = Sampler(len(batch) * copies, len(logits), device, torch.float32)
     print(f"shares of {len(logits)} tokens among those drawn; the first and the last are equally likely, also at temperature 0")
     for name, turn in (("first", batch), ("transposed", batch.flip(0))):  # temperatures change, and the graph stays
-        tokens = sampler(logits.expand(len(batch) * each, -1), turn.repeat_interleave(each)).cpu()
-        for temperature, drawn in zip(turn.tolist(), tokens.view(-1, each), strict=True):
-            shares = drawn.bincount(minlength=len(logits)) / each
+        tokens = sampler(logits.expand(len(batch) * copies, -1), turn.repeat_interleave(copies)).cpu()
+        for temperature, drawn in zip(turn.tolist(), tokens.view(-1, copies), strict=True):
+            shares = drawn.bincount(minlength=len(logits)) / copies
             print(f"{name} batch, temperature {temperature:4}: " + "  ".join(f"{share:.3f}" for share in shares.tolist()))
 
 

@@ -1,4 +1,4 @@
-"""Holds what my_kernel.py uses on devices that are not here, and runs it on the one that is.
+"""Holds what my_kernel.py uses on absent devices, and runs it on the local one.
 
 Without a device, and with one (or hip, npu, xpu, interpreter):
 

@@ -113,27 +113,33 @@ def _of_softmax(report: Report, device: Device, verify: bool, stages: str | None
     assert isinstance(case, SoftmaxProblem)
     if case.scores:
         check_dtype(case.dtype)
-        found = plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, case.scores, case.backward), device)
+        launch_plan = plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, case.scores, case.backward), device)
     else:
-        found = plan(case.n_rows, case.n_cols, case.dtype, device, backward=case.backward)
+        launch_plan = plan(case.n_rows, case.n_cols, case.dtype, device, backward=case.backward)
     report = msgspec.structs.replace(
         report,
-        launch=Launch(tiling=found.tiling, num_programs=found.num_programs),
-        time=time_of(found, device),
-        reasons=found.reasons,
-        warnings=(found.warning,) if found.warning else (),
-        verify=_module("verify").verify_softmax(case, found, device) if verify else None,
-        **_used(device, found.resources),
+        launch=Launch(tiling=launch_plan.tiling, num_programs=launch_plan.num_programs),
+        time=time_of(launch_plan, device),
+        reasons=launch_plan.reasons,
+        warnings=(launch_plan.warning,) if launch_plan.warning else (),
+        verify=_module("verify").verify_softmax(case, launch_plan, device) if verify else None,
+        **_used(device, launch_plan.resources),
     )
-    return report, compile_kernel(KernelSpec.of(found.problem, found.tiling), device) if stages else None
+    return report, compile_kernel(KernelSpec.of(launch_plan.problem, launch_plan.tiling), device) if stages else None
 
 
-def time_of(found: LaunchPlan, device: Device) -> Time | None:
+def time_of(launch_plan: LaunchPlan, device: Device) -> Time | None:
     """Returns the estimated time of a planned softmax or gradient; None if the bandwidth is unknown."""
-    cost, terms, resident = device.profile.launch.cost, found.terms, device.resident(found.occupancy)
+    cost, terms, resident = device.profile.launch.cost, launch_plan.terms, device.resident(launch_plan.occupancy)
     if not device.hardware.memory_bandwidth_gb_per_s or not resident:
         return None
-    known = softmax_facts(found.problem, found.tiling, found.num_programs, found.occupancy.programs_per_multiprocessor, device)
+    known = softmax_facts(
+        launch_plan.problem,
+        launch_plan.tiling,
+        launch_plan.num_programs,
+        launch_plan.occupancy.programs_per_multiprocessor,
+        device,
+    )
     return Time(
         expected_us=terms.total if terms else None,
         terms=terms._asdict() if terms else {},
@@ -149,12 +155,14 @@ def _of_kernel(report: Report, device: Device, file: KernelFile, verify: bool) -
     known = load_case(file, case.case) if case.case else None
     if known and verify and device.backend == "interpreter":
         return msgspec.structs.replace(report, verify=_run(device, case, file, known, None)), None
-    given = given_values(case, known)
-    arguments = {name: value for name, value in given.items() if name in jit.arg_names}
-    options = {name: value for name, value in given.items() if name not in jit.arg_names}
+    passed = call_values(case, known)
+    arguments = {name: value for name, value in passed.items() if name in jit.arg_names}
+    options = {name: value for name, value in passed.items() if name not in jit.arg_names}
     launch = launched(file.kernel, arguments, options, device, case.config)
-    grid = known and known.grid_for({name: each.value for name, each in launch.constants.items()})
-    values = {name: each.value for name, each in read_arguments(jit, implied_arguments(file.kernel) | arguments).items()}
+    grid = known and known.grid_for({name: constant.value for name, constant in launch.constants.items()})
+    values = {
+        name: argument.value for name, argument in read_arguments(jit, implied_arguments(file.kernel) | arguments).items()
+    }
     report = msgspec.structs.replace(
         report,
         launch=_launch(launch, case, grid),
@@ -168,7 +176,7 @@ def _of_kernel(report: Report, device: Device, file: KernelFile, verify: bool) -
     return report, launch.compiled
 
 
-def given_values(case: KernelCall, known: Any) -> dict[str, Any]:
+def call_values(case: KernelCall, known: Any) -> dict[str, Any]:
     """Returns the arguments and options of a call by name: of its KernelCase, of the command line, suggested."""
     return {**(known.arguments if known else {}), **case.arguments, **case.options, **case.suggested}
 
@@ -184,14 +192,14 @@ def _launch(launch: Launched, case: KernelCall, grid: tuple[int, int, int] | Non
     """Returns a kernel's launch; options that are lists, such as paths of libraries, are left out."""
 
     def chosen(values: dict[str, Chosen]) -> dict[str, Chosen]:
-        plain = {name: each for name, each in values.items() if not isinstance(each.value, list | tuple | dict)}
+        plain = {name: choice for name, choice in values.items() if not isinstance(choice.value, list | tuple | dict)}
         by = dict.fromkeys(case.suggested.keys() & plain.keys(), "suggested")
-        return {name: Chosen(json_value(each.value), by.get(name, each.by)) for name, each in plain.items()}
+        return {name: Chosen(json_value(choice.value), by.get(name, choice.by)) for name, choice in plain.items()}
 
     words = {"tt.divisibility": "multiple of {}", "tt.pointer_range": "pointer range {} bits"}
     arguments = {
-        name: ", ".join([each.kind, *(words.get(fact, fact + " {}").format(value) for fact, value in each.known)])
-        for name, each in launch.arguments.items()
+        name: ", ".join([argument.kind, *(words.get(fact, fact + " {}").format(value) for fact, value in argument.known)])
+        for name, argument in launch.arguments.items()
     }
     return Launch(grid=grid, arguments=arguments, constants=chosen(launch.constants), options=chosen(launch.options))
 
@@ -204,8 +212,8 @@ def _run(device: Device, case: KernelCall, file: KernelFile, known: Any, launch:
         run = functools.partial(_module("virtual").run_case, launch, known, device)
     else:
         run = functools.partial(verify.run_here, file.kernel, case.config, case.options, known, device)
-    found: Verified = verify.verify_case(known, run)
-    return found
+    verified: Verified = verify.verify_case(known, run)
+    return verified
 
 
 def load_case(file: KernelFile, name: str) -> Any:

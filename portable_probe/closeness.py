@@ -64,12 +64,12 @@ def units(result: torch.Tensor, exact: torch.Tensor, allowed: torch.Tensor) -> t
 
 def distance(result: torch.Tensor, exact: torch.Tensor, allowed: torch.Tensor) -> Distance:
     """Returns how far a result is from float64; see `units`."""
-    found = units(result, exact, allowed)
-    if not found.numel():
+    errors = units(result, exact, allowed)
+    if not errors.numel():
         return Distance(0.0, 0.0, ())
-    at = torch.unravel_index(found.argmax().cpu(), found.shape)
-    error = torch.where(found == 0, 0.0, (result.double() - exact).abs()).nan_to_num(torch.inf, torch.inf)
-    return Distance(error.max().item(), found.max().item(), tuple(int(each) for each in at))
+    at = torch.unravel_index(errors.argmax().cpu(), errors.shape)
+    error = torch.where(errors == 0, 0.0, (result.double() - exact).abs()).nan_to_num(torch.inf, torch.inf)
+    return Distance(error.max().item(), errors.max().item(), tuple(int(index) for index in at))
 
 
 def worst_error(result: torch.Tensor, exact: torch.Tensor, terms: Terms = 0.0) -> float:
@@ -78,7 +78,7 @@ def worst_error(result: torch.Tensor, exact: torch.Tensor, terms: Terms = 0.0) -
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Tells of each element whether it is the same, nan as well."""
+    """True for the elements that are equal, or both nan."""
     return (one == other) | (one.isnan() & other.isnan())
 
 

@@ -68,7 +68,7 @@ def load(path: Path) -> list[Report]:
         raise ReportsError(f"{path} holds no reports of schema version {SCHEMA_VERSION}: {error}; {HOW_TO_SAVE}") from error
     if {report.schema_version for report in reports} != {SCHEMA_VERSION}:
         raise ReportsError(f"{path} holds no reports of schema version {SCHEMA_VERSION}; {HOW_TO_SAVE}")
-    if not all((each.problem or each.kernel) and (each.error or each.launch or each.verify) for each in reports):
+    if not all((report.problem or report.kernel) and (report.error or report.launch or report.verify) for report in reports):
         raise ReportsError(f"{path} holds no reports with a case and its numbers; {HOW_TO_SAVE}")
     return reports
 
@@ -104,7 +104,8 @@ def as_table(comparison: Comparison, form: str) -> str:
     if moved := [f"{name} {old} -> {new}" for name, (old, new) in comparison.software.items()]:
         parts.append(f"software: {', '.join(moved)}")
     rows = [
-        (each.device, each.case, each.what, _short(each.before), _short(each.after), "worse" * each.worse) for each in changes
+        (change.device, change.case, change.what, _short(change.before), _short(change.after), "worse" * change.worse)
+        for change in changes
     ]
     return "\n\n".join([*parts, *([as_columns(HEADER, rows, form)] if rows else [])])
 
@@ -135,19 +136,19 @@ def _is_worse(what: str, was: Scalar, now: Scalar) -> bool:
 
 def _values(report: Report) -> dict[str, Scalar]:
     """Returns what is compared, by name."""
-    found: dict[str, Scalar] = {"error": f"{report.error}: {report.message}" if report.error else None}
+    values: dict[str, Scalar] = {"error": f"{report.error}: {report.message}" if report.error else None}
     if launch := report.launch:
-        found["launch"] = str(launch.tiling or "")
-        found |= {name: each.value for name, each in launch.options.items() if name in PLAN} | {
+        values["launch"] = str(launch.tiling or "")
+        values |= {name: option.value for name, option in launch.options.items() if name in PLAN} | {
             "num_programs": launch.num_programs
         }
     if report.resources and report.occupancy:
-        found |= vars(report.resources) | {"programs_per_multiprocessor": report.occupancy.programs_per_multiprocessor}
+        values |= vars(report.resources) | {"programs_per_multiprocessor": report.occupancy.programs_per_multiprocessor}
     if report.time and report.time.expected_us is not None:
-        found["expected_us"] = round(report.time.expected_us, 2)
+        values["expected_us"] = round(report.time.expected_us, 2)
     if report.verify:
-        found |= {"worst": report.verify.worst, "overwritten": report.verify.overwritten}
-    return found
+        values |= {"worst": report.verify.worst, "overwritten": report.verify.overwritten}
+    return values
 
 
 def side_by_side(options: argparse.Namespace) -> int:
@@ -171,12 +172,12 @@ def _reports_of(run: Path) -> list[Report]:
     """Returns the reports of a file, or of those JSON files in a folder that hold any."""
     if not run.is_dir():
         return load(run)
-    found = []
+    reports = []
     for file in sorted(run.glob("*.json")):
         try:
-            found += load(file)
+            reports += load(file)
         except ReportsError as error:
             print(f"skipped: {error}", file=sys.stderr)
-    if not found:
+    if not reports:
         raise ReportsError(f"{run} holds no reports; {HOW_TO_SAVE}")
-    return found
+    return reports

@@ -19,11 +19,11 @@ REDUCIBLE = {
 AtLeast = int | Mapping[str, int]
 
 
-def unmet(used: KernelResources, found: Occupancy, device: Device, at_least: AtLeast | None, no_spills: bool) -> str | None:
+def unmet(used: KernelResources, occupancy: Occupancy, device: Device, at_least: AtLeast | None, no_spills: bool) -> str | None:
     """Returns the requirement that a launch does not meet; None if it meets all.
 
     Args:
-        used, found: resources of a program, and its occupancy.
+        used, occupancy: resources of a program, and its occupancy.
         device: the target.
         at_least: programs per multiprocessor; for each backend by its name (cuda, hip, npu, xpu), or for all. A backend that
             is not named has no bound.
@@ -32,41 +32,41 @@ def unmet(used: KernelResources, found: Occupancy, device: Device, at_least: AtL
     if no_spills and used.spilled_bytes_per_thread:
         return f"spills {used.spilled_bytes_per_thread} bytes per thread"
     least = at_least.get(device.backend, 0) if isinstance(at_least, Mapping) else at_least or 0
-    here = found.programs_per_multiprocessor
-    if here >= least:
+    resident = occupancy.programs_per_multiprocessor
+    if resident >= least:
         return None
-    where = f"{many(here, 'program')} per {device.profile.multiprocessor}, at least {least} required"
-    return f"{where}; limited by {' and '.join(found.limited_by)}"
+    where = f"{many(resident, 'program')} per {device.profile.multiprocessor}, at least {least} required"
+    return f"{where}; limited by {' and '.join(occupancy.limited_by)}"
 
 
 def next_step(used: KernelResources, device: Device) -> str:
     """Returns the smallest reduction of the limiting resources that lets one more program in, or why there is none."""
-    found = device.vendor.occupancy(used, device.hardware)
-    here = found.programs_per_multiprocessor
+    occupancy = device.vendor.occupancy(used, device.hardware)
+    resident = occupancy.programs_per_multiprocessor
     if why := device.doubt(used):
         return why
     if used.spilled_bytes_per_thread:
         return "spills registers to memory: use smaller tiles, more warps, or a larger register limit (maxnreg)"
-    binding = [REDUCIBLE[name] for name in found.limited_by if name in REDUCIBLE]
-    fixed = [name for name in found.limited_by if name not in REDUCIBLE]
-    if UNKNOWN in fixed and here:
-        others = min(programs for name, programs in found.limits.items() if name != UNKNOWN)
+    binding = [REDUCIBLE[name] for name in occupancy.limited_by if name in REDUCIBLE]
+    fixed = [name for name in occupancy.limited_by if name not in REDUCIBLE]
+    if UNKNOWN in fixed and resident:
+        others = min(programs for name, programs in occupancy.limits.items() if name != UNKNOWN)
         return f"unknown: the compiler does not report registers (install `ocloc`); all else allows {others}"
     if fixed:
         bound = " and ".join(fixed)
-        return f"already at the hardware limit ({bound})" if here else _fewer_warps(used, device, bound)
+        return f"already at the hardware limit ({bound})" if resident else _fewer_warps(used, device, bound)
     reduced, steps = used, []
     for field, words in binding:
-        most, uses = _largest(reduced, field, device, here), getattr(used, field)
+        most, uses = _largest(reduced, field, device, resident), getattr(used, field)
         if most is None:
             return f"no smaller number of {words} raises it"
         if most != uses:
-            steps.append(f"at most {most} {words} ({uses} now)" if here else f"{uses} {words}, and {most} fit")
+            steps.append(f"at most {most} {words} ({uses} now)" if resident else f"{uses} {words}, and {most} fit")
         reduced = replace(reduced, **{field: most})
-    if not here:
+    if not resident:
         return f"does not fit: a program needs {' and '.join(steps)}"
     now = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
-    return f"{many(now, 'program')} instead of {here} with {' and '.join(steps)}"
+    return f"{many(now, 'program')} instead of {resident} with {' and '.join(steps)}"
 
 
 def _fewer_warps(used: KernelResources, device: Device, bound: str) -> str:
@@ -80,12 +80,12 @@ def _fewer_warps(used: KernelResources, device: Device, bound: str) -> str:
     return f"no program fits: {bound}; fewer warps do not help, use smaller tiles"
 
 
-def _largest(used: KernelResources, field: str, device: Device, here: int) -> int | None:
-    """Returns the largest value of a field with which its own limit is above `here`; None if there is none."""
+def _largest(used: KernelResources, field: str, device: Device, resident: int) -> int | None:
+    """Returns the largest value of a field with which its own limit is above `resident`; None if there is none."""
     names = {name for name, (key, _) in REDUCIBLE.items() if key == field}
 
     def binds(value: int) -> bool:
         limits = device.vendor.occupancy(replace(used, **{field: value}), device.hardware).limits
-        return any(programs <= here for name, programs in limits.items() if name in names)
+        return any(programs <= resident for name, programs in limits.items() if name in names)
 
     return None if binds(0) else bisect.bisect_left(range(getattr(used, field) + 1), True, key=binds) - 1

@@ -37,15 +37,15 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     """Imports the kernel that FILE:NAME names, or MODULE:NAME of an installed module; NAME may be CLASS.NAME.
 
     A file in a package, a folder with `__init__.py`, is a module of it, so that relative imports work; the package's own
-    `__init__.py` runs when a name of it is asked for. Modules beside another file are found, as by `python FILE`, and it is a
+    `__init__.py` runs at the first use of its names. Modules beside another file are found, as by `python FILE`, and it is a
     module of a name of its own. All are imported once for each target, as they may choose by what Triton's driver, and torch,
-    tell of the device.
+    report of the device.
 
     Of a script that fails, as where it launches its kernels, what it defined before counts.
 
     Args:
         where: FILE:NAME.
-        device: the current one while the file is imported, if it is not here; None for the device here.
+        device: the current one while the file is imported, if it is absent; None for the local device.
 
     Raises:
         UnknownKernelError: the file is not there, or has no kernel of that name.
@@ -64,7 +64,7 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     if not _is_kernel(kernel):
         if stopped:
             raise ValueError(f"{path} cannot be imported: {_reason(stopped)}") from stopped
-        known = [each for each, value in _named(module) if _is_kernel(value)]
+        known = [known_name for known_name, value in _named(module) if _is_kernel(value)]
         raise UnknownKernelError(f"{file} has no @triton.jit function {name!r}; it has {', '.join(known) or 'none'}")
     return KernelFile(kernel, module)
 
@@ -74,13 +74,13 @@ def _named(module: ModuleType) -> Iterator[tuple[str, Any]]:
     for name, value in vars(module).items():
         yield name, value
         if isinstance(value, type) and value.__module__ == module.__name__:
-            yield from ((f"{name}.{each}", getattr(value, each)) for each in vars(value))
+            yield from ((f"{name}.{member}", getattr(value, member)) for member in vars(value))
 
 
 def _file_of_module(name: str) -> Path | None:
     """Returns the file of a module by its dotted name, without importing its packages."""
     root, *inside = name.split(".")
-    if not all(each.isidentifier() for each in (root, *inside)):
+    if not all(part.isidentifier() for part in (root, *inside)):
         return None
     spec = importlib.machinery.PathFinder.find_spec(root)
     places = [*(spec.submodule_search_locations or ())] if spec else []
@@ -98,7 +98,7 @@ def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseExcept
     """Returns the module of a file, as far as it ran, and the error that ended it."""
     target = f"{device.backend}/{device.arch}" if device else ""
     with contextlib.suppress(ImportError):
-        importlib.import_module("torch")  # which is asked about the device too
+        importlib.import_module("torch")  # which reports the device too
     module = None
     try:
         with contextlib.ExitStack() as answered:
@@ -106,8 +106,8 @@ def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseExcept
                 answered.enter_context(absent(device))
                 answered.enter_context(_tools(device))
             answered.enter_context(_inductor(file))
-            if found := _of_package(file, target):
-                return found, None
+            if imported := _of_package(file, target):
+                return imported, None
             module = _new(file, target)
             _run(module, file)
             return module, None
@@ -136,7 +136,7 @@ def _tools(device: Device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _inductor(file: Path) -> Iterator[None]:
-    """Lets a file that TorchInductor wrote define its kernels, which it would compile and load for the device that is here."""
+    """Lets a file that TorchInductor wrote define its kernels, which it would compile and load for the local device."""
     text = file.read_text(encoding="utf-8", errors="replace")
     torch = sys.modules.get("torch")
     for name in ("_cuda_getCurrentRawStream", "_xpu_getCurrentRawStream"):  # which a torch for the CPU lacks
@@ -178,19 +178,19 @@ def _run(module: Any, file: Path) -> None:
         sys.path.insert(0, folder)
         module.__spec__.loader.exec_module(module)
     finally:  # its folder comes last from now on, for what a kernel imports later
-        sys.path[:] = [*(each for each in sys.path if each != folder), folder]
+        sys.path[:] = [*(entry for entry in sys.path if entry != folder), folder]
 
 
 def _of_package(file: Path, target: str) -> ModuleType | None:
     """Imports a file as a module of its package; None if it is in none, or another package of that name is in use."""
-    above = [each for each in file.absolute().parents if (each / "__init__.py").is_file()]
+    above = [parent for parent in file.absolute().parents if (parent / "__init__.py").is_file()]
     if not above:
         return None
     folder = above[-1].parent
     names = [*file.absolute().relative_to(folder).with_suffix("").parts]
     names = names[:-1] if names[-1] == "__init__" else names
     package = names[0]
-    if not all(each.isidentifier() for each in names):
+    if not all(part.isidentifier() for part in names):
         return None
     here, used = str(folder / package), sys.modules.get(package)
     if used is not None and (here not in getattr(used, "__path__", ()) or type(used) is not _Package):
@@ -207,7 +207,7 @@ def _of_package(file: Path, target: str) -> ModuleType | None:
 
 
 class _Package(ModuleType):
-    """A package whose names come from where its `__init__.py` imports them; that runs for other names alone."""
+    """A package with names from the modules that its `__init__.py` imports; that file runs for other names alone."""
 
     target = ""
 
@@ -226,10 +226,10 @@ class _Package(ModuleType):
         if name in (known := _constants(self._init)):
             return known[name]
         state = vars(self)
-        asked = state.setdefault("_asked", set())
-        if name in (imported := _imports(self._init)) and name not in asked:
+        requested = state.setdefault("_requested", set())
+        if name in (imported := _imports(self._init)) and name not in requested:
             module, original = imported[name]
-            asked.add(name)  # which that module may ask for too
+            requested.add(name)  # which that module may request too
             with contextlib.suppress(ImportError, AttributeError):
                 state[name] = getattr(importlib.import_module(module, self.__name__), original)
                 return state[name]
@@ -249,21 +249,25 @@ def _tree(file: str) -> ast.Module:
 
 
 def _constants(file: str) -> dict[str, Any]:
-    """Returns what a file assigns as it stands there, such as a version."""
-    found = [(each.targets[0], each.value) for each in _tree(file).body if isinstance(each, ast.Assign)]
-    return {to.id: of.value for to, of in found if isinstance(to, ast.Name) and isinstance(of, ast.Constant)}
+    """Returns the constants that a file assigns, such as a version."""
+    assignments = [(node.targets[0], node.value) for node in _tree(file).body if isinstance(node, ast.Assign)]
+    return {
+        target.id: value.value
+        for target, value in assignments
+        if isinstance(target, ast.Name) and isinstance(value, ast.Constant)
+    }
 
 
 @functools.cache
 def _imports(file: str) -> dict[str, tuple[str, str]]:
     """Returns the names that a file imports from modules: the module of each, and its name there."""
-    found = [each for each in ast.walk(_tree(file)) if isinstance(each, ast.ImportFrom)]
-    places = [("." * each.level + (each.module or ""), name) for each in found if each.module for name in each.names]
+    nodes = [node for node in ast.walk(_tree(file)) if isinstance(node, ast.ImportFrom)]
+    places = [("." * node.level + (node.module or ""), name) for node in nodes if node.module for name in node.names]
     return {name.asname or name.name: (module, name.name) for module, name in places}
 
 
 class _Finder:
-    """Finds the modules of one package where its file lies, and lets its packages wait for their `__init__.py`."""
+    """Finds the modules of one package beside its file, and lets its packages wait for their `__init__.py`."""
 
     def __init__(self, package: str, folder: str, target: str) -> None:
         self.package, self.folder, self.target = package, folder, target
@@ -288,4 +292,6 @@ class _Finder:
 
 
 def _is_kernel(value: Any) -> bool:
-    return any(hasattr(each, "arg_names") for each in (value, getattr(value, "fn", None), getattr(value, "__wrapped__", None)))
+    return any(
+        hasattr(layer, "arg_names") for layer in (value, getattr(value, "fn", None), getattr(value, "__wrapped__", None))
+    )

@@ -17,7 +17,7 @@ EXIT_CODES = """exit codes:
   1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least, --no-spills, --require
   2  usage: unknown options or names, or a file that is missing or holds something else
   3  worse than the saved reports (diff, report)
-  4  not checked: no device is here, or Triton does not compile for it"""
+  4  not checked: no local device, or Triton does not compile for it"""
 SHORT = {"fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
 MASKS = ("boolean", "added", "causal", "lower_right")
 
@@ -109,7 +109,7 @@ def softmaxes(options: argparse.Namespace) -> list[Case]:
     if options.backward and options.softcap:
         options.error("--backward with --softcap is not one launch")
     shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
-    found: list[Case] = []
+    cases: list[Case] = []
     for (n_rows, n_cols), dtype in product(shapes, options.dtype):
         scores = Scores(
             scale=options.scale,
@@ -119,10 +119,10 @@ def softmaxes(options: argparse.Namespace) -> list[Case]:
             causal="lower_right" if "lower_right" in masks else "upper_left" if "causal" in masks else None,
             sink=options.sink,
         )
-        found.append(
+        cases.append(
             SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, scores=scores or None, backward=options.backward)
         )
-    return found
+    return cases
 
 
 def kernel_call(options: argparse.Namespace) -> KernelCall:

@@ -1,4 +1,4 @@
-"""Lists hardware profiles, shows one with its sources, and writes one of the device here."""
+"""Lists hardware profiles, shows one with its sources, and writes one of the local device."""
 
 import argparse
 import re
@@ -64,15 +64,15 @@ def show_profile(options: argparse.Namespace) -> int:
 
 
 def new_profile(options: argparse.Namespace) -> int:
-    """Writes DIR/<vendor>/NAME.yaml, a profile of the device here; returns 0.
+    """Writes DIR/<vendor>/NAME.yaml, a profile of the local device; returns 0.
 
     Raises:
-        DeviceError: no accelerator is here.
+        DeviceError: there is no local accelerator.
         OSError: the file exists, or cannot be written.
     """
     device = current_device()
     if device.index is None:
-        raise DeviceError(f"a new profile describes an accelerator that is here; {device.name} is none")
+        raise DeviceError(f"a new profile describes a local accelerator; {device.name} is none")
     path = options.directory / f"{product_of(device)}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:

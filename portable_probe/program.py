@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> words.Parser:
     """Returns the program's parser."""
     version = sys.modules["portable_softmax"].__version__  # this is a part of it
-    about = "Launches and occupancy of the softmax and of any Triton kernel, on GPUs and NPUs that are here or not."
+    about = "Launches and occupancy of the softmax and of any Triton kernel, on local and absent GPUs and NPUs."
     raw: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": words.EXIT_CODES}
     made = words.Parser(prog="portable-softmax", description=about, **raw)
     made.add_argument("--version", action="version", version=f"portable-softmax {version}")
@@ -103,7 +103,7 @@ def _verify(command: words.Parser) -> None:
 
 def _diff(command: words.Parser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help="what --save wrote; its cases are answered again")
-    command.add_argument("--kernel", metavar="FILE:NAME", help="the user kernel in it, whose file may run")
+    command.add_argument("--kernel", metavar="FILE:NAME", help="the user kernel in it; its file may run")
     words.require(command)
     words.kept(command)
     command.set_defaults(answer=_differences)
@@ -123,7 +123,7 @@ def _profiles(command: words.Parser) -> None:
     show.add_argument("name", metavar="NAME", help="such as amd/mi300x")
     show.add_argument("--json", action="store_true", help="the device's limits as JSON instead")
     show.set_defaults(answer=show_profile)
-    new = actions.add_parser("new", help="write a profile of the device that is here, with what its driver reports")
+    new = actions.add_parser("new", help="write a profile of the local device, with what its driver reports")
     new.add_argument("directory", type=Path, metavar="DIR", help="where to write")
     new.set_defaults(answer=new_profile)
 
@@ -135,7 +135,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "diff": ("answer the cases of a saved file again, and print what changed", _diff),
     "report": ("several saved runs as Markdown: what changed, devices by cases", _report),
     "profiles": ("hardware profiles: list, show, new", _profiles),
-    "tune": ("fit the cost of launches on the device that is here", tune.add),
+    "tune": ("fit the cost of launches on the local device", tune.add),
 }
 
 
@@ -151,12 +151,12 @@ def _answer(options: argparse.Namespace) -> int:
     reports, gated = list[Report](), list[Report]()
     for device, case in product(devices, cases):
         if choices and isinstance(case, KernelCall):
-            found = variants(case, device, every, names)
+            answers = variants(case, device, every, names)
         else:
             parts = [device.profile.name] * (len(devices) > 1) + [str(case).replace(" ", "-")] * (len(cases) > 1)
-            found = [report_of(device, case, options.verify, options.dump, options.out.joinpath(*parts))]
-        reports += found
-        gated += [_gated(report, device, options) for report in found]
+            answers = [report_of(device, case, options.verify, options.dump, options.out.joinpath(*parts))]
+        reports += answers
+        gated += [_gated(report, device, options) for report in answers]
     if options.save:
         save(reports, options.save)
         print(f"wrote {options.save}", file=sys.stderr)
@@ -196,7 +196,7 @@ def _here(options: argparse.Namespace) -> Device:
             hint = "Running in Triton's interpreter instead; --on amd/mi300x emulates an AMD GPU."
             print(f"No accelerator: {error}\n{hint}\n", file=sys.stderr, flush=True)
             return Device.from_profile("triton/interpreter")
-        raise NoDeviceError(f"{error}\n--on NAME answers for a device that is not here") from error
+        raise NoDeviceError(f"{error}\n--on NAME answers for an absent device") from error
 
 
 def _check_devices(options: argparse.Namespace, devices: list[Device]) -> None:
@@ -205,19 +205,19 @@ def _check_devices(options: argparse.Namespace, devices: list[Device]) -> None:
         raise ValueError(f"--require {options.require}: the device is of backend {', '.join(others)}")
     absent = [device for device in devices if device.detected is None and device.backend not in ("hip", "interpreter")]
     if options.verify and (absent or len(devices) > 1):
-        options.error("verify runs on the device that is here, on an emulated AMD GPU (--on amd/mi300x), or in the interpreter")
+        options.error("verify runs on the local device, on an emulated AMD GPU (--on amd/mi300x), or in the interpreter")
 
 
 def _differences(options: argparse.Namespace) -> int:
     """Answers the cases of a saved file again, and prints what changed."""
     before = load(options.file)
     check_kernel(before, options.kernel, options.file)
-    asked = [again(report) for report in before]
-    if any(interpreted(device) for device, _, _ in asked):
+    requests = [again(report) for report in before]
+    if any(interpreted(device) for device, _, _ in requests):
         return _in_interpreter(options.typed)
     options.verify = False
-    _check_devices(options, [device for device, _, _ in asked])
-    after = [report_of(*each) for each in asked]
+    _check_devices(options, [device for device, _, _ in requests])
+    after = [report_of(*request) for request in requests]
     if options.save:
         save(after, options.save)
     comparison = compare(before, after)

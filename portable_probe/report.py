@@ -169,19 +169,19 @@ def describe(device: Device, case: Case) -> Report:
         name=device.name, backend=device.backend, arch=device.arch, index=device.index, here=detected is not None,
         architecture=device.profile.architecture, profile=device.profile.name, multiprocessor=device.profile.multiprocessor,
     )  # fmt: skip
-    asked: dict[str, Any] = {"problem" if isinstance(case, SoftmaxProblem) else "kernel": case}
-    return Report(schema_version=SCHEMA_VERSION, software=software(), device=about, facts=facts, **asked)
+    subject: dict[str, Any] = {"problem" if isinstance(case, SoftmaxProblem) else "kernel": case}
+    return Report(schema_version=SCHEMA_VERSION, software=software(), device=about, facts=facts, **subject)
 
 
 def software() -> dict[str, str]:
     """Returns the versions of Python and of the packages that matter, if they are installed."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def json_value(value: Any) -> Scalar:

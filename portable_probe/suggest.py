@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from portable_probe.cases import given_values, load_case, report_of
+from portable_probe.cases import call_values, load_case, report_of
 from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import KernelCall, Report, Time, json_value
 from portable_softmax.devices.device import Device
@@ -39,14 +39,14 @@ def variants(call: KernelCall, device: Device, every_config: bool, names: dict[s
         raise ValueError(f"--config all: {call.name} is not under @triton.autotune")
     calls = [msgspec.structs.replace(call, config=number) for number in every]
     if names:
-        return [_computed(each, file, device, names) for each in calls]
+        return [_computed(variant, file, device, names) for variant in calls]
     if names is not None:
-        calls = [variant for each in calls for variant in _warps_and_stages(each, file, device)]
-    reports = [report_of(device, each) for each in calls]
+        calls = [variant for base in calls for variant in _warps_and_stages(base, file, device)]
+    reports = [report_of(device, variant) for variant in calls]
     pruned = _pruned(call, file, device) if every_config else set()
-    told = {"error": "Pruned", "message": "the kernel's own pruning drops this configuration"}
+    pruned_error = {"error": "Pruned", "message": "the kernel's own pruning drops this configuration"}
     reports = [
-        msgspec.structs.replace(report, **told) if variant.config in pruned and not report.error else report
+        msgspec.structs.replace(report, **pruned_error) if variant.config in pruned and not report.error else report
         for report, variant in zip(reports, calls, strict=True)
     ]
     if names is None:
@@ -63,8 +63,10 @@ def pasted(reports: list[Report]) -> str:
     best = {report.device.name: report for report in reversed(reports) if report.launch and not report.error}
     for report in reversed(best.values()):
         assert report.launch
-        chosen = {k: each.value for k, each in report.launch.constants.items() if each.by in ("configuration", "suggested")}
-        options = {k: each.value for k, each in report.launch.options.items() if each.by not in ("default", "Triton")}
+        chosen = {
+            k: choice.value for k, choice in report.launch.constants.items() if choice.by in ("configuration", "suggested")
+        }
+        options = {k: choice.value for k, choice in report.launch.options.items() if choice.by not in ("default", "Triton")}
         chosen |= {name: value for name, value in options.items() if name not in OF_CONFIG}
         words = [f"{name}={report.launch.options[name].value}" for name in OF_CONFIG[:2] if name in report.launch.options]
         words += [f"{name}={value}" for name in OF_CONFIG[2:] if (value := options.get(name)) not in (None, 1)]
@@ -85,10 +87,10 @@ def _rank(report: Report) -> tuple[bool, int, int]:
 def _pruned(call: KernelCall, file: KernelFile, device: Device) -> set[int]:
     """Returns the numbers of the configurations that the kernel's own pruning drops; none if an argument cannot be read."""
     jit = jit_function(file.kernel)
-    given = given_values(call, load_case(file, call.case) if call.case else None)
+    passed = call_values(call, load_case(file, call.case) if call.case else None)
     with contextlib.suppress(CompileError, TypeError):
-        read = read_arguments(jit, {name: value for name, value in given.items() if name in jit.arg_names})
-        return dropped(file.kernel, {name: each.value for name, each in read.items()}, device)
+        read = read_arguments(jit, {name: value for name, value in passed.items() if name in jit.arg_names})
+        return dropped(file.kernel, {name: argument.value for name, argument in read.items()}, device)
     return set()
 
 
@@ -107,18 +109,22 @@ def _computed(call: KernelCall, file: KernelFile, device: Device, names: dict[st
     from portable_softmax.row_kernels.launcher import launcher  # needs torch
 
     known = load_case(file, call.case) if call.case else None
-    given = given_values(call, known) | ({} if "rows" in names or not known else {"grid": known.grid})
+    passed = call_values(call, known) | ({} if "rows" in names or not known else {"grid": known.grid})
     roles: dict[str, Any] = dict(names)
-    plan = functools.partial(launcher(file.kernel, **roles).plan, **given)
+    plan = functools.partial(launcher(file.kernel, **roles).plan, **passed)
     try:
-        found = plan(device=device)
+        computed_plan = plan(device=device)
     except Exception as error:
         return msgspec.structs.replace(report_of(device, call), error=type(error).__name__, message=str(error))
-    computed = {name: json_value(value) for name, value in found.meta.items() if name not in given}
+    computed = {name: json_value(value) for name, value in computed_plan.meta.items() if name not in passed}
     report = report_of(device, msgspec.structs.replace(call, suggested=computed))
-    terms = found.terms._asdict() if found.terms else {}
+    terms = computed_plan.terms._asdict() if computed_plan.terms else {}
     numbers = device.profile.launch.cost
     time = (
-        Time(expected_us=found.terms.total, terms=terms, error=(numbers and numbers.error_90) or None) if found.terms else None
+        Time(expected_us=computed_plan.terms.total, terms=terms, error=(numbers and numbers.error_90) or None)
+        if computed_plan.terms
+        else None
     )
-    return msgspec.structs.replace(report, time=time, reasons=(f"num_programs {found.num_programs}", *found.reasons))
+    return msgspec.structs.replace(
+        report, time=time, reasons=(f"num_programs {computed_plan.num_programs}", *computed_plan.reasons)
+    )

@@ -46,8 +46,8 @@ def verdict(verify: Verified) -> list[str]:
     error, worst = ("not finite" if number is None else f"{number:.2g}" for number in (verify.max_error, verify.worst))
     at = f" at {verify.worst_at}" if verify.worst_at else ""
     beside = f"{verify.overwritten} other elements overwritten" if verify.overwritten else "nothing else written"
-    found = f"{'PASS' if verify.right else 'FAIL'}: max error {error}, {worst} times the tolerance{at}; {beside}"
-    return [found, *([verify.executed] if verify.executed else [])]
+    outcome = f"{'PASS' if verify.right else 'FAIL'}: max error {error}, {worst} times the tolerance{at}; {beside}"
+    return [outcome, *([verify.executed] if verify.executed else [])]
 
 
 def shortened(value: FactValue | None) -> Any:
@@ -70,10 +70,10 @@ def _details(report: Report, explain: bool) -> Iterator[tuple[str, ...]]:
     elif launch and report.kernel:
         by = {"configuration": f"configuration {report.kernel.config}", "argument": "specialised, by the argument"}
         chosen = {
-            name: each for name, each in launch.options.items() if name in OPTIONS or each.by not in ("default", "Triton")
+            name: option for name, option in launch.options.items() if name in OPTIONS or option.by not in ("default", "Triton")
         }
         for title, group in (("launch", chosen), ("constants", launch.constants)):
-            yield title, "  ".join(f"{name}={each.value} ({by.get(each.by, each.by)})" for name, each in group.items())
+            yield title, "  ".join(f"{name}={option.value} ({by.get(option.by, option.by)})" for name, option in group.items())
         yield "grid", *([" x ".join(map(str, launch.grid))] if launch.grid else [])
         kinds = dict.fromkeys(launch.arguments.values())
         yield "arguments", *(f"{' '.join(n for n, k in launch.arguments.items() if k == kind)}: {kind}" for kind in kinds)
@@ -126,7 +126,7 @@ def _triton(report: Report) -> str:
 def _facts(report: Report, form: str) -> str:
     """Returns a device, the software, and a table of the facts with their origins."""
     about, rows = report.device, []
-    where = "not here" if not about.here else "here" if about.index is None else f"index {about.index}"
+    where = "absent" if not about.here else "local" if about.index is None else f"index {about.index}"
     versions = ", ".join(f"{name} {version}" for name, version in report.software.items())
     for name, fact in report.facts.items():
         source = fact.profile_source if fact.origin in ("profile", "estimated") else None

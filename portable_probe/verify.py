@@ -1,4 +1,4 @@
-"""Runs the softmax or a user kernel on a device that is here, in the interpreter or on an emulator, and compares the result."""
+"""Runs the softmax or a user kernel on a local device, in the interpreter or on an emulator, and compares the result."""
 
 import contextlib
 import dataclasses
@@ -52,12 +52,12 @@ def guarded(values: torch.Tensor) -> torch.Tensor:
     return memory.as_strided((n_rows, n_cols), (n_cols + GUARD, 1)).copy_(values)
 
 
-def verify_softmax(case: SoftmaxProblem, found: LaunchPlan | None, device: Device) -> Verified:
+def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan | None, device: Device) -> Verified:
     """Computes a softmax, or its gradient, by the public function, and compares it with float64.
 
     Args:
         case: what is computed.
-        found: its plan, for a device that is not here; the emulator runs it on as many rows as take seconds.
+        launch_plan: its plan, for an absent device; the emulator runs it on as many rows as take seconds.
         device: where it runs.
 
     Raises:
@@ -65,7 +65,7 @@ def verify_softmax(case: SoftmaxProblem, found: LaunchPlan | None, device: Devic
         DeviceError: the emulator is not installed, or lacks an instruction.
         KernelError: the kernel did what none should.
     """
-    emulated = found if device.index is None and device.backend != "interpreter" else None
+    emulated = launch_plan if device.index is None and device.backend != "interpreter" else None
     rows = virtual.rows_of(case, emulated) if emulated else case.n_rows
     x = wide_rows(rows, case.n_cols, getattr(torch, case.dtype), "cpu" if emulated else _place(device))
     options = _options(case.scores or Scores(), x)
@@ -144,9 +144,9 @@ def _overwritten(result: torch.Tensor) -> int:
     return int((~whole[around].isnan()).sum())
 
 
-def _outcome(found: Distance, overwritten: int, **more: str | None) -> Verified:
-    right = found.worst <= 1 and not overwritten
-    return Verified(max_error=found.error, worst=found.worst, overwritten=overwritten, right=right, **more)
+def _outcome(measured: Distance, overwritten: int, **more: str | None) -> Verified:
+    right = measured.worst <= 1 and not overwritten
+    return Verified(max_error=measured.error, worst=measured.worst, overwritten=overwritten, right=right, **more)
 
 
 def _place(device: Device) -> torch.device:
@@ -170,7 +170,9 @@ class KernelCase(NamedTuple):
         """Returns the case with the values of --args; a type or shape leaves the case's own value."""
         constants = constexprs_of(jit)
         read = {name: argument_of(name, text) for name, text in words.items() if name not in constants}
-        values = {name: each.value for name, each in read.items() if not (each.kind or hasattr(each.value, "dtype"))}
+        values = {
+            name: argument.value for name, argument in read.items() if not (argument.kind or hasattr(argument.value, "dtype"))
+        }
         values |= {name: constant_of(text) for name, text in words.items() if name in constants}
         return self._replace(arguments={**self.arguments, **values})
 
@@ -214,13 +216,13 @@ def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
             raise ValueError(f"{name} is {list(tensors[name].shape)}, and {list(expected.shape)} is expected of it")
     before = {name: tensor.clone() for name, tensor in tensors.items() if name not in case.expected}
     executed = run()
-    found = {}
+    distances = {}
     for name, expected in case.expected.items():
         exact = expected.double()
-        found[name] = distance(tensors[name], exact, allowed_of_any(exact, tensors[name].dtype))
+        distances[name] = distance(tensors[name], exact, allowed_of_any(exact, tensors[name].dtype))
     changed = sum(int((~same(tensors[name], kept)).sum()) for name, kept in before.items())
-    name, worst = max(found.items(), key=lambda item: item[1].worst)
-    whole = worst._replace(error=max(each.error for each in found.values()))
+    name, worst = max(distances.items(), key=lambda item: item[1].worst)
+    whole = worst._replace(error=max(measured.error for measured in distances.values()))
     return _outcome(whole, changed, worst_at=f"{name}{list(worst.at)}" if worst.worst > 1 else None, executed=executed)
 
 
@@ -232,16 +234,16 @@ def run_here(kernel: Any, config: int | None, options: Mapping[str, Any], case: 
         config: number of one of the configurations of @triton.autotune.
         options: of Triton's backend; they override those of the case.
         case: the launch.
-        device: where it runs: one that is here, or the interpreter.
+        device: where it runs: a local device, or the interpreter.
 
     Raises:
         ValueError: there are several configurations and none was chosen, or no such one.
         DeviceError: the launch fails, or has not ended after LONGEST seconds.
     """
-    given = {**case.arguments, **options}
-    outermost, _ = decorated(kernel, config, given.keys(), {})
+    arguments = {**case.arguments, **options}
+    outermost, _ = decorated(kernel, config, arguments.keys(), {})
     where = _place(device)
-    module, on_device = getattr(torch, where.type), placed(given, where)
+    module, on_device = getattr(torch, where.type), placed(arguments, where)
     with contextlib.nullcontext() if device.index is None else module.device(device.index):
         try:
             outermost[case.grid](**on_device)
@@ -251,7 +253,7 @@ def run_here(kernel: Any, config: int | None, options: Mapping[str, Any], case: 
             raise
         except Exception as error:  # Triton, and kernels that Python interprets, have exceptions of all kinds
             raise DeviceError(f"the launch fails: {type(error).__name__}: {error}") from error
-    for name, value in given.items():
+    for name, value in arguments.items():
         if isinstance(value, torch.Tensor):
             value.copy_(on_device[name])
 

@@ -1,4 +1,4 @@
-"""Runs kernels of AMD devices that are not here on the emulator amdgcn-cpu, a distribution of its own."""
+"""Runs kernels of absent AMD devices on the emulator amdgcn-cpu, a distribution of its own."""
 
 import contextlib
 import dataclasses
@@ -29,9 +29,9 @@ MIN_ROWS = 8  # verify.wide_rows are of several kinds
 RESIDENT = 16  # programs at once, so that many take little memory
 
 
-def rows_of(case: SoftmaxProblem, found: LaunchPlan) -> int:
+def rows_of(case: SoftmaxProblem, launch_plan: LaunchPlan) -> int:
     """Returns as many rows of a softmax as the emulator computes in seconds."""
-    return min(case.n_rows, max(MIN_ROWS, found.tiling.tile_rows, MAX_ELEMENTS // case.n_cols))
+    return min(case.n_rows, max(MIN_ROWS, launch_plan.tiling.tile_rows, MAX_ELEMENTS // case.n_cols))
 
 
 def allocated(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -41,11 +41,11 @@ def allocated(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) 
 
 
 @contextlib.contextmanager
-def emulated(found: LaunchPlan, device: Device) -> Iterator[list[int]]:
+def emulated(launch_plan: LaunchPlan, device: Device) -> Iterator[list[int]]:
     """Makes calls of this package on CPU tensors run on the emulator, in this process; yields the instructions of each launch.
 
     Args:
-        found: the plan of such calls in its direction, forward or backward, for more rows.
+        launch_plan: the plan of such calls in its direction, forward or backward, for more rows.
         device: the emulated device.
     """
     steps: list[int] = []
@@ -55,11 +55,11 @@ def emulated(found: LaunchPlan, device: Device) -> Iterator[list[int]]:
         return lambda *operands: steps.append(run([*in_order((*operands, *fixed))]))
 
     def planned(problem: Problem, device: Device) -> LaunchPlan:
-        if problem.backward != found.problem.backward:
+        if problem.backward != launch_plan.problem.backward:
             return plan_problem(problem, device)
-        fewer, splits = read_as(problem, found.problem, device), found.tiling.splits
-        groups = min(fewer.tiles(found.tiling.tile_rows), found.num_programs // splits)
-        return dataclasses.replace(found, problem=fewer, num_programs=groups * splits)
+        fewer, splits = read_as(problem, launch_plan.problem, device), launch_plan.tiling.splits
+        groups = min(fewer.tiles(launch_plan.tiling.tile_rows), launch_plan.num_programs // splits)
+        return dataclasses.replace(launch_plan, problem=fewer, num_programs=groups * splits)
 
     here: dict[str, Any] = {"_is_launched": lambda *_: True, "device_of": lambda _: device, "allocator": lambda _: allocated}
     bind_tiling = functools.partial(runtime_launch.bind_tiling, prepared=prepared)
@@ -79,7 +79,7 @@ def run_case(launch: Launched, case: Any, device: Device) -> str:
         KernelError: the kernel did what none should.
     """
     values = {name: case.arguments[name] for name in launch.arguments}
-    grid = case.grid_for({name: each.value for name, each in launch.constants.items()})
+    grid = case.grid_for({name: constant.value for name, constant in launch.constants.items()})
     try:
         return executed(device, _runner(launch.compiled, grid)(list(values.values())))
     except KernelError as error:
@@ -93,15 +93,21 @@ def executed(device: Device, steps: int) -> str:
 
 def in_the_kernels_words(fault: str, assembly: str, arguments: Mapping[str, Any]) -> str:
     """Returns a fault's text with the argument whose memory it is about, and the line of the kernel's own file."""
-    tensors = [(name, each.untyped_storage().data_ptr()) for name, each in arguments.items() if isinstance(each, torch.Tensor)]
+    tensors = [
+        (name, value.untyped_storage().data_ptr()) for name, value in arguments.items() if isinstance(value, torch.Tensor)
+    ]
     storages = list(dict.fromkeys(storage for _, storage in tensors))
     for number, storage in enumerate(storages, 1):
-        names = " and ".join(name for name, each in tensors if each == storage)
+        names = " and ".join(name for name, pointer in tensors if pointer == storage)
         fault = re.sub(rf"\ballocation {number}\b", f"the memory of {names}", fault)
     line = re.search(r"line (\d+): ", fault)
     above = assembly.splitlines()[: int(line[1])] if line else []
-    files = {number: name for each in above for number, name in re.findall(r'\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"', each)}
-    places = [place for each in above for place in re.findall(r"\.loc\s+(\d+)\s+(\d+)", each)]
+    files = {
+        number: name
+        for code_line in above
+        for number, name in re.findall(r'\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"', code_line)
+    }
+    places = [place for code_line in above for place in re.findall(r"\.loc\s+(\d+)\s+(\d+)", code_line)]
     return f"{fault} ({files.get(places[-1][0], 'line')}:{places[-1][1]})" if places else fault
 
 

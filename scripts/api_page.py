@@ -39,8 +39,8 @@ MODULES = re.compile(r"\b(portable_softmax|portable_probe|collections|contextlib
 def page() -> str:
     """Returns the page in Markdown."""
     names = {name: (getattr(portable_softmax, name), "") for name in portable_softmax.__all__}
-    for module, found in OTHERS.items():
-        names |= {name: (getattr(importlib.import_module(module), name), f"`{module}`\n\n") for name in found}
+    for module, exported in OTHERS.items():
+        names |= {name: (getattr(importlib.import_module(module), name), f"`{module}`\n\n") for name in exported}
     parts = [HEAD]
     for heading, modules in HEADINGS.items():
         parts.append(f"## {heading}")
@@ -54,10 +54,10 @@ def _entry(name: str, value: Any) -> str:
     if not inspect.isclass(value):
         function = value if inspect.isfunction(value) else type(value).__call__  # of an instance that is called
         return f"```python\n{_signature(name, function)}\n```\n\n~~~text\n{_text(value)}\n~~~"
-    members = [(key, inspect.unwrap(getattr(each, "fget", None) or getattr(each, "__func__", each)))
-               for key, each in vars(value).items() if not key.startswith("_")]  # fmt: skip
-    lines = [f"* `{key if isinstance(vars(value)[key], property) else _signature(key, each)}`: {_summary(each)}"
-             for key, each in members if inspect.isfunction(each) and each.__doc__]  # fmt: skip
+    members = [(key, inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", member)))
+               for key, member in vars(value).items() if not key.startswith("_")]  # fmt: skip
+    lines = [f"* `{key if isinstance(vars(value)[key], property) else _signature(key, member)}`: {_summary(member)}"
+             for key, member in members if inspect.isfunction(member) and member.__doc__]  # fmt: skip
     return "\n\n".join([f"~~~text\n{_text(value)}\n~~~", *(["\n".join(lines)] if lines else [])])
 
 

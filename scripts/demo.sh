@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Four steps: sets up .venv, runs the kernel on the matrix of the tutorials and compares it with float64, plans long rows for
-# devices of three vendors that are not here, and says what to try. Arguments go to step 2: bash scripts/demo.sh --dtype bfloat16
+# absent devices of three vendors, and says what to try. Arguments go to step 2: bash scripts/demo.sh --dtype bfloat16
 set -euo pipefail
 [ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
@@ -10,12 +10,12 @@ step() { printf '\n== Step %s of 4: %s\n\n' "$1" "$2"; }
 step 1 "install torch and Triton into .venv (the longest step of a fresh machine: a build of torch for GPUs is gigabytes)"
 set_up
 
-step 2 "the device that is here, or Triton's interpreter: a softmax of 1823 x 781, compared with float64"
+step 2 "the local device, or Triton's interpreter: a softmax of 1823 x 781, compared with float64"
 echo "\$ portable-softmax verify --rows 1823 --cols 781${*:+ $*}"
 python -m portable_probe verify --rows 1823 --cols 781 "$@"
 
 fleet=(plan --on nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096 --cols 8192 --dtype bfloat16 --explain)
-step 3 "the same kernel on devices that are not here, compiled by this Triton"
+step 3 "the same kernel on absent devices, compiled by this Triton"
 printf '$ portable-softmax %s\n' "${fleet[*]}"
 env -u TRITON_INTERPRET python -m portable_probe "${fleet[@]}" ||
     echo "This Triton does not compile for all of them; README.md, Install, says which does." >&2
@@ -28,7 +28,7 @@ portable-softmax profiles                                          the devices t
 portable-softmax plan --on ascend/910b3 --cols 50257 --facts       one of them, with the facts of its hardware
 portable-softmax profiles show ascend/910b3                        each fact's source
 portable-softmax kernel examples/my_kernel.py:subtract_max --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'
-                                                                   a kernel of yours, in place of this one
+                                                                   your own kernel, in place of this one
 portable-softmax plan --on nvidia/h200 amd/mi300x --save plans.json
                                                                    and later `portable-softmax diff plans.json`: what changed
 END

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What CI does on one device, a step at a time or `all`; here just as there: DEVICE=cuda bash scripts/hardware.sh probe
 #   DEVICE   backend that must be here: cuda, hip, npu, xpu or interpreter
-#   PROFILE  the profile that the device must be taken for, if it matters
+#   PROFILE  the profile that the device must have, if it matters
 #   SETUP    shell command before each step, such as `source .../set_env.sh`
 #   PACKAGES for the Python that is there, before .venv is made: a build of torch and Triton for the device, if there is none
 #   RESULTS, LAST  folders: of this run (results), and of the last one, if there is any (last)
@@ -52,7 +52,7 @@ tests() {
 
 benchmark() {
     if [ "$DEVICE" = interpreter ]; then
-        echo "The interpreter's speed is nobody's." >&2
+        echo "The interpreter's speed is no device's." >&2
     else
         python scripts/benchmark --quick --out "$RESULTS/benchmark.csv"
     fi

@@ -24,11 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runner", nargs="+", metavar="LABEL", help="legs that runners with these labels can take")
     parser.add_argument("--gitlab", action="store_true", help="as a child pipeline of GitLab's")
     options = parser.parse_args(arguments)
-    found = legs(options.backend, options.runner)
-    if not found:
+    selected = legs(options.backend, options.runner)
+    if not selected:
         print(f"no leg of {', '.join(leg['name'] for leg in legs())} is left", file=sys.stderr)
         return 1
-    print(json.dumps({leg["name"]: _gitlab_job(leg) for leg in found} if options.gitlab else {"include": found}))
+    print(json.dumps({leg["name"]: _gitlab_job(leg) for leg in selected} if options.gitlab else {"include": selected}))
     return 0
 
 

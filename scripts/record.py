@@ -75,8 +75,8 @@ def occupancies(device: Device) -> dict[str, Any]:
     for n_rows in ROWS:
         for n_cols in COLS:
             for dtype in DTYPES:
-                found = plan(n_rows, n_cols, dtype, device)
-                kernel = compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
+                launch_plan = plan(n_rows, n_cols, dtype, device)
+                kernel = compile_kernel(KernelSpec.of(launch_plan.problem, launch_plan.tiling), device)
                 kernel._init_handles()
                 count = ctypes.c_int()
                 threads, shared = kernel.metadata.num_warps * 32, kernel.metadata.shared
@@ -85,14 +85,14 @@ def occupancies(device: Device) -> dict[str, Any]:
                     ctypes.byref(count), function, threads, ctypes.c_size_t(shared)
                 )
                 assert status == 0, f"cuOccupancyMaxActiveBlocksPerMultiprocessor: CUresult {status}"
-                read = found.resources.registers_per_thread, (found.resources.stack_frame_bytes or 0) // 4
+                read = launch_plan.resources.registers_per_thread, (launch_plan.resources.stack_frame_bytes or 0) // 4
                 loaded = kernel.n_regs, kernel.n_spills
                 assert read == loaded, (
                     f"registers and words of the frame {read} were read from the binary, and the driver says {loaded}"
                 )
                 cells.append({
                     "problem": [n_rows, n_cols, dtype],
-                    "resources": dataclasses.asdict(found.resources),
+                    "resources": dataclasses.asdict(launch_plan.resources),
                     "driver": {"n_regs": kernel.n_regs, "n_spills": kernel.n_spills, "programs": count.value},
                 })  # fmt: skip
     return {"provenance": provenance(device), "profile": device.profile.name, "cells": cells}

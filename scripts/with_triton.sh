@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs Python with another Triton than .venv's, whose compiler makes other code and spills elsewhere:
+# Runs Python with another Triton than .venv's; its compiler makes other code and spills elsewhere:
 #   bash scripts/with_triton.sh 3.6.0 -m pytest tests/planning/test_never_refused.py -k compilers
 # Triton is unpacked in .tritons and seen by this command alone.
 set -euo pipefail

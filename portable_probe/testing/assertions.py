@@ -1,4 +1,4 @@
-"""An assertion about the resources of a compiled kernel, for devices that are here or not."""
+"""An assertion about the resources of a compiled kernel, for local and absent devices."""
 
 import unittest
 from collections.abc import Callable, Mapping
@@ -51,21 +51,21 @@ def assert_occupancy(
     __tracebackhide__ = True  # the failure is reported in the test that asserts
     device = chosen(device)
     if device.backend == "interpreter":
-        raise unittest.SkipTest("Triton's interpreter compiles nothing; --on NAME compiles for a device that is not here")
+        raise unittest.SkipTest("Triton's interpreter compiles nothing; --on NAME compiles for an absent device")
     jit = jit_function(kernel)
     name = f"{jit.__module__}:{jit.__name__} on {device.name}"
     try:
-        used, found, launch = inspect_kernel(kernel, signature, constexprs, device=device, config=config, **options)
+        used, occupancy, launch = inspect_kernel(kernel, signature, constexprs, device=device, config=config, **options)
     except TargetError as error:
         raise unittest.SkipTest(str(error)) from None
     except CompileError as error:
         raise AssertionError(f"{name} does not compile: {error}") from None
     if grid is not None:
-        constants = {name: each.value for name, each in launch.constants.items()}
+        constants = {name: constant.value for name, constant in launch.constants.items()}
         programs = grid({**signature, **options, **constants}) if callable(grid) else grid
         width, height, depth = (*programs, 1, 1)[:3]
         if refused := refused_grid(launch, (width, height, depth), device):
             raise AssertionError(f"{name}: {refused}")
-    if missed := unmet(used, found, device, at_least, no_spills):
+    if missed := unmet(used, occupancy, device, at_least, no_spills):
         raise AssertionError(f"{name}: {missed}\nnext step {next_step(used, device)}\nuses      {used}")
-    return found
+    return occupancy

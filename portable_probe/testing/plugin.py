@@ -1,4 +1,4 @@
-"""A pytest plugin. --on names devices to compile for, which need not be here, or the backend that runs kernels.
+"""A pytest plugin. --on names devices to compile for, which may be absent, or the backend that runs kernels.
 
 A named device that is missing ends the session with an error; no test is skipped for it. As an entry point of pytest it has no
 --device, because test suites have options of that name; `-p portable_probe.testing.device` adds it.
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sets up Triton's interpreter before a test imports a kernel; UsageError if options contradict each other."""
+    """Sets up Triton's interpreter before a test imports a kernel; UsageError if options contradict one another."""
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     backend, names = _named(config)
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Looks for the devices that are named; UsageError if one is missing, or the device here is another one."""
+    """Looks for the devices that are named; UsageError if one is missing, or the local device is another one."""
     if any(_named(session.config)):
         try:
             _devices(session.config)
@@ -57,13 +57,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Returns the devices, their profiles, and the versions of Triton and torch."""
-    found = "the current one, when a test needs it"
+    devices = "the current one, when a test needs it"
     if any(_named(config)):
-        found = "; ".join(
-            f"{each.name}, {each.backend}/{each.arch}, profile {each.profile.name}{', not here' * (not each.detected)}"
-            for each in _devices(config)
+        devices = "; ".join(
+            f"{device.name}, {device.backend}/{device.arch}, profile {device.profile.name}{', absent' * (not device.detected)}"
+            for device in _devices(config)
         )
-    return f"device: {found}; {', '.join(_version(name) for name in ('triton', 'torch'))}"
+    return f"device: {devices}; {', '.join(_version(name) for name in ('triton', 'torch'))}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -90,7 +90,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if marked and device.backend not in marked.args:
         pytest.skip(f"for {', '.join(marked.args)}; this is {device.backend}")
     if accelerator and (device.detected is None or device.backend == "interpreter"):
-        pytest.skip(f"runs on an accelerator; {device.name} is none that is here")
+        pytest.skip(f"runs on an accelerator; {device.name} is no local accelerator")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -102,8 +102,8 @@ def pytest_runtest_makereport(
     name = _name_of(item) or next(iter(_named(item.config)[1]), None)
     if report.when == "setup" and "portable_device" in getattr(item, "fixturenames", ()):
         device = getattr(item, "funcargs", {}).get("portable_device")
-        found = {"profile": name} if device is None else {"profile": device.profile.name, "device": device.name}
-        item.user_properties.extend((key, str(value)) for key, value in found.items() if value)
+        properties = {"profile": name} if device is None else {"profile": device.profile.name, "device": device.name}
+        item.user_properties.extend((key, str(value)) for key, value in properties.items() if value)
     if report.skipped and item.config.getoption("--fail-on-skip") and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = (
             "failed",
@@ -114,7 +114,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def portable_device(request: pytest.FixtureRequest) -> Device:
-    """The Device that is here, or each of --on, which need not be here."""
+    """The local Device, or the devices of --on in turn, which may be absent."""
     return _device_or_skip(request.config, getattr(request, "param", None))
 
 
@@ -124,7 +124,7 @@ def portable_torch_device(portable_device: Device) -> "torch.device":
     import torch
 
     if portable_device.detected is None:
-        pytest.skip(f"runs kernels, and {portable_device.name} is not here")
+        pytest.skip(f"runs kernels, and {portable_device.name} is absent")
     index = portable_device.index
     return torch.device(portable_device.vendor.torch_device_type + ("" if index is None else f":{index}"))
 
@@ -147,18 +147,18 @@ def _named(config: pytest.Config) -> tuple[str | None, list[str]]:
 def _devices(config: pytest.Config, name: str | None = None) -> list[Device]:
     """Returns the devices that the options mean, or one of a name.
 
-    With a backend and a name the device is the one that is here, whose profile must be that of the name.
+    With a backend and a name the device is the local one, and its profile must have that name.
     """
     backend, names = _named(config)
     profiles = find_profiles([name] if name else names)
     if profiles and not backend:
         return [Device.from_profile(profile.name) for profile in profiles]
-    found = current_device()
-    if backend not in (None, found.backend):
-        raise DeviceError(f"{backend} is required: Triton drives {found}")
-    if profiles and [found.profile.name] != [profile.name for profile in profiles]:
-        raise DeviceError(f"--on {','.join(names)}: the profile of {found.name} is {found.profile.name}")
-    return [found]
+    device = current_device()
+    if backend not in (None, device.backend):
+        raise DeviceError(f"{backend} is required: Triton drives {device}")
+    if profiles and [device.profile.name] != [profile.name for profile in profiles]:
+        raise DeviceError(f"--on {','.join(names)}: the profile of {device.name} is {device.profile.name}")
+    return [device]
 
 
 def _device_or_skip(config: pytest.Config, name: str | None) -> Device:

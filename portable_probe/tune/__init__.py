@@ -1,1 +1,1 @@
-"""Times launches on the device that is here, and fits the numbers of their cost to them."""
+"""Times launches on the local device, and fits the numbers of their cost to them."""

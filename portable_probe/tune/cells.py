@@ -1,4 +1,4 @@
-"""Problems whose launches are timed: shapes by class, of two types and both directions."""
+"""Problems with timed launches: shapes by class, of two types and both directions."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import problem_of
 
 FULL = 2**24  # elements
-# Lengths of rows by class, and elements of all rows. So many rows lie side by side as "across" says.
+# Lengths of rows by class, and elements of all rows. As many rows are side by side as "across" says.
 SHAPES: dict[tuple[str, int], tuple[int, ...]] = {
     ("short", FULL): (16, 64, 256, 512),
     ("row", FULL): (1024, 2048, 4096, 8192, 12672, 16384),
@@ -39,7 +39,7 @@ class Cell:
 
     @property
     def unit(self) -> int:
-        """Returns how many rows a matrix has, of rows that lie side by side; else 1."""
+        """Returns how many rows a matrix has, if rows are side by side; else 1."""
         layout, _, rows = self.kind.partition(" ")
         return int(rows) if layout == "across" else 1
 
@@ -48,13 +48,13 @@ class Cell:
 
 
 def cells_of(device: Device) -> list[Cell]:
-    """Returns the cells that the device takes as they lie."""
-    found = []
+    """Returns the cells that the device takes without copies."""
+    cells = []
     for (kind, elements), lengths in SHAPES.items():
         for n_cols, dtype, backward in product(lengths, ("float32", "bfloat16"), (False, True)):
             cell = Cell(kind, 1, n_cols, dtype, backward)
-            found.append(replace(cell, n_rows=max(1, elements // n_cols // cell.unit) * cell.unit))
-    return [cell for cell in found if problem_on(cell, device)]
+            cells.append(replace(cell, n_rows=max(1, elements // n_cols // cell.unit) * cell.unit))
+    return [cell for cell in cells if problem_on(cell, device)]
 
 
 def tensors_of(cell: Cell, where: str) -> tuple[tuple[Any, ...], int]:
@@ -72,7 +72,7 @@ def tensors_of(cell: Cell, where: str) -> tuple[tuple[Any, ...], int]:
 def problem_on(cell: Cell, device: Device) -> Problem | None:
     """Returns the cell's problem on a device; None if that takes such operands only as copies."""
     operands, dim = tensors_of(cell, "meta")
-    lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
+    lines = lines_of(operands[0].shape, dim, [operand.stride() for operand in operands], device.vendor.scattered_rows)
     if lines is None:
         return None
     return problem_of(lines, cell.dtype, cell.dtype, backward=cell.backward)

@@ -1,4 +1,4 @@
-"""The command `tune`: fits what launches cost on the device that is here, or with --refit to tables."""
+"""The command `tune`: fits what launches cost on the local device, or with --refit to tables."""
 
 import argparse
 import importlib.util
@@ -42,11 +42,13 @@ def tune(options: argparse.Namespace) -> int:
     from portable_probe.tune import launches
 
     known = os.environ.get(VARIABLE, "").split(os.pathsep)  # it begins with the numbers of what its file extends
-    os.environ[VARIABLE] = os.pathsep.join(each for each in known if each and Path(each).resolve() != options.out.resolve())
+    os.environ[VARIABLE] = os.pathsep.join(
+        directory for directory in known if directory and Path(directory).resolve() != options.out.resolve()
+    )
     device = checked(chosen(options.on))
     if options.refit:
-        found = [launch for path in options.refit for launch in launches.read(path, device)]
-        fit_launches(device, found, options.out, ", ".join(map(str, options.refit)))
+        timed = [launch for path in options.refit for launch in launches.read(path, device)]
+        fit_launches(device, timed, options.out, ", ".join(map(str, options.refit)))
     else:
         keep(device, timed_here(device, options.minutes), options.out)
     return 0
@@ -61,7 +63,7 @@ def timed_here(device: Device, minutes: float) -> "list[Launch]":
 
 
 def checked(device: Device) -> Device:
-    """Returns a device whose launches have a cost to fit; ProfileError for another."""
+    """Returns a device with a cost of launches to fit; ProfileError for another."""
     if not device.profile.launch.cost:
         raise ProfileError(f"{device.profile.name} gives no `cost` to begin with; devices without warps have none")
     if not device.hardware.memory_bandwidth_gb_per_s:
@@ -74,9 +76,9 @@ def keep(device: Device, launches: "list[Launch]", directory: Path) -> None:
     from portable_probe.tune.launches import SoftmaxLaunch, table_of
 
     for name, of_softmax in (("softmax", True), ("rows", False)):
-        if found := [launch for launch in launches if isinstance(launch, SoftmaxLaunch) == of_softmax]:
+        if of_kind := [launch for launch in launches if isinstance(launch, SoftmaxLaunch) == of_softmax]:
             table = directory / f"{product_of(device)}-{name}.csv"
-            write_whole(table, table_of(found))
+            write_whole(table, table_of(of_kind))
             print(f"{table}: --refit fits it again")
     fit_launches(device, launches, directory, f"one {device.name}, {versions()}")
 
@@ -98,10 +100,10 @@ def fit_launches(device: Device, launches: "list[Launch]", directory: Path, abou
     cost["errors"] = {name: float(f"{value:.2g}") for name, value in zip(COST_NUMBERS, errors, strict=True)}
     cost["error_90"] = round(fit.error_90(timed, others), 3)
     regret = next(fit.table(timed, others))[2]
-    told = f"left out of the fit, nine of ten times are within {cost['error_90']:.1%}, and regret is {regret}"
-    told = f"least squares of {len(timed.us)} launches of {len(timed.kinds)} problems; {told}"
+    summary = f"left out of the fit, nine of ten times are within {cost['error_90']:.1%}, and regret is {regret}"
+    summary = f"least squares of {len(timed.us)} launches of {len(timed.kinds)} problems; {summary}"
     path = directory / f"{product_of(device)}.yaml"
-    write_whole(path, profile_of(device, "tuned", f"portable-softmax tune, {about}: {told}", cost))
+    write_whole(path, profile_of(device, "tuned", f"portable-softmax tune, {about}: {summary}", cost))
     os.environ[VARIABLE] = str(directory)
     Device.from_profile(product_of(device))
-    print(f"\n{told}\n{path}: {VARIABLE}={directory} takes it")
+    print(f"\n{summary}\n{path}: {VARIABLE}={directory} takes it")

@@ -45,10 +45,10 @@ def prepared(timed: Iterable[Timed]) -> Launches:
     Raises:
         ValueError: they are too few to fit anything.
     """
-    found: dict[str, list[Timed]] = {}
+    by_problem: dict[str, list[Timed]] = {}
     for launch in timed:
-        found.setdefault(launch.problem, []).append(launch)
-    several = [found[name] for name in sorted(found) if len(found[name]) > 2]  # in any order the same folds
+        by_problem.setdefault(launch.problem, []).append(launch)
+    several = [by_problem[name] for name in sorted(by_problem) if len(by_problem[name]) > 2]  # in any order the same folds
     listed = [(launch, at) for at, launches in enumerate(several) for launch in launches]
     if len(listed) < 2 * len(COST_NUMBERS) or len(several) < FOLDS:
         raise ValueError(f"{len(listed)} launches of {len(several)} problems are too few to fit; give it more --minutes")
@@ -129,7 +129,7 @@ def regrets(launches: Launches, expected: Array) -> Array:
 
 
 def table(launches: Launches, expected: Array) -> Iterator[tuple[str, ...]]:
-    """Yields lines below HEADER: of all problems, of those whose fastest launch is long, and of each class."""
+    """Yields lines below HEADER: of all problems, of those with a long fastest launch, and of each class."""
     kinds, regret = np.array(launches.kinds), regrets(launches, expected)
     fastest = np.zeros(len(kinds))
     fastest[launches.problem] = launches.us / launches.slower

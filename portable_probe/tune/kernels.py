@@ -1,4 +1,4 @@
-"""Row kernels whose launches are timed beside the softmax: with one pass, with two, and without a reduction."""
+"""Row kernels that are timed beside the softmax: with one pass, with two, and without a reduction."""
 
 from typing import Any
 

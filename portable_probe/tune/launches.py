@@ -98,17 +98,17 @@ def read(path: Path, device: Device) -> list[Launch]:
         ValueError: it is none; names the line.
     """
     text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
-    found: list[Launch] = []
+    launches: list[Launch] = []
     number = 1
     try:
         for number, row in enumerate(csv.DictReader(text.splitlines()), 2):  # noqa: B007 - the error names it
             launch = _launch({key: value for key, value in row.items() if value}, device)
             if launch and not 0 < launch.us < math.inf:
                 raise ValueError(f"{launch.us} microseconds are no time")
-            found += [launch] if launch else []
+            launches += [launch] if launch else []
     except (ValueError, KeyError, csv.Error) as error:
         raise ValueError(f"{path}, line {number}, should be as `portable-softmax tune` writes it: {error!r}") from error
-    return found
+    return launches
 
 
 def _launch(row: dict[str, str], device: Device) -> Launch | None:

@@ -35,7 +35,7 @@ class WrongResultError(PortableSoftmaxError):
 
 
 def compiled(cell: Cell, problem: Problem, tiling: Tiling) -> SoftmaxLaunch:
-    """Compiles a launch of the softmax for the device that is here.
+    """Compiles a launch of the softmax for the local device.
 
     Raises:
         PlanError, CompileError: it does not compile, or too few programs are resident.
@@ -49,7 +49,7 @@ def compiled(cell: Cell, problem: Problem, tiling: Tiling) -> SoftmaxLaunch:
 
 
 def compiled_kernel(kernel: str, dtype: str, sizes: tuple[int, int], meta: dict[str, int], walks: bool) -> KernelLaunch:
-    """Compiles a launch of a row kernel for the device that is here.
+    """Compiles a launch of a row kernel for the local device.
 
     Args:
         kernel: its name in KERNELS.
@@ -65,17 +65,17 @@ def compiled_kernel(kernel: str, dtype: str, sizes: tuple[int, int], meta: dict[
 
     device, jit, (n_rows, n_cols) = current_device(), kernels.KERNELS[kernel], sizes
     x = torch.empty(sizes, dtype=getattr(torch, dtype), device="meta")
-    given = {"y": x, "x": x, "n_rows": n_rows, "n_cols": n_cols}
+    arguments = {"y": x, "x": x, "n_rows": n_rows, "n_cols": n_cols}
     constants = {name: meta[name] for name in ("BLOCK", "STAGES")}
-    (found,) = compiled_for(jit, [triton.Config(constants, num_warps=meta["num_warps"])], given, device)
-    if isinstance(found, Exception):
-        raise CompileError(f"{kernel}: {found}") from found
-    resources = device.vendor.resources(found)
+    (kernel_or_error,) = compiled_for(jit, [triton.Config(constants, num_warps=meta["num_warps"])], arguments, device)
+    if isinstance(kernel_or_error, Exception):
+        raise CompileError(f"{kernel}: {kernel_or_error}") from kernel_or_error
+    resources = device.vendor.resources(kernel_or_error)
     resident = device.vendor.occupancy(resources, device.hardware).programs_per_multiprocessor
     if not resident:
         raise PlanError(f"{kernel}: no program of {meta} is resident")
-    function = parsed(found.asm["ttir"], list(given))
-    traffic = traffic_of(function, given, True, n_rows, n_cols, meta["BLOCK"])
+    function = parsed(kernel_or_error.asm["ttir"], list(arguments))
+    traffic = traffic_of(function, arguments, True, n_rows, n_cols, meta["BLOCK"])
     programs = min(n_rows, resident * (device.hardware.multiprocessor_count or 1)) if walks else n_rows
     in_blocks, spilled = kernel in kernels.IN_BLOCKS, resources.spilled_bytes_per_thread
     options = meta["num_warps"], meta["BLOCK"], meta["STAGES"]

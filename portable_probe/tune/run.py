@@ -32,20 +32,20 @@ def timed_launches(device: Device, jobs: Sequence[Job], minutes: float) -> list[
     """
     from portable_probe.tune.measuring import timed
 
-    began, found = time.monotonic(), list[Launch]()
+    began, launches = time.monotonic(), list[Launch]()
     with _errors_alone(), contextlib.suppress(KeyboardInterrupt):
         for job in jobs:
             if time.monotonic() - began > 60 * minutes:
                 break
             try:
-                found.append(timed(job()))
+                launches.append(timed(job()))
             except Exception as error:
                 words = ", ".join(map(str, getattr(job, "args", ())))
                 print(f"{words}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 if not isinstance(error, PortableSoftmaxError):
                     break
-    print(f"{len(found)} of {len(jobs)} launches timed in {time.monotonic() - began:.0f} s", flush=True)
-    return found
+    print(f"{len(launches)} of {len(jobs)} launches timed in {time.monotonic() - began:.0f} s", flush=True)
+    return launches
 
 
 @contextlib.contextmanager
@@ -73,12 +73,14 @@ def softmax_jobs(cell: Cell, device: Device) -> list[Job]:
     from portable_probe.tune.measuring import compiled
 
     problem = problem_on(cell, device)
-    found = (
-        [functools.partial(compiled, cell, each.problem, each.tiling) for each in ranked(problem, device)] if problem else []
+    jobs = (
+        [functools.partial(compiled, cell, choice.problem, choice.tiling) for choice in ranked(problem, device)]
+        if problem
+        else []
     )
-    others = found[BEST:]
+    others = jobs[BEST:]
     random.Random(f"{cell.kind} {cell.n_cols} {cell.dtype} {cell.backward}").shuffle(others)  # one length shares kernels
-    return [job for pair in zip_longest(found[:BEST], others[:BY_CHANCE]) for job in pair if job]
+    return [job for pair in zip_longest(jobs[:BEST], others[:BY_CHANCE]) for job in pair if job]
 
 
 def kernel_jobs(device: Device) -> list[list[Job]]:
@@ -87,7 +89,7 @@ def kernel_jobs(device: Device) -> list[list[Job]]:
 
     warp, threads = device.hardware.warp_size or 1, device.hardware.max_threads_per_program or 1
     warps = [1 << power for power in range((threads // warp).bit_length())]
-    found: list[list[Job]] = []
+    jobs: list[list[Job]] = []
     for kernel, dtype, elements in product(KERNEL_COLS, ("float32", "bfloat16"), KERNEL_ROWS):
         for n_cols in KERNEL_COLS[kernel]:
             blocks = [next_power_of_2(n_cols)] if kernel != "two_pass_norm" else [b for b in BLOCKS if b < n_cols]
@@ -98,5 +100,5 @@ def kernel_jobs(device: Device) -> list[list[Job]]:
             ]
             random.Random(f"{kernel} {dtype} {n_cols}").shuffle(settings)
             of = kernel, dtype, (elements // n_cols, n_cols)
-            found.append([functools.partial(compiled_kernel, *of, *setting) for setting in settings[:KERNEL_BY_CHANCE]])
-    return found
+            jobs.append([functools.partial(compiled_kernel, *of, *setting) for setting in settings[:KERNEL_BY_CHANCE]])
+    return jobs

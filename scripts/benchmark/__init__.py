@@ -1,1 +1,1 @@
-"""Measures speed on the device that is here; see __main__.py for its commands."""
+"""Measures speed on the local device; see __main__.py for its commands."""

@@ -105,8 +105,8 @@ def ignored(n_rows: int = 16384, n_cols: int = 32000) -> Iterator[str]:
         forward = device_us(partial(token_log_probs, x.detach(), chosen))
         backward = device_us(partial(torch.autograd.grad, recorded, x, dy, retain_graph=True))
         times[name] = forward, backward
-        found = f"forward {forward:.1f}, backward {backward:.1f} us; zeros of the gradient {zeros:.1f}"
-        yield f"{name} of {n_rows} rows ignored: {found}"
+        measured = f"forward {forward:.1f}, backward {backward:.1f} us; zeros of the gradient {zeros:.1f}"
+        yield f"{name} of {n_rows} rows ignored: {measured}"
     (forward, backward), (few_forward, few_backward) = times["none"], times["97%"]
     yield f"forward {few_forward / forward:.1%}; backward less zeros {max(0.0, few_backward - zeros) / backward:.1%}"
 

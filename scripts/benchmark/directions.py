@@ -30,7 +30,7 @@ class Inputs(NamedTuple):
 
     def rows(self, part: slice) -> "Inputs":
         """Returns some rows of all operands."""
-        return Inputs(*(each[part] for each in self))
+        return Inputs(*(tensor[part] for tensor in self))
 
 
 class Tokens(NamedTuple):
@@ -48,13 +48,13 @@ class Tokens(NamedTuple):
 
     @classmethod
     def of_loss(cls, n_rows: int, n_cols: int, dtype: str, device: str) -> "Tokens":
-        """Makes the operands of a mean over all tokens, whose gradients of log-probabilities are equal."""
-        given = cls.random(n_rows, n_cols, dtype, device)
-        return given._replace(weights=torch.full_like(given.weights, 1 / n_rows))
+        """Makes the operands of a mean over all tokens, with equal gradients of log-probabilities."""
+        inputs = cls.random(n_rows, n_cols, dtype, device)
+        return inputs._replace(weights=torch.full_like(inputs.weights, 1 / n_rows))
 
     def rows(self, part: slice) -> "Tokens":
         """Returns some rows of all operands."""
-        return Tokens(*(each[part] for each in self))
+        return Tokens(*(tensor[part] for tensor in self))
 
 
 class Direction(NamedTuple):
@@ -71,101 +71,101 @@ class Direction(NamedTuple):
     inputs: Callable[[int, int, str, str], Any] = Inputs.random
 
 
-def _forward(provider: Provider, given: Inputs) -> Timed | None:
+def _forward(provider: Provider, inputs: Inputs) -> Timed | None:
     forward = provider.forward
-    return forward and (lambda: forward(given.x))
+    return forward and (lambda: forward(inputs.x))
 
 
-def _backward(provider: Provider, given: Inputs) -> Timed | None:
+def _backward(provider: Provider, inputs: Inputs) -> Timed | None:
     gradient = provider.backward
-    return gradient and (lambda: gradient(given.dy, given.y))
+    return gradient and (lambda: gradient(inputs.dy, inputs.y))
 
 
-def _both(provider: Provider, given: Inputs) -> Timed | None:
-    softmax, leaf = provider.differentiable, given.x.detach().requires_grad_()
-    return softmax and (lambda: torch.autograd.grad(softmax(leaf), leaf, given.dy)[0])
+def _both(provider: Provider, inputs: Inputs) -> Timed | None:
+    softmax, leaf = provider.differentiable, inputs.x.detach().requires_grad_()
+    return softmax and (lambda: torch.autograd.grad(softmax(leaf), leaf, inputs.dy)[0])
 
 
-def _log_softmax(provider: Provider, given: Inputs) -> Timed | None:
+def _log_softmax(provider: Provider, inputs: Inputs) -> Timed | None:
     log_softmax = provider.log_softmax
-    return log_softmax and (lambda: log_softmax(given.x))
+    return log_softmax and (lambda: log_softmax(inputs.x))
 
 
-def recorded(provider: Provider, given: Inputs) -> Timed | None:
+def recorded(provider: Provider, inputs: Inputs) -> Timed | None:
     """Returns a forward call like that of a training step; only the time on the host differs."""
-    softmax, leaf = provider.differentiable, given.x.detach().requires_grad_()
+    softmax, leaf = provider.differentiable, inputs.x.detach().requires_grad_()
     return softmax and (lambda: softmax(leaf))
 
 
-def _softmax_expected(given: Inputs, dtype: torch.dtype) -> Expected:
-    y = softmax_in_float64(given.x)
+def _softmax_expected(inputs: Inputs, dtype: torch.dtype) -> Expected:
+    y = softmax_in_float64(inputs.x)
     return y, allowed_error(y, dtype)
 
 
-def _log_softmax_expected(given: Inputs, dtype: torch.dtype) -> Expected:
-    shifted = given.x.double() - given.x.double().amax(-1, keepdim=True)
+def _log_softmax_expected(inputs: Inputs, dtype: torch.dtype) -> Expected:
+    shifted = inputs.x.double() - inputs.x.double().amax(-1, keepdim=True)
     result = shifted - shifted.exp().sum(-1, keepdim=True).log()
     return result, allowed_of_terms(result, dtype, 1.0, dtype)
 
 
-def _gradient_expected(given: Inputs, dtype: torch.dtype) -> Expected:
+def _gradient_expected(inputs: Inputs, dtype: torch.dtype) -> Expected:
     """Allows an error relative to the terms of the sum, because terms of both signs cancel."""
-    dy, y = given.dy.double(), given.y.double()
+    dy, y = inputs.dy.double(), inputs.y.double()
     result = y * (dy - (dy * y).sum(-1, keepdim=True))
     terms = y * (dy.abs() + (dy * y).abs().sum(-1, keepdim=True))
     return result, allowed_of_terms(result, dtype, terms, dtype)
 
 
-def _both_expected(given: Inputs, dtype: torch.dtype) -> Expected:
+def _both_expected(inputs: Inputs, dtype: torch.dtype) -> Expected:
     """Allows twice the error, because y is rounded in between."""
-    result, allowed = _gradient_expected(given._replace(y=softmax_in_float64(given.x)), dtype)
+    result, allowed = _gradient_expected(inputs._replace(y=softmax_in_float64(inputs.x)), dtype)
     return result, 2 * allowed
 
 
-def _token_log_probs(provider: Provider, given: Tokens) -> Timed | None:
+def _token_log_probs(provider: Provider, inputs: Tokens) -> Timed | None:
     log_probs = provider.token_log_probs
-    return log_probs and (lambda: log_probs(given.x, given.ids))
+    return log_probs and (lambda: log_probs(inputs.x, inputs.ids))
 
 
-def _token_entropy(provider: Provider, given: Tokens) -> Timed | None:
+def _token_entropy(provider: Provider, inputs: Tokens) -> Timed | None:
     both = provider.token_entropy
-    return both and (lambda: both(given.x, given.ids))
+    return both and (lambda: both(inputs.x, inputs.ids))
 
 
-def _token_backward(provider: Provider, given: Tokens) -> Timed | None:
+def _token_backward(provider: Provider, inputs: Tokens) -> Timed | None:
     gradient = provider.token_backward
-    return gradient and gradient(given.x, given.ids, given.weights)
+    return gradient and gradient(inputs.x, inputs.ids, inputs.weights)
 
 
-def _token_both(provider: Provider, given: Tokens) -> Timed | None:
+def _token_both(provider: Provider, inputs: Tokens) -> Timed | None:
     """Takes logits of its own, as some write the gradient over them."""
     loss = provider.cross_entropy
-    leaf = (given.x.clone() if provider.overwrites else given.x.detach()).requires_grad_()
-    return loss and (lambda: torch.autograd.grad(loss(leaf, given.ids), leaf)[0])
+    leaf = (inputs.x.clone() if provider.overwrites else inputs.x.detach()).requires_grad_()
+    return loss and (lambda: torch.autograd.grad(loss(leaf, inputs.ids), leaf)[0])
 
 
-def _log_probs(given: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _log_probs(inputs: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Returns log-probabilities of all columns, of ids, and the size of what these are a difference of, [n_rows]."""
-    logs = torch.log_softmax(given.x.double(), -1)
-    return logs, logs.gather(-1, given.ids.unsqueeze(-1)).squeeze(-1), 1 + logs.amax(-1) - logs.amin(-1)
+    logs = torch.log_softmax(inputs.x.double(), -1)
+    return logs, logs.gather(-1, inputs.ids.unsqueeze(-1)).squeeze(-1), 1 + logs.amax(-1) - logs.amin(-1)
 
 
-def _token_expected(given: Tokens, dtype: torch.dtype) -> Expected:
-    _, picked, size = _log_probs(given)
+def _token_expected(inputs: Tokens, dtype: torch.dtype) -> Expected:
+    _, picked, size = _log_probs(inputs)
     return picked, allowed_of_terms(picked, dtype, size)
 
 
-def _token_entropy_expected(given: Tokens, dtype: torch.dtype) -> Expected:
-    logs, picked, size = _log_probs(given)
+def _token_entropy_expected(inputs: Tokens, dtype: torch.dtype) -> Expected:
+    logs, picked, size = _log_probs(inputs)
     results = torch.stack((picked, -(logs.exp() * logs).sum(-1)), -1)
     return results, allowed_of_terms(results, dtype, size.unsqueeze(-1))
 
 
-def _token_gradient_expected(given: Tokens, dtype: torch.dtype) -> Expected:
-    logs, _, _ = _log_probs(given)
-    weights = given.weights.double().unsqueeze(-1)
-    result = (-weights * logs.exp()).scatter_add_(-1, given.ids.unsqueeze(-1), weights)
-    size = (weights.abs() * logs.exp()).scatter_add_(-1, given.ids.unsqueeze(-1), weights.abs()) * (1 + logs.abs())
+def _token_gradient_expected(inputs: Tokens, dtype: torch.dtype) -> Expected:
+    logs, _, _ = _log_probs(inputs)
+    weights = inputs.weights.double().unsqueeze(-1)
+    result = (-weights * logs.exp()).scatter_add_(-1, inputs.ids.unsqueeze(-1), weights)
+    size = (weights.abs() * logs.exp()).scatter_add_(-1, inputs.ids.unsqueeze(-1), weights.abs()) * (1 + logs.abs())
     return result, allowed_of_terms(result, dtype, size)
 
 
@@ -181,23 +181,23 @@ DIRECTIONS = {
 }
 
 
-def worst_error(result: Any, given: Any, direction: Direction) -> float:
+def worst_error(result: Any, inputs: Any, direction: Direction) -> float:
     """Returns the largest error in units of the allowed error; inf for nan.
 
     A cross-entropy is as right as the log-probability, which is of the other sign.
     """
     result = torch.stack(result, -1) if isinstance(result, tuple) else result
-    error = _worst(result, given, direction)
-    return error if error <= 1 else min(error, _worst(result, given, direction, -1))
+    error = _worst(result, inputs, direction)
+    return error if error <= 1 else min(error, _worst(result, inputs, direction, -1))
 
 
-def _worst(result: torch.Tensor, given: Any, direction: Direction, sign: int = 1) -> float:
+def _worst(result: torch.Tensor, inputs: Any, direction: Direction, sign: int = 1) -> float:
     """Takes a few rows at a time, to save memory, and of large tensors every so-manieth, to save time."""
-    n_rows, n_cols = given.x.shape
+    n_rows, n_cols = inputs.x.shape
     step = max(1, n_rows * n_cols // MOST_CHECKED)
     rows_at_once = step * max(1, MOST_CHECKED // 2 // n_cols)
     worst = 0.0
     for start in range(0, n_rows, rows_at_once):
         part = slice(start, start + rows_at_once, step)
-        worst = max(worst, distance(sign * result[part], *direction.expected(given.rows(part), result.dtype)).worst)
+        worst = max(worst, distance(sign * result[part], *direction.expected(inputs.rows(part), result.dtype)).worst)
     return worst

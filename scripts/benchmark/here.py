@@ -1,4 +1,4 @@
-"""Says what a benchmark runs on; imports nothing of this package, whose state may be another one."""
+"""Describes what a benchmark runs on; imports nothing of this package, which may be in another state."""
 
 import datetime
 import importlib.metadata
@@ -19,7 +19,7 @@ def here(folder: Path | str = ROOT) -> dict[str, Any]:
         "driver": _driver(),
         "triton": _version("triton"),
         "torch": torch.__version__,
-        "commit": _told("git", "-C", str(folder), "describe", "--always", "--dirty"),
+        "commit": _output("git", "-C", str(folder), "describe", "--always", "--dirty"),
         "date": str(datetime.date.today()),
     }
 
@@ -35,9 +35,9 @@ def _device() -> str:
 
 
 def _driver() -> str:
-    """Asks the vendor's tool, where it is there."""
-    told = _told("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    return (told or torch.version.hip or "").partition("\n")[0]
+    """Returns the driver's version from the vendor's tool; "" without one."""
+    version = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return (version or torch.version.hip or "").partition("\n")[0]
 
 
 def _version(name: str) -> str:
@@ -47,7 +47,7 @@ def _version(name: str) -> str:
         return ""
 
 
-def _told(*command: str) -> str:
+def _output(*command: str) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -18,7 +18,7 @@ SHAPE = (128, 256)  # the device is done before the host is
 SWEEP = "host"
 
 
-def host_results(providers: dict[str, Provider], where: str, told: Mapping[str, Any]) -> Iterator[Result]:
+def host_results(providers: dict[str, Provider], where: str, columns: Mapping[str, Any]) -> Iterator[Result]:
     """Yields the host's microseconds for each kind of call of each provider. A call that fails is left out."""
     shape = "x".join(map(str, SHAPE))
     for name, provider in providers.items():
@@ -27,7 +27,7 @@ def host_results(providers: dict[str, Provider], where: str, told: Mapping[str, 
                 if call := direction.call(provider, direction.inputs(*SHAPE, "float32", where)):
                     us = _microseconds(call)
                     yield Result(
-                        **told, sweep=SWEEP, provider=name, version=version_of(name), shape=shape, dim=1, dtype="float32",
+                        **columns, sweep=SWEEP, provider=name, version=version_of(name), shape=shape, dim=1, dtype="float32",
                         direction=kind, median_us=us,
                     )  # fmt: skip
 

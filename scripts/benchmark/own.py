@@ -105,7 +105,7 @@ def _quack(name: str) -> dict[str, Call]:
     """Returns QuACK's forward of a kernel; weights and biases of its layer norm are float32."""
     try:
         module = importlib.import_module("quack.cross_entropy" if name == "cross_entropy" else "quack.rmsnorm")
-    except Exception as error:  # it asks for a GPU that it knows
+    except Exception as error:  # it requires a GPU that it knows
         print(f"without quack: {type(error).__name__}: {error}", file=sys.stderr)
         return {}
     calls: dict[str, Call] = {
@@ -143,45 +143,45 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile ahead")
     parser.add_argument("--out", type=Path, default=Path("own.csv"))
     options = parser.parse_args()
-    where, told = current_device().vendor.torch_device_type, here()
+    where, columns = current_device().vendor.torch_device_type, here()
     wanted = [
         (name, kind, m, n) for name in options.kernel for kind in options.dtype for n in options.cols for m in options.rows
     ]
     compile_ahead(wanted, partial(_calls, where), options.jobs)
-    found = write(options.out, (each for cell in wanted for each in measure(told, cell, where, options.turns)))
-    print(text_of(found))
-    return int(any(each.failure for each in found if each.provider == OURS))
+    results = write(options.out, (result for cell in wanted for result in measure(columns, cell, where, options.turns)))
+    print(text_of(results))
+    return int(any(result.failure for result in results if result.provider == OURS))
 
 
 def _calls(where: str, wanted: Wanted) -> list[Callable[[], object]]:
     name, dtype, rows, cols = wanted
-    kernel, given = kernels()[name], Operands.random(dtype, rows, cols, where)
-    ours = partial(kernel.launcher, *kernel.arguments(given, kernel.result(given.x)))
-    return [ours, *(partial(call, given) for call in kernel.peers.values())]
+    kernel, operands = kernels()[name], Operands.random(dtype, rows, cols, where)
+    ours = partial(kernel.launcher, *kernel.arguments(operands, kernel.result(operands.x)))
+    return [ours, *(partial(call, operands) for call in kernel.peers.values())]
 
 
-def measure(told: dict[str, Any], wanted: Wanted, where: str, turns: int) -> list[Result]:
+def measure(columns: dict[str, Any], wanted: Wanted, where: str, turns: int) -> list[Result]:
     """Returns a result of each provider, and one of the copy."""
     name, dtype, rows, cols = wanted
     torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
-    kernel, given = kernels()[name], Operands.random(dtype, rows, cols, where)
-    source = given.x[: max(1, int(rows * kernel.copied))]
+    kernel, operands = kernels()[name], Operands.random(dtype, rows, cols, where)
+    source = operands.x[: max(1, int(rows * kernel.copied))]
 
     def ours() -> torch.Tensor:
-        y = kernel.result(given.x)
-        kernel.launcher(*kernel.arguments(given, y))
+        y = kernel.result(operands.x)
+        kernel.launcher(*kernel.arguments(operands, y))
         return y
 
-    calls = {COPY: partial(torch.clone, source)} | {each: partial(call, given) for each, call in kernel.peers.items()}
-    few = given.x[:CHECKED].double()
-    exact = kernel.plain(Operands(few, given.w.double(), given.b.double(), given.target[:CHECKED], given.wide))
-    allowed = allowed_of_any(exact, given.x.dtype)
+    calls = {COPY: partial(torch.clone, source)} | {peer: partial(call, operands) for peer, call in kernel.peers.items()}
+    few = operands.x[:CHECKED].double()
+    exact = kernel.plain(Operands(few, operands.w.double(), operands.b.double(), operands.target[:CHECKED], operands.wide))
+    allowed = allowed_of_any(exact, operands.x.dtype)
 
     def error_of(result: torch.Tensor) -> float:
         return distance(result[:CHECKED], exact, allowed).worst
 
     cell = {"sweep": "own", "shape": f"{rows}x{cols}", "dim": 1, "dtype": dtype, "direction": name}
-    found = results_of({**told, **cell}, {**calls, OURS: ours}, error_of, turns)
-    plan = kernel.launcher.plan(*kernel.arguments(given, kernel.result(given.x)))
+    results = results_of({**columns, **cell}, {**calls, OURS: ours}, error_of, turns)
+    plan = kernel.launcher.plan(*kernel.arguments(operands, kernel.result(operands.x)))
     launch = " ".join(f"{key}={value}" for key, value in {"num_programs": plan.num_programs, **plan.meta}.items())
-    return [msgspec.structs.replace(each, launch=launch) if each.provider == OURS else each for each in found]
+    return [msgspec.structs.replace(result, launch=launch) if result.provider == OURS else result for result in results]

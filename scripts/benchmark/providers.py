@@ -16,7 +16,7 @@ Function = Callable[..., torch.Tensor]
 class Provider:
     """Functions of one implementation, along the last dimension of a matrix; None if it has no such function.
 
-    A cross-entropy of each row serves as its log-probability, whose sign is the other one.
+    A cross-entropy of each row serves as its log-probability, with the other sign.
 
     Args:
         forward: y from x, with no gradient recorded.
@@ -43,13 +43,13 @@ class Provider:
 
 def load(names: Iterable[str]) -> dict[str, Provider]:
     """Imports the providers with these names, in the order of NAMES; prints on stderr which cannot be imported."""
-    found = {}
+    loaded = {}
     for name in (name for name in NAMES if name in names):
         try:
-            found[name] = _LOADERS[name]()
+            loaded[name] = _LOADERS[name]()
         except Exception as error:  # a package that does not suit this torch or device fails in its own way
             print(f"without {name}: {type(error).__name__}: {error}", file=sys.stderr)
-    return found
+    return loaded
 
 
 def _ours() -> Provider:
@@ -158,10 +158,12 @@ def _compiled_cross_entropy() -> Provider:
 
 
 def _compiled_tokens(functions: dict[str, Any]) -> dict[str, Any]:
-    """Returns what Inductor makes of functions, whose gradients may be computed again from what was kept."""
+    """Returns functions compiled by Inductor; gradients may be computed again from what was kept."""
     functorch: Any = importlib.import_module("torch._functorch.config")
     functorch.donated_buffer = False
-    compiled = {name: torch.compile(each, dynamic=False) for name, each in functions.items() if name != "token_backward"}
+    compiled = {
+        name: torch.compile(function, dynamic=False) for name, function in functions.items() if name != "token_backward"
+    }
     return compiled | {"token_backward": partial(_recorded_gradient, compiled["token_log_probs"])}
 
 

@@ -20,7 +20,7 @@ def to_best(cell: Cell) -> float:
 
 def to_ceiling(cell: Cell) -> float:
     """Returns which part of the speed of the fastest ceiling ours is; nan without one."""
-    return min((cell.ratio(each) for each in CEILINGS if each in cell.us), default=math.nan)
+    return min((cell.ratio(ceiling) for ceiling in CEILINGS if ceiling in cell.us), default=math.nan)
 
 
 def compared(cells: Iterable[Cell]) -> list[Cell]:

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         chart.draw()
         return 0
     files = options.files or documents.TABLES_OF_CARDS
-    results = [each for file in files for each in read(file) if each.sweep in (options.sweep or [each.sweep])]
+    results = [result for file in files for result in read(file) if result.sweep in (options.sweep or [result.sweep])]
     if options.keep:
         keep(options.keep, results)
         return 0

@@ -23,7 +23,7 @@ STREAMS = {  # tensors that a direction must read or write
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Time of one provider in one cell. Text is empty, and a number None, where nobody knows it.
+    """Time of one provider in one cell. Unknown text is empty, and an unknown number None.
 
     Args:
         device, driver, triton, torch: what it ran on; names and versions.
@@ -31,7 +31,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         sweep: list of shapes that the cell is of.
         provider, version: the implementation: `ours`, a ceiling (`copy`, `read`), or a peer and its release.
         shape: of the tensor that softmax gets, as 8x16x2048x128.
-        layout: how that tensor lies in memory: `contiguous`, or the view of torch that makes it so, as transpose(1, 2).
+        layout: that tensor's layout in memory: `contiguous`, or the view of torch that makes it so, as transpose(1, 2).
         dim: of the softmax, counted from 0.
         dtype: by torch's name.
         direction: `forward`, `backward` (the gradient alone), `both`, one of STREAMS, or another call, in words.
@@ -81,7 +81,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def disturbed(self) -> bool:
-        """Tells whether something else ran on the device or its host: turns differ by more than half."""
+        """True if something else ran on the device or its host: turns differ by more than half."""
         return (self.spread or 0) > DISTURBED
 
 
@@ -111,10 +111,10 @@ class Cell:
     @property
     def place(self) -> str:
         """Returns shape, layout and dim, as far as these are not the usual ones."""
-        told = self.result
-        view = "" if told.layout == "contiguous" else f" {told.layout}"
-        dim = "" if told.dim == len(told.sizes) - 1 else f" along {told.dim}"
-        return f"{' x '.join(map(str, told.sizes))}{view}{dim}"
+        result = self.result
+        view = "" if result.layout == "contiguous" else f" {result.layout}"
+        dim = "" if result.dim == len(result.sizes) - 1 else f" along {result.dim}"
+        return f"{' x '.join(map(str, result.sizes))}{view}{dim}"
 
     @property
     def gb_per_s(self) -> dict[str, float]:
@@ -134,10 +134,10 @@ class Cell:
 
 def cells_of(results: Iterable[Result]) -> list[Cell]:
     """Returns the cells of results, in order; of several times of a provider the median. Disturbed ones are left out."""
-    found: dict[tuple[str | int, ...], list[Result]] = defaultdict(list)
+    groups: dict[tuple[str | int, ...], list[Result]] = defaultdict(list)
     for result in results:
-        found[result.cell].append(result)
-    return [Cell(group[0], _times(group)) for group in found.values()]
+        groups[result.cell].append(result)
+    return [Cell(group[0], _times(group)) for group in groups.values()]
 
 
 def _times(group: list[Result]) -> dict[str, float]:
@@ -145,7 +145,7 @@ def _times(group: list[Result]) -> dict[str, float]:
     for result in group:
         if result.median_us and not result.disturbed:
             times[result.provider].append(result.median_us)
-    return {name: statistics.median(each) for name, each in times.items()}
+    return {name: statistics.median(us) for name, us in times.items()}
 
 
 def read(path: Path) -> list[Result]:
@@ -162,7 +162,7 @@ def read(path: Path) -> list[Result]:
     if columns == COLUMNS:
         return [_result(row, number) for number, row in rows]
     if columns[: len(CELL)] == CELL:
-        return [each for number, row in rows for each in _of_cell(row, number)]
+        return [result for number, row in rows for result in _of_cell(row, number)]
     raise ValueError(f"columns should be {','.join(COLUMNS)}, not {','.join(columns)}")
 
 
@@ -177,7 +177,7 @@ def _of_cell(row: dict[str, str], number: int) -> list[Result]:
 def keep(path: Path, results: Iterable[Result]) -> None:
     """Writes a table with a row for each cell and a column of microseconds for each provider, as `us liger 0.8.5`."""
     results = list(results)
-    names = {f"us {each.provider} {each.version}".strip(): each.provider for each in results if each.median_us}
+    names = {f"us {result.provider} {result.version}".strip(): result.provider for result in results if result.median_us}
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow((*CELL, *names))

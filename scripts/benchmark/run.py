@@ -1,10 +1,10 @@
-"""Times softmax against its peers on the device here: contiguous rows, ratios to a copy and to the best peer.
+"""Times softmax against its peers on the local device: contiguous rows, ratios to a copy and to the best peer.
 
 The time is the median of a call with the L2 cache flushed. The providers of a cell take turns in one process, and every result
 is checked against float64. The ceiling is torch's copy of as many bytes: clone forward, add of two tensors backward; of
 log-probabilities, which read logits alone, a copy of half of them, beside `read`, their maximum. `both`, and peers' gradients
-of log-probabilities, go through torch.autograd, so the host's time shows for small matrices. `report` reads the CSV, whose
-columns scripts/results/README.md tells.
+of log-probabilities, go through torch.autograd, so the host's time shows for small matrices. `report` reads the CSV, with
+the columns of scripts/results/README.md.
 
     python scripts/benchmark --sweep tutorial unaligned --dtype float32 bfloat16 --out rows.csv
     python scripts/benchmark --direction backward both --every 4
@@ -77,27 +77,29 @@ def _measured(options: argparse.Namespace, providers: dict[str, Provider], devic
         for dtype in options.dtype
         for shape in SWEEPS[sweep][:: options.every]
     ]
-    where, told = device.vendor.torch_device_type, here()
+    where, columns = device.vendor.torch_device_type, here()
     compile_ahead(wanted, partial(_calls, [name for name in providers if name in COMPILED], where), options.jobs)
-    return write(options.out, (each for cell in wanted for each in _results(cell, providers, where, told, options.turns)))
+    return write(
+        options.out, (result for cell in wanted for result in _results(cell, providers, where, columns, options.turns))
+    )
 
 
-def _results(wanted: Wanted, providers: dict[str, Provider], where: str, told: dict[str, Any], turns: int) -> list[Result]:
+def _results(wanted: Wanted, providers: dict[str, Provider], where: str, columns: dict[str, Any], turns: int) -> list[Result]:
     name, sweep, dtype, n_rows, n_cols = wanted
     torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
     direction = DIRECTIONS[name]
-    given = direction.inputs(n_rows, n_cols, dtype, where)
+    inputs = direction.inputs(n_rows, n_cols, dtype, where)
     cell = {"sweep": sweep, "shape": f"{n_rows}x{n_cols}", "dim": 1, "dtype": dtype, "direction": name}
-    calls = {each: direction.call(provider, given) for each, provider in providers.items()}
-    found = results_of({**told, **cell}, calls, partial(worst_error, given=given, direction=direction), turns)
+    calls = {peer: direction.call(provider, inputs) for peer, provider in providers.items()}
+    results = results_of({**columns, **cell}, calls, partial(worst_error, inputs=inputs, direction=direction), turns)
     launch = _launch(n_rows, n_cols, dtype, name)
-    return [msgspec.structs.replace(each, launch=launch) if each.provider == OURS else each for each in found]
+    return [msgspec.structs.replace(result, launch=launch) if result.provider == OURS else result for result in results]
 
 
 def _calls(names: list[str], where: str, wanted: Wanted) -> list[Timed]:
     name, _, dtype, n_rows, n_cols = wanted
-    given = DIRECTIONS[name].inputs(n_rows, n_cols, dtype, where)
-    calls = (DIRECTIONS[name].call(each, given) for each in load(names).values())
+    inputs = DIRECTIONS[name].inputs(n_rows, n_cols, dtype, where)
+    calls = (DIRECTIONS[name].call(provider, inputs) for provider in load(names).values())
     return [call for call in calls if call]
 
 

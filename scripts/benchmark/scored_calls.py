@@ -40,12 +40,12 @@ def timed(problem: Problem, where: str) -> Timed:
     if problem.sweep == "sampling":
         return _sampling(problem, x)
     name = problem.direction.removeprefix("gradient, ")
-    mask, given = _masked(name, x)
-    return (_gradient if name != problem.direction else _attention)(name, x, mask, given)
+    mask, mask_options = _masked(name, x)
+    return (_gradient if name != problem.direction else _attention)(name, x, mask, mask_options)
 
 
 def _masked(name: str, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Returns the mask that torch is given, and what this package is given: keys' padding, a bias of positions, or causal."""
+    """Returns torch's mask, and this package's options: keys' padding, a bias of positions, or causal."""
     batch, _, n_rows, n_cols = x.shape
     if name == "causal":
         return torch.ones(n_rows, n_cols, dtype=torch.bool, device=x.device).tril(), {"causal": True}
@@ -59,7 +59,7 @@ def _scores(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (x * SCALE).masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else x * SCALE + mask
 
 
-def _attention(name: str, x: torch.Tensor, mask: torch.Tensor, given: dict[str, Any]) -> Timed:
+def _attention(name: str, x: torch.Tensor, mask: torch.Tensor, mask_options: dict[str, Any]) -> Timed:
     def by_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return torch.softmax(_scores(x, mask), -1)
 
@@ -75,13 +75,13 @@ def _attention(name: str, x: torch.Tensor, mask: torch.Tensor, given: dict[str, 
             COPY: _copy(n_bytes, x.device),
             "torch": lambda: by_torch(x, mask),
             "compile": lambda: compiled(x, mask),
-            OURS: lambda: softmax(x, scale=SCALE, **given),
+            OURS: lambda: softmax(x, scale=SCALE, **mask_options),
         },
         error_of,
     )
 
 
-def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, given: dict[str, Any]) -> Timed:
+def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, mask_options: dict[str, Any]) -> Timed:
     y, out = torch.softmax(_scores(torch.randn_like(dy), mask), -1), torch.empty_like(dy)
 
     def error_of(dx: torch.Tensor) -> float:
@@ -105,9 +105,9 @@ def _sampling(problem: Problem, x: torch.Tensor) -> Timed:
         return torch.softmax(x.to(wide) / by, -1)
 
     compiled = torch.compile(by_torch, dynamic=False)
-    given: dict[str, Any] = {} if problem.direction == "plain" else {"temperature": by}
-    peers: dict[str, Call] = {"torch": lambda: by_torch(x, by), "compile": lambda: compiled(x, by)} if given else {}
-    calls = {COPY: lambda: out.copy_(x), **peers, OURS: lambda: softmax(x, -1, wide, **given)}
+    options: dict[str, Any] = {} if problem.direction == "plain" else {"temperature": by}
+    peers: dict[str, Call] = {"torch": lambda: by_torch(x, by), "compile": lambda: compiled(x, by)} if options else {}
+    calls = {COPY: lambda: out.copy_(x), **peers, OURS: lambda: softmax(x, -1, wide, **options)}
     return Timed(calls, lambda y: worst_error(y[:CHECKED], torch.softmax(x[:CHECKED].double() / by[:CHECKED], -1)))
 
 

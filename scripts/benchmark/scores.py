@@ -36,9 +36,11 @@ def problems(sweeps: list[str], dtypes: list[str]) -> Iterator[Problem]:
     for dtype in dtypes:
         if "attention" in sweeps:
             directions = *MASKS, "gradient, boolean mask", "gradient, causal"
-            yield from (Problem("attention", shape, dtype, each) for shape in HEADS for each in directions)
+            yield from (Problem("attention", shape, dtype, direction) for shape in HEADS for direction in directions)
         if "sampling" in sweeps:
-            yield from (Problem("sampling", shape, dtype, each) for shape in SAMPLED for each in ("temperature", "plain"))
+            yield from (
+                Problem("sampling", shape, dtype, direction) for shape in SAMPLED for direction in ("temperature", "plain")
+            )
 
 
 def main() -> int:
@@ -52,7 +54,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 2) - 1, help="processes that compile ahead; 0 for none")
     parser.add_argument("--out", type=Path, default=Path("scores.csv"))
     options = parser.parse_args()
-    where, told = current_device().vendor.torch_device_type, here()
+    where, columns = current_device().vendor.torch_device_type, here()
     wanted = list(problems(options.sweep, options.dtype))
     compile_ahead(wanted, partial(_calls, where), options.jobs)
 
@@ -61,22 +63,22 @@ def main() -> int:
             torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
             cell = {"shape": "x".join(map(str, problem.shape)), "dim": len(problem.shape) - 1, "dtype": problem.dtype}
             names = {"sweep": problem.sweep, "direction": problem.direction}
-            yield from results_of({**told, **cell, **names}, *timed(problem, where), options.turns)
+            yield from results_of({**columns, **cell, **names}, *timed(problem, where), options.turns)
 
-    found = write(options.out, measured())
-    print(text_of(found))
-    print(_beside_plain(found))
-    return int(any(each.failure for each in found if each.provider == OURS))
+    results = write(options.out, measured())
+    print(text_of(results))
+    print(_beside_plain(results))
+    return int(any(result.failure for result in results if result.provider == OURS))
 
 
 def _calls(where: str, problem: Problem) -> list[Call]:
     return list(timed(problem, where).calls.values())
 
 
-def _beside_plain(found: list[Result]) -> str:
+def _beside_plain(results: list[Result]) -> str:
     """Returns how a temperature's time compares with that of the plain softmax."""
     us = {
-        (cell.result.shape, cell.result.dtype, cell.result.direction): cell.us.get(OURS, math.nan) for cell in cells_of(found)
+        (cell.result.shape, cell.result.dtype, cell.result.direction): cell.us.get(OURS, math.nan) for cell in cells_of(results)
     }
     ratios = [time / us[shape, dtype, "plain"] for (shape, dtype, direction), time in us.items() if direction == "temperature"]
     return f"time with a temperature: {text(mean(ratios))} of a plain softmax's, at most {text(max(ratios, default=math.nan))}"

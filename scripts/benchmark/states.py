@@ -90,15 +90,15 @@ def main() -> int:
         started = [_process(where, "--alone", str(job), str(options.jobs)) for job in range(options.jobs)]
         for process in started:
             process.communicate()
-    told = {name: here(where.partition(":")[0]) for name, where in states.items()}
+    columns = {name: here(where.partition(":")[0]) for name, where in states.items()}
     lines: list[dict[str, Any]] = []
     for _ in range(options.turns):
         for number, (name, where) in enumerate(states.items()):
             peers = ["--peers"] if options.peers and not number else []
             timed = _process(where, "--timed", *peers).communicate()[0].splitlines()
-            lines += [told[name] | {"provider": name} | json.loads(line) for line in timed]
-            found = write(options.out, _results(lines))
-    _print(found, list(states))
+            lines += [columns[name] | {"provider": name} | json.loads(line) for line in timed]
+            results = write(options.out, _results(lines))
+    _print(results, list(states))
     return 0
 
 
@@ -120,13 +120,13 @@ def _in_this_process(share: list[int] | None, peers: bool) -> None:
         line: dict[str, Any] = {"sweep": problem.kind, "shape": "x".join(map(str, problem.shape)), "layout": layout,
                                 "dim": problem.dim, "dtype": problem.dtype, "direction": problem.direction}  # fmt: skip
         for name, call in _calls(problem, peers).items():
-            who = {"provider": name} if name else {}
+            provider = {"provider": name} if name else {}
             try:
                 call()
                 if not share:
-                    print(json.dumps(line | who | {"us": 1e3 * do_bench(call, 3, 15, return_mode="median")}), flush=True)
+                    print(json.dumps(line | provider | {"us": 1e3 * do_bench(call, 3, 15, return_mode="median")}), flush=True)
             except Exception as error:
-                print(json.dumps(line | who | {"failure": f"{type(error).__name__}: {error}"[:200]}), flush=True)
+                print(json.dumps(line | provider | {"failure": f"{type(error).__name__}: {error}"[:200]}), flush=True)
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
 
@@ -165,8 +165,8 @@ def _results(lines: list[dict[str, Any]]) -> Iterator[Any]:
 
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
-        told = {name: value for name, value in line.items() if name not in ("us", "failure")}
-        groups[tuple(told.items())].append(line)
+        columns = {name: value for name, value in line.items() if name not in ("us", "failure")}
+        groups[tuple(columns.items())].append(line)
     for key, group in groups.items():
         times = [line["us"] for line in group if "us" in line]
         failure = next((line["failure"] for line in group if "failure" in line), "")
@@ -175,12 +175,12 @@ def _results(lines: list[dict[str, Any]]) -> Iterator[Any]:
         yield Result(**dict(key), median_us=median, spread=spread, failure=failure)
 
 
-def _print(found: list[Any], states: list[str]) -> None:
+def _print(results: list[Any], states: list[str]) -> None:
     """Prints geometric means of the first state's times over the others', by class and direction."""
     from benchmark.results import cells_of
 
     ratios: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for cell in cells_of(found):
+    for cell in cells_of(results):
         for state in cell.us.keys() - {states[0]} if states[0] in cell.us else ():
             for group in ((cell.result.sweep, cell.result.dtype, cell.result.direction), ("all", "", "")):
                 ratios[group][state].append(cell.us[states[0]] / cell.us[state])

@@ -16,12 +16,12 @@ Call = Callable[[], Any]
 
 
 def results_of(
-    told: Mapping[str, Any], calls: Mapping[str, Call | None], error_of: Callable[[Any], float], turns: int
+    columns: Mapping[str, Any], calls: Mapping[str, Call | None], error_of: Callable[[Any], float], turns: int
 ) -> list[Result]:
     """Checks each call, times the right ones in turns, and returns a result of each.
 
     Args:
-        told: columns that tell the device and the cell.
+        columns: the result's device and cell.
         calls: by provider; one without a call is left out.
         error_of: the largest error of a call's result, in units of what is allowed.
         turns: times that each provider is timed.
@@ -35,7 +35,7 @@ def results_of(
         if not failure:
             times[name].append(1e3 * do_bench(calls[name], warmup=3, rep=12, return_mode="median"))
     return [
-        Result(provider=name, version=version_of(name), error=error, failure=failure, **told, **_of_turns(times[name]))
+        Result(provider=name, version=version_of(name), error=error, failure=failure, **columns, **_of_turns(times[name]))
         for name, (error, failure) in checked.items()
     ]
 

@@ -84,7 +84,7 @@ ANSWERED = """
 plan --on MI300X --rows 1823 --cols 781 --dtype bf16 | 0 |
     softmax 1823 x 781 bfloat16 on amd/mi300x; Triton ;; programs per CU, 32 of 32 warps (100%), limited by warps
 plan --on MI300X --cols 781 --facts | 0 |
-    device amd/mi300x (hip/gfx942, CDNA 3, not here) ;; multiprocessor_count - 304 304 profile (vendor)
+    device amd/mi300x (hip/gfx942, CDNA 3, absent) ;; multiprocessor_count - 304 304 profile (vendor)
 plan --on H200 --explain | 0 | why ;; limits warps
 plan --on h200,MI300X --markdown | 0 | | device | launch | regs | ;; | nvidia/h200 | tile
 plan --on MI300X H200 ascend/910b3 --dtype float32 f16 --facts | 0 | ascend/910b3 4096x4096 float16 ;; warp_size - 64
