@@ -64,7 +64,7 @@ def _results(options: tuple[Any, ...], picked: Tensor, statistics: Tensor) -> Re
 def call_of(inputs: Any, options: tuple[Any, ...]) -> Call | None:
     """Returns what a call of plain tensors became, None of others; arguments are read once for all calls with the same key."""
     try:
-        key = NAME, options, type(options[0]), is_batch_invariant(), torch.is_grad_enabled(), inputs[4], facts(*inputs)
+        key = NAME, options, tuple(map(type, options)), is_batch_invariant(), torch.is_grad_enabled(), inputs[4], facts(*inputs)
     except SpecialCallError:
         return None
     call: Call | None = launch.calls.get(key)
