@@ -1,23 +1,19 @@
-"""Calls on the host, rows that are ignored, and random calls beside float64, on the current device.
+"""Calls on the host, and rows that are ignored, on the current device.
 
-python scripts/benchmark/calls.py                # host times beside torch's, with the bound of each
-python scripts/benchmark/calls.py --ignored      # 97% of rows ignored, beside none
-python scripts/benchmark/calls.py --random 5000  # sequences of calls of one process, beside the reference in float64
+python scripts/benchmark/calls.py            # host times beside torch's, with the bound of each
+python scripts/benchmark/calls.py --ignored  # 97% of rows ignored, beside none
 """
 
 import argparse
 import gc
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
 from portable_softmax import log_softmax, softmax, token_log_probs
 from portable_softmax.devices.detect import current_device
 
@@ -115,16 +111,9 @@ def main() -> None:
     """Prints what is requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ignored", action="store_true")
-    parser.add_argument("--random", type=int, metavar="COUNT")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--calls", type=int, default=200, help="of a mean of host times")
     arguments = parser.parse_args()
-    if arguments.random:
-        from random_calls import Calls  # type: ignore[import-not-found]
-
-        failures = Calls(arguments.seed, DEVICE).run(arguments.random)
-        print(*failures, f"{arguments.random} calls, {len(failures)} failed", sep="\n")
-    elif arguments.ignored:
+    if arguments.ignored:
         print(*ignored(), sep="\n")
     else:
         for name, bound, ours, other in host_calls():

@@ -3,15 +3,17 @@
 Shapes are few, and a call differs in few choices from the one before, so that calls meet each other's launches, and a key
 that lacks a fact is seen. Each call is compared with the same call in float64, which the
 reference computes; and with itself as the first call of an empty dictionary, bit for bit, and in what is launched.
-`python random_calls.py COUNT SEED DEVICE` runs many; with `fresh` behind these, each is compared with a first call of a new
-process instead.
+
+python tests/support/random_calls.py 5000 --device cuda --processes 16 --fresh 400  # some also beside a first call of a process
 """
 
+import argparse
 import contextlib
-import os
-import pickle
+import hashlib
+import multiprocessing
 import random
 import sys
+import time
 
 import torch
 
@@ -306,36 +308,6 @@ def recording(launched):
         layout.bind_problem = bind
 
 
-def differences(count, seed, device):
-    """Yields the numbers of calls whose bits are others in a sequence than in a process that makes no other call."""
-
-    def child(first, count):
-        reading, writing = os.pipe()
-        if os.fork():
-            os.close(writing)
-            with os.fdopen(reading, "rb") as pipe:
-                read = pipe.read()
-            os.wait()
-            return pickle.loads(read) if read else []
-        calls, results = Calls(seed, device), []
-        for at in range(first, first + count):
-            calls.run(1, at)
-            results.append([None if y is None else y.cpu().nan_to_num(7e37) for y in calls.results])
-        with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(results, pipe)
-        os._exit(0)
-
-    together = child(0, count)
-    for at in range(count):
-        alone = child(at, 1)
-        if (
-            not alone
-            or len(alone[0]) != len(together[at])
-            or any((y is not z) if y is None else not torch.equal(y, z) for y, z in zip(alone[0], together[at], strict=True))
-        ):
-            yield at
-
-
 def wrapped(results):
     """Returns results as a tuple."""
     return results if isinstance(results, tuple) else (results,)
@@ -363,11 +335,48 @@ def close(actual, exact, error, what):
     torch.testing.assert_close(actual, exact, rtol=error, atol=error, equal_nan=True, msg=lambda text: f"{what}: {text}")
 
 
+def walk(seed, device, first, count, deadline):
+    """Makes calls of a sequence; returns (failures, how many launched what an earlier one bound, the bits of all results)."""
+    torch.set_num_threads(1)
+    calls, hits, bits = Calls(seed, device), 0, []
+    for at in range(first, first + count):
+        if time.time() > deadline:
+            break
+        known = set(launch.calls)
+        calls.run(1, at)
+        hits += bool(calls.launched) and known.issuperset(launch.calls)
+        results = [y if y is None else y.cpu().nan_to_num(7e37).contiguous() for y in calls.results]
+        bits.append([y if y is None else hashlib.sha1(y.view(torch.uint8).numpy()).hexdigest() for y in results])
+    return [f"seed {seed}, {text}" for text in calls.failures], hits, bits
+
+
+def main():
+    """Prints calls that are wrong, of several sequences, and of some whether a first call of a process has other bits."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--fresh", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1e6, help="after which no call is begun")
+    options = parser.parse_args()
+    deadline, seeds = time.time() + options.seconds, range(options.seed, options.seed + options.processes)
+    # A process for each task: none has made another call. Forks, which import nothing, of a process that has no device.
+    with multiprocessing.get_context("fork").Pool(options.processes, maxtasksperchild=1) as pool:
+        share = -(-options.count // options.processes)
+        tasks = [(seed, options.device, 0, share, deadline - options.seconds / 2 * bool(options.fresh)) for seed in seeds]
+        walks = pool.starmap_async(walk, tasks, 1).get(options.seconds + 60)
+        bits = {(seed, at): of for seed, (_, _, found) in zip(seeds, walks, strict=True) for at, of in enumerate(found)}
+        chosen = random.Random(options.seed).sample(sorted(bits), min(options.fresh, len(bits)))
+        tasks = [(seed, options.device, at, 1, deadline) for seed, at in chosen]
+        alone = pool.starmap_async(walk, tasks, 1).get(options.seconds + 60)
+    failures = [text for failed, _, _ in walks for text in failed]
+    print(*failures[:20], f"{len(bits)} calls, {len(failures)} wrong, {sum(hits for _, hits, _ in walks)} hits", sep="\n")
+    compared = [(call, found) for call, (_, _, found) in zip(chosen, alone, strict=True) if found]
+    other = [call for call, found in compared if found != [bits[call]]]
+    print(f"{len(compared)} of them beside a first call of a process: {len(other)} with other bits {other[:10]}")
+    sys.exit(bool(failures or other))
+
+
 if __name__ == "__main__":
-    count, seed, device, *fresh = (*sys.argv[1:], *("1000", "0", "cuda")[len(sys.argv) - 1 :])
-    if fresh:
-        torch.set_num_threads(1)  # a fork has no others
-        found = [f"call {at} has other bits in a process of its own" for at in differences(int(count), int(seed), device)]
-    else:
-        found = Calls(int(seed), device).run(int(count))
-    print(*found, f"{count} calls, {len(found)} failed, {len(launch.calls)} launches", sep="\n")
+    main()
