@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from portable_probe.report import Case, KernelCall, SoftmaxProblem
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.problem import Scores
 from portable_softmax.row_kernels.arguments import value_of
 
 EXIT_CODES = """exit codes:

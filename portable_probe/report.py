@@ -11,7 +11,7 @@ from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.schema import Source
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.problem import Scores
 from portable_softmax.row_kernels.launched import Chosen
 
 SCHEMA_VERSION = 6

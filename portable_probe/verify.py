@@ -17,7 +17,7 @@ from portable_softmax import log_softmax, softmax
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.problem import Scores
 from portable_softmax.row_kernels.arguments import argument_of, constant_of
 from portable_softmax.row_kernels.decorators import constexprs_of, decorated
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import lines_of
-from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import problem_of
+from portable_softmax.planning.problem import Problem, problem_of
 
 FULL = 2**24  # elements
 # Lengths of rows by class, and elements of all rows. As many rows are side by side as "across" says.

@@ -15,12 +15,11 @@ from portable_probe.tune.cells import SHAPES, Cell, problem_on
 from portable_probe.tune.fit import Timed
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.facts import softmax_facts
+from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, softmax_facts
+from portable_softmax.planning.grid import readings
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import spilled_by
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import readings
-from portable_softmax.planning.row_facts import RowLaunch, Traffic, row_facts
 
 
 class SoftmaxLaunch(NamedTuple):

@@ -14,10 +14,10 @@ from portable_probe.tune.launches import KernelLaunch, Launch, SoftmaxLaunch
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, PortableSoftmaxError
+from portable_softmax.planning.facts import RowLaunch
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import unfit
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.row_facts import RowLaunch
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.traffic import known_multiple, traffic_of
 from portable_softmax.row_kernels.ttir import parsed

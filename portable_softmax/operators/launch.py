@@ -14,9 +14,7 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.arguments import DTYPES, HUGE, TINY, Factors, Inputs, Options
-from portable_softmax.planning.log_probs import LogProbs
-from portable_softmax.planning.problem import MAX_COLS
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.problem import MAX_COLS, LogProbs, Scores
 from portable_softmax.runtime.allocation import allocator
 from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.layout import bind, guarded

@@ -25,7 +25,7 @@ from portable_softmax.operators.arguments import (
     wrap_dim,
 )
 from portable_softmax.operators.launch import Call
-from portable_softmax.planning.log_probs import LogProbs
+from portable_softmax.planning.problem import LogProbs
 
 NAME, GRADIENT = "token_log_probs", "token_log_probs_backward"
 Results = tuple[Tensor, Tensor | None, Tensor | None]  # log-probabilities; logsumexp and entropies if they are requested

@@ -8,10 +8,97 @@ from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.budget import MOST_SPLITS, WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_of_2
+
+WORD_BYTES = 4
+MOST_SPLITS = 64  # per row: a program reads two words of every split
+
+
+class Budget:
+    """Facts of a device as they concern a problem; threads and registers are those of a multiprocessor."""
+
+    def __init__(self, problem: Problem, device: Device) -> None:
+        hardware, launch = device.hardware, device.profile.launch
+        self.problem, self.device = problem, device
+        self.warp = hardware.warp_size or 1
+        self.most_threads = hardware.max_threads_per_program or self.warp
+        self.resident_threads = self.warp * (hardware.max_warps_per_multiprocessor or 1)
+        self.registers = hardware.registers_per_multiprocessor or 1
+        self.most_registers = hardware.max_registers_per_thread or self.registers  # of a thread
+        self.multiprocessors = hardware.multiprocessor_count or 1
+        self.operands = 2 if problem.backward else 1  # that are read
+        can_split = bool(launch.polls) and not problem.in_place
+        self.shares = can_split and not problem.batch_invariant  # a late program may be waited for or not, and bits differ
+        self.splits_in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
+        self.line = launch.line_elements.value if launch.line_elements else 1  # neighbouring rows that fill a cache line
+        self.sector = launch.min_line_elements.value if launch.min_line_elements else 1  # and the least that memory moves
+
+    @property
+    def most_rows(self) -> int:
+        """Returns a power of two of rows that is enough for all neighbours."""
+        return next_power_of_2(self.problem.neighbours)
+
+
+REGISTER_BYTES = 4
+# Registers of a thread: lines through compiled launches, Triton 3.8, sm_90; of rows, and of rows side by side.
+ANY, EACH = (16, 24), (1.0, 1.25)  # per program, and per element
+READ_TWICE, ENDS, SHARED = 16, 10, 4  # more where blocks are read twice, of unaligned rows, where programs share rows
+
+
+def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    """Estimates what a program uses: registers per element, and some more; those above a thread's limit are spilled."""
+    hardware, beside = device.hardware, problem.across
+    threads = (tiling.num_warps or 1) * (hardware.warp_size or 1)
+    elements = tiling.elements * (2 if problem.backward else 1) / threads
+    wanted = ANY[beside] + round(EACH[beside] * elements)
+    wanted += READ_TWICE * (not tiling.held) + ENDS * problem.unaligned + SHARED * tiling.is_shared
+    most = tiling.max_registers or hardware.max_registers_per_thread or wanted
+    most = min(most, (hardware.registers_per_multiprocessor or wanted * threads) // threads)
+    spilled = REGISTER_BYTES * max(0, wanted - most)
+    return KernelResources(tiling.num_warps, min(wanted, most), spilled_bytes_per_thread=spilled)
+
+
+def readings(problem: Problem, device: Device) -> list[Problem]:
+    """Returns the problem once per way in which the device can read its rows, element by element first.
+
+    Rows of a batch-invariant problem are not unaligned: the order in which their elements are added up would depend on where
+    one starts.
+    """
+    if problem.unaligned or problem.scattered:
+        return [problem]  # it is read so already
+    if problem.across:
+        several = not problem.numbered and device.vendor.scattered_rows and problem.inner < Budget(problem, device).line
+        return [problem, replace(problem, scattered=True)] if several else [problem]
+    two_lines = 2 * WORD_BYTES * Budget(problem, device).line  # bytes; the ends of shorter rows cost too much
+    anywhere = (
+        problem.n_cols * problem.element_bytes >= two_lines
+        and problem.aligned
+        and device.vendor.aligned_access
+        and _may_be_unaligned(problem)
+    )
+    if anywhere and not problem.batch_invariant:
+        return [problem, replace(problem, vector=problem.widest, unaligned=True)]
+    return [problem]
+
+
+def read_as(problem: Problem, other: Problem, device: Device) -> Problem:
+    """Returns the problem, read in the way in which another one of the same kind is read; as it is if it cannot be."""
+    way = other.unaligned, other.scattered
+    return next((reading for reading in readings(problem, device) if (reading.unaligned, reading.scattered) == way), problem)
+
+
+def _may_be_unaligned(problem: Problem) -> bool:
+    """True if rows of all operands start at one offset modulo a vector, other than 0.
+
+    Rows shorter than a vector may be inside one.
+    """
+    levels = problem.lines.levels if problem.lines else ()
+    alike = [len({stride % problem.widest for stride in strides}) == 1 for _, strides in levels]
+    return bool(alike) and all(alike) and problem.vector < problem.widest <= problem.n_cols
+
 
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MOST_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compile for minutes

@@ -13,13 +13,10 @@ from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
 from portable_softmax.planning.cost import Terms, cost
-from portable_softmax.planning.estimate import estimated
 from portable_softmax.planning.facts import softmax_facts
-from portable_softmax.planning.grid import grid
-from portable_softmax.planning.plan import LaunchPlan, Tiling
+from portable_softmax.planning.grid import estimated, grid, readings
+from portable_softmax.planning.plan import LaunchPlan, Tiling, why, why_faster
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import readings
-from portable_softmax.planning.reasons import why, why_faster
 
 UNLIMITED = 2**63 - 1
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen

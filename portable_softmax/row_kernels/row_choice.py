@@ -11,9 +11,9 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import CompileError, GridError, PlanError
 from portable_softmax.planning.cost import Terms, cost
+from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts
 from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.planning.row_facts import RowLaunch, Traffic, is_slow, row_facts
 from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import constants_of, jit_function

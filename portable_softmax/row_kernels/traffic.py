@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from portable_softmax.planning.row_facts import Traffic
+from portable_softmax.planning.facts import Traffic
 from portable_softmax.row_kernels.following import PROGRAM, Run
 from portable_softmax.row_kernels.programs import value_of
 from portable_softmax.row_kernels.ttir import Function

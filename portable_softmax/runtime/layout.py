@@ -9,9 +9,7 @@ from torch import Tensor
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
-from portable_softmax.planning.log_probs import LogProbs
-from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.planning.scores import NONE, Scores
+from portable_softmax.planning.problem import NONE, VECTOR_BYTES, LogProbs, Problem, Scores
 from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.launch import bind_problem, problem_from
 

@@ -21,8 +21,7 @@ from sweep import mostly_slow
 from portable_softmax import CompileError, Device, KernelResources, inspect_kernel, occupancy, plan, profiles
 from portable_softmax.devices.backends import cubin, cuda, ptxas
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.problem import Problem, contiguous_problem
 from portable_softmax.runtime.compiled import compile_kernel, resources_of
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec

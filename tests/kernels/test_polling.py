@@ -8,8 +8,7 @@ from offline import SHARING, foremost
 
 from portable_softmax import Device, profiles
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.problem import Problem, contiguous_problem
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec

@@ -10,12 +10,10 @@ from offline import GPUS, PRODUCTS, every_launch, foremost, light, with_hardware
 from random_plans import random_problems
 
 from portable_softmax import Device
-from portable_softmax.planning.budget import MOST_SPLITS
-from portable_softmax.planning.grid import MOST_BLOCKS, MOST_ELEMENTS
+from portable_softmax.planning.grid import MOST_BLOCKS, MOST_ELEMENTS, MOST_SPLITS
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
-from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.problem import Problem, contiguous_problem
 from portable_softmax.runtime.kernel_form import config_of
 from portable_softmax.runtime.specialization import KernelSpec
 

@@ -15,16 +15,11 @@ from portable_probe.tune.cells import Cell, cells_of, problem_on
 from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.planning.cost import Terms, cost
-from portable_softmax.planning.estimate import estimated
-from portable_softmax.planning.facts import softmax_facts
-from portable_softmax.planning.grid import grid, is_possible
-from portable_softmax.planning.log_probs import LogProbs
+from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts, softmax_facts
+from portable_softmax.planning.grid import estimated, grid, is_possible, readings
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
-from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.reading import readings
-from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.planning.row_facts import RowLaunch, Traffic, is_slow, row_facts
+from portable_softmax.planning.problem import LogProbs, Problem, contiguous_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
 H100 = "nvidia/h100-sxm"

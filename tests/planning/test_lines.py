@@ -8,8 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from portable_softmax.planning.lines import SHORTEST_LINE, lines_of, lines_of_scores
-from portable_softmax.planning.request import problem_of
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.problem import Scores, problem_of
 
 
 def view(sizes, order, steps, cut):

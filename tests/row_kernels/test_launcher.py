@@ -25,7 +25,7 @@ from portable_softmax import (
     profiles,
 )
 from portable_softmax.planning.cost import cost
-from portable_softmax.planning.row_facts import RowLaunch, Traffic, row_facts
+from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts
 from portable_softmax.row_kernels import row_choice
 from portable_softmax.row_kernels.traffic import known_multiple
 

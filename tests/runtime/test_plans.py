@@ -8,8 +8,7 @@ import torch
 
 from portable_softmax import CompileError, Device, DtypeError, NoDeviceError, occupancy, plan, warm_up
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import MAX_COLS, Problem
-from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.problem import MAX_COLS, Problem, contiguous_problem
 from portable_softmax.runtime import compiler as compiler_module
 from portable_softmax.runtime import plans as launch_module
 from portable_softmax.runtime.compiled import compile_kernel

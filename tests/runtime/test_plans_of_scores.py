@@ -6,7 +6,7 @@ from assembly import access_widths
 from offline import A2, H200, MI300X
 
 from portable_softmax import Device
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.problem import Scores
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.layout import described
 from portable_softmax.runtime.plans import plan_problem

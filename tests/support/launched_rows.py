@@ -13,8 +13,7 @@ from closeness import INF, logits
 from exact import IGNORED, assert_right
 from table import GRADIENTS, NAN, hostile, random, values
 
-from portable_softmax.planning.log_probs import LogProbs
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime.kernel_form import config_of
 from portable_softmax.runtime.launch import bind_tiling, name_of, sizes_of
 from portable_softmax.runtime.layout import described

@@ -8,8 +8,7 @@ import torch
 
 from portable_softmax import Device
 from portable_softmax.planning.lines import lines_of
-from portable_softmax.planning.problem import FORMS, MAX_COLS, Problem
-from portable_softmax.planning.scores import Causal, Scores
+from portable_softmax.planning.problem import FORMS, MAX_COLS, Causal, Problem, Scores
 from portable_softmax.runtime.launch import problem_from
 from portable_softmax.runtime.layout import described
 

@@ -6,7 +6,7 @@ from portable_probe.tune import measuring
 from portable_probe.tune.cells import Cell, problem_on
 from portable_probe.tune.launches import KernelLaunch, SoftmaxLaunch
 from portable_softmax.devices.detect import current_device
-from portable_softmax.planning.row_facts import RowLaunch, Traffic
+from portable_softmax.planning.facts import RowLaunch, Traffic
 from portable_softmax.runtime.plans import plan_problem
 
 SHAPES = {"row": (64, 1024), "unaligned": (64, 601), "across 128": (256, 64), "across 3": (9, 40)}

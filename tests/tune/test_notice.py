@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from portable_softmax import Device
-from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.problem import contiguous_problem
 from portable_softmax.runtime import plans
 
 NOTICE = "what launches cost on {} is assumed; `portable-softmax tune` measures it"

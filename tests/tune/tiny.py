@@ -10,8 +10,8 @@ from portable_probe.tune import cells, measuring, run
 from portable_probe.tune.command import keep
 from portable_probe.tune.launches import KernelLaunch, SoftmaxLaunch
 from portable_softmax import Device
-from portable_softmax.planning.estimate import estimated
-from portable_softmax.planning.row_facts import RowLaunch, Traffic
+from portable_softmax.planning.facts import RowLaunch, Traffic
+from portable_softmax.planning.grid import estimated
 
 H100 = "nvidia/h100-sxm"
 SHAPES = {("row", 2**10): (64, 128), ("unaligned", 2**10): (133,)}

@@ -13,8 +13,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.errors import CompileError
 from portable_softmax.kernels.softmax import softmax_kernel
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.problem import Problem, contiguous_problem
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.kernel_form import constexprs_of, signature_of
 from portable_softmax.runtime.launch import sizes_of

@@ -8,8 +8,7 @@ import triton.language as tl
 
 from portable_softmax import current_device
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.scores import Scores
+from portable_softmax.planning.problem import Problem, Scores
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.compiler import compile_for
 from portable_softmax.runtime.specialization import KernelSpec
