@@ -44,7 +44,7 @@ if [ "$all" ]; then
     other=3.6.0 # the Triton of torch 2.11, which spills elsewhere
     step "Triton $other"
     bash scripts/with_triton.sh $other -m pytest -q tests/planning/test_never_refused.py -k compilers
-    bash scripts/with_triton.sh $other -m pytest -q tests/runtime/test_plans_of_scores.py
+    bash scripts/with_triton.sh $other -m pytest -q tests/runtime/test_static_quality.py -m "not slow"
 fi
 step virtual NPU
 wait

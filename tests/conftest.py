@@ -58,38 +58,7 @@ def without_needless_work():
     interpreter._get_np_dtype, tl.tensor.__init__ = dtype_of, describe
 
 
-@pytest.fixture
-def by_torch(monkeypatch):
-    """The torch.device whose softmax torch's operators compute, in Triton's interpreter too."""
-    import torch
-
-    from portable_softmax.operators import launch
-
-    monkeypatch.setattr(launch, "interpreting", lambda: False)
-    launch.calls.clear()
-    yield torch.device("cpu")
-    launch.calls.clear()
-
-
 @pytest.fixture(params=("softmax", "log_softmax"))
 def form(request):
     """The name of each form; softmin is softmax with a scale of -1."""
     return request.param
-
-
-@pytest.fixture
-def plans(monkeypatch):
-    """The (problem, plan) of each launch, as they are made."""
-    from portable_softmax.operators.launch import calls
-    from portable_softmax.runtime import launch
-
-    made = []
-    calls.clear()  # a launch that is kept is not planned
-
-    def recorded(problem, device, plan_problem=launch.plan_problem):
-        found = plan_problem(problem, device)
-        made.append((found.problem, found))
-        return found
-
-    monkeypatch.setattr(launch, "plan_problem", recorded)
-    return made

@@ -75,22 +75,6 @@ def test_a_script_tells_its_options_after_the_demo(script, demo_environment):
     assert outcome.stdout.startswith("usage:")
 
 
-EACH_HELP = """
-from portable_probe.program import COMMANDS, main
-for command in COMMANDS:
-    try:
-        main([command, "--help"])
-    except SystemExit as done:
-        assert not done.code, command
-"""
-
-
-def test_each_command_tells_its_options_after_the_demo(demo_environment):
-    outcome = run(sys.executable, "-c", EACH_HELP, **demo_environment)
-    assert (outcome.returncode, outcome.stderr) == (0, "")
-    assert outcome.stdout.count("usage: portable-softmax ") >= 7
-
-
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
 def test_a_shell_script_tells_what_it_does(script):
     outcome = run("bash", script, "--help")

@@ -114,30 +114,6 @@ except ModuleNotFoundError:
     assert int(run(sys.executable, "-W", "error", "-c", code))
 
 
-def test_every_public_name_is_there_and_documented():
-    import portable_softmax
-
-    for name in portable_softmax.__all__:
-        assert getattr(portable_softmax, name).__doc__, name
-    with pytest.raises(AttributeError, match="has no attribute 'softplus'"):
-        _ = portable_softmax.softplus
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_tensor_on_the_cpu_is_computed_by_torch(by_torch):
-    import torch
-
-    from portable_softmax import softmax
-
-    x = torch.randn(3, 5)
-    assert torch.equal(softmax(x, 0, torch.float64), torch.softmax(x, 0, torch.float64))
-    nested = torch.nested.nested_tensor([x, x])
-    assert torch.equal(softmax(nested, 1).unbind()[0], torch.softmax(nested, 1).unbind()[0])
-    for arguments in (([1.0], 0), (x, True), (x, None)):
-        with pytest.raises(TypeError):
-            softmax(*arguments)
-
-
 def test_the_version_is_the_same_everywhere():
     import portable_softmax
 

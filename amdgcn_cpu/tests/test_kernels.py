@@ -91,23 +91,6 @@ def test_any_interleaving_gives_the_same(arch):
         assert count == counter
 
 
-@pytest.mark.parametrize("arch", ["gfx90a", "gfx1201"])
-def test_partial_sums(arch):
-    kernel = compiled(prefix, arch, {"y": "*fp32", "x": "*fp32"}, {"BLOCK": 256}, num_warps=2)
-    x, y = np.random.default_rng(0).random(256).astype(np.float32), np.zeros(256, np.float32)
-    run(kernel.asm["amdgcn"], (1, 1, 1), [y, x], num_warps=2, shared_bytes=kernel.metadata.shared)
-    np.testing.assert_allclose(y, np.exp(-np.cumsum(x, dtype=np.float64) / 16), rtol=2e-5)
-
-
-@pytest.mark.parametrize("arch", ["gfx1030", "gfx1100"])
-def test_a_product_of_matrices_without_matrix_instructions(arch):
-    kernel = compiled(product, arch, {"c": "*fp32", "a": "*fp32", "b": "*fp32"}, {"SIZE": 16}, num_warps=1)
-    a, b = np.random.default_rng(0).normal(size=(2, 16, 16)).astype(np.float32)
-    c = np.zeros_like(a)
-    run(kernel.asm["amdgcn"], (1, 1, 1), [c, a, b], num_warps=1, shared_bytes=kernel.metadata.shared)
-    np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("fault", "pattern", "replacement"),
     [((Race, Uninitialised), "\ts_barrier\n", "\ts_nop 0\n"), (Stuck, "\ts_endpgm\n", "\ts_branch .Lfor_ever\n\ts_endpgm\n")],

@@ -40,7 +40,7 @@ def equal(actual, expected, error):
 
 
 @pytest.mark.parametrize(
-    "first", [pytest.param(AT_ONCE * n, marks=pytest.mark.slow if n >= 10 else ()) for n in range(250)], ids=str
+    "first", [pytest.param(AT_ONCE * n, marks=pytest.mark.slow if n >= 4 else ()) for n in range(100)], ids=str
 )
 def test_random_kernels(first):
     counts = Counter()

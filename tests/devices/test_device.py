@@ -56,10 +56,6 @@ def test_a_target_without_a_name(monkeypatch):
     assert target(offline.arch, None, offline.hardware) == {"version": "12.60.7", "sub_group_sizes": [32]}
 
 
-def test_every_vendor_is_recorded():
-    assert {recorded(name)["target"][0] for name in MACHINES} == {"cuda", "hip", "npu", "xpu"}
-
-
 def test_devices_of_one_machine_each_have_their_own(monkeypatch):
     machine = recorded("driver_h200")
     other = machine["properties"][0] | {"multiprocessor_count": 60}  # a MIG slice, say
@@ -72,13 +68,6 @@ def test_devices_of_one_machine_each_have_their_own(monkeypatch):
         current_device(2)
     with pytest.raises(TypeError, match="float"):
         current_device(0.5)
-
-
-def test_an_offline_device_has_the_profiles_facts():
-    device = Device.from_profile("amd/mi300x")
-    assert (device.backend, device.arch, device.index, device.detected) == ("hip", "gfx942", None, None)
-    assert device.hardware.multiprocessor_count == 304
-    assert set(device.origins.values()) == {"profile"}
 
 
 ANSWERS = {
@@ -100,17 +89,6 @@ def test_a_device_may_be_named(answer):
         answer(torch.device("cuda", 0))
 
 
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
-def test_none_is_the_current_device(monkeypatch, answer):
-    monkeypatch.setattr(device_module, "current_device", lambda: Device.from_profile("nvidia/h200"))
-    assert answer(None) == answer("nvidia/h200")
-
-
-def test_a_name_is_the_same_device_each_time_so_that_its_plans_are_kept():
-    assert device_module.chosen("nvidia/h200") is device_module.chosen("nvidia/h200") is Device.from_profile("nvidia/h200")
-    assert plan(64, 519, "float32", "nvidia/h200") is plan(64, 519, "float32", "nvidia/h200")
-
-
 def test_a_name_follows_the_directories_of_profiles(monkeypatch, tmp_path):
     before = device_module.chosen("nvidia/h200")
     text = (Path(__file__).parents[2] / "device_profiles" / "nvidia" / "sm90.yaml").read_text()
@@ -128,11 +106,6 @@ def test_an_unknown_architecture_is_estimated(monkeypatch):
     assert device.profile.estimated
     assert device.origins["register_granule"] == "estimated"
     assert device.origins["multiprocessor_count"] == "driver"
-
-
-def test_the_interpreter_is_a_device(monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert current_device().backend == "interpreter"
 
 
 def drivers(error, **active):

@@ -6,18 +6,14 @@ Every known architecture is held out in turn: its runtime's facts are kept, all 
 from itertools import product
 
 import pytest
-import triton
 from offline import PRODUCTS, foremost
 from playback import fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
-from portable_probe.program import main
-from portable_softmax import CompileError, Device, KernelResources, current_device, occupancy, plan, profiles
-from portable_softmax.devices import detect
+from portable_softmax import Device, KernelResources, occupancy, profiles
 from portable_softmax.devices.backends import cuda
 from portable_softmax.devices.backends.base import Detected
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.profiles import match_profile
-from portable_softmax.runtime.compiler import check_target
 
 UNKNOWN = {"cuda": "999", "hip": "gfx9999", "xpu": "99.9.9"}
 TOLD = {  # by driver and torch, of any device
@@ -40,15 +36,6 @@ def held_out(known):
     return merge(estimate, Detected(None, known.arch, driver, torch), None)
 
 
-def skip_unless_triton_compiles_for(known):
-    if str(known.arch).startswith("gfx103") and triton.__version__ >= "3.9":
-        pytest.skip("Triton 3.9 compiles nothing for it: unsupported target")
-    try:
-        check_target(known)
-    except CompileError as error:
-        pytest.skip(str(error))
-
-
 def programs(resources, device):
     return occupancy(resources, device).programs_per_multiprocessor
 
@@ -65,41 +52,3 @@ def test_no_kernel_is_promised_more_programs_than_there_are(record_count, profil
     promised_more = [resources for resources in grid if programs(resources, estimated) > programs(resources, known)]
     record_count("programs on an unknown architecture, never more than there are", len(grid), len(promised_more))
     assert promised_more == []
-
-
-@pytest.mark.parametrize("profile", foremost(COMPILED))
-@pytest.mark.parametrize(
-    ("dtypes", "lengths"),
-    [(("float32",), (781,)), pytest.param(("float16",), (33, 8192, 131072), marks=pytest.mark.slow)],
-)
-def test_every_plan_fits_the_hardware(record_count, profile, dtypes, lengths):
-    known = Device.from_profile(profile)
-    skip_unless_triton_compiles_for(known)
-    estimated = held_out(known)
-    found = [plan(4096, n_cols, dtype, estimated) for dtype, n_cols in product(dtypes, lengths)]
-    counts = [(programs(chosen.resources, estimated), programs(chosen.resources, known)) for chosen in found]
-    wrong = [chosen for chosen, (promised, true) in zip(found, counts, strict=True) if not 1 <= promised <= true]
-    record_count("plans for an unknown architecture, all of which fit it", len(found), len(wrong))
-    assert wrong == []
-
-
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [
-        ("driver_h200", 999),
-        ("driver_mi300x", "gfx9999"),
-        ("driver_rx7900xtx", "gfx9998"),
-        ("driver_b580", {"version": "99.9.9"}),
-    ],
-)
-def test_what_a_device_of_an_unknown_architecture_tells_is_a_profile(monkeypatch, tmp_path, name, target):
-    """It may contradict the estimate, of which no number is another device's."""
-    machine = recorded(name)
-    play(monkeypatch, machine | {"target": [machine["target"][0], target, machine["target"][2]]})
-    before = current_device()
-    assert before.profile.estimated
-    assert main(["profiles", "new", str(tmp_path)]) == 0
-    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
-    detect._device.cache_clear()
-    after = current_device()
-    assert (after.profile.estimated, after.hardware) == (False, before.hardware)

@@ -101,12 +101,6 @@ def test_a_program_too_large_for_its_registers_does_not_run():
     assert occupancy(KernelResources(32, 128), "intel/max-1550").programs_per_multiprocessor == 1
 
 
-def test_registers_that_are_not_known_are_counted_as_the_most():
-    found = occupancy(KernelResources(4, None, 16), "intel/max-1550")
-    assert found.limits == {"warps": 16, "barriers": 32, "registers (estimated)": 8, "shared memory": 128}
-    assert found.limited_by == ("registers (estimated)",)
-
-
 INFO = """---
 version: '1.73'
 kernels:
@@ -178,20 +172,6 @@ def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch
     assert found == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
     unknown = xpu.resources(SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata))
     assert unknown == KernelResources(4, None, 16)
-
-
-@pytest.mark.parametrize(
-    ("binary", "kernel", "complaint"),
-    [
-        (b"CTNI", "softmax_kernel", "not a zebin: no little-endian ELF64 header"),
-        (elf(text=b"code"), "softmax_kernel", "it has no section .ze_info"),
-        (zebin("Xe3"), "softmin", "the zebin says nothing of a kernel 'softmin'"),
-        (zebin("Xe3").replace(note(2, 0x1E00), note(9, 0)), "other", "does not say which family"),
-    ],
-)
-def test_what_is_no_zebin_is_refused(binary, kernel, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        kernel_info(binary, kernel)
 
 
 def test_a_limit_of_registers_is_a_mode_of_intels_compiler():

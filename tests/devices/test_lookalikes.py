@@ -10,9 +10,8 @@ import pytest
 from offline import read_problem
 from playback import fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
-from portable_softmax import Device, KernelResources, current_device, plan, profiles
+from portable_softmax import KernelResources, current_device
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.backends.lookalike import is_lookalike
 from portable_softmax.planning import planner
 
 OTHERS = {
@@ -58,17 +57,3 @@ def test_no_device_of_the_vendors_own_is_one(monkeypatch, backend, arch, name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert current_device().vendor is BACKENDS[backend]
-
-
-def test_no_profile_is_of_one():
-    for device in map(Device.from_profile, profiles()):
-        assert not is_lookalike(device.backend, device.arch, device.hardware.warp_size)
-
-
-@pytest.mark.filterwarnings("ignore:.*another vendor's")
-def test_a_plan_of_a_kernel_that_is_compiled_for_its_warps(monkeypatch):
-    """Stock Triton compiles for warps of 64 as well, for which no NVIDIA device is."""
-    play(monkeypatch, recorded("lookalike_c550"))
-    planned = plan(64, 781, "float32")
-    assert (planned.resources.registers_per_thread, planned.occupancy.limited_by) == (None, ("registers (estimated)",))
-    assert any(reason.startswith("registers are estimated") for reason in planned.reasons)

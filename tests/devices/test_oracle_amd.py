@@ -6,7 +6,7 @@ scratch memory are those of its comments, and of the notes in the binary, which 
 
 import re
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from types import SimpleNamespace
 
@@ -20,9 +20,6 @@ from triton._C.libtriton import llvm
 from portable_softmax import Device, inspect_kernel, occupancy, profiles
 from portable_softmax.devices.backends.elf import sections
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.specialization import KernelSpec
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 EXACT = VERSION >= (3, 9)  # LLVM counted too many wavefronts before its pull requests 201342 (SGPRs) and 205637 (LDS)
@@ -143,19 +140,6 @@ def test_lds_wave_slots_and_barriers(record_count, profile):
     compare(record_count, "wavefronts by LDS, wave slots and barriers, LLVM", device, compiled)
 
 
-@pytest.mark.parametrize("profile", mostly_slow(PROFILES, FOREMOST.__contains__))
-def test_a_part_of_a_granule_of_lds(record_count, profile):
-    """LLVM of Triton 3.9 still takes 512 bytes for RDNA's granule, which its pull request 219495 calls wrong."""
-    device = Device.from_profile(profile)
-    granule, most = device.hardware.shared_memory_granule, device.hardware.shared_memory_per_program_max
-    sizes = [size + odd for size in range(0, most, 5 * granule) for odd in (1, 16)]
-    compiled = compiled_by_llvm(device, [Forced(("v0",), warps, lds) for warps in (1, 2, 4, 8) for lds in sizes])
-    if EXACT and device.hardware.warp_size == 64:
-        exact = without_9_wavefronts(device, compiled)
-        compare(record_count, "wavefronts by LDS, wave slots and barriers, LLVM", device, exact)
-    assert all(wavefronts(resources, device) <= theirs for theirs, resources in compiled)
-
-
 TILINGS = (
     Tiling(1, 1024, 4, 1),
     Tiling(8, 128, 4, 1),
@@ -163,21 +147,6 @@ TILINGS = (
     Tiling(1, 32768, 16, 1),
     Tiling(1, 4096, 8, 1, held=False),
 )
-
-
-@pytest.mark.parametrize("profile", mostly_slow(PROFILES, FOREMOST.__contains__))
-def test_compiled_kernels(record_count, profile):
-    """LLVM does not see the LDS of Triton's kernels, nor how many wavefronts a program needs at once."""
-    device = Device.from_profile(profile)
-    if device.arch.startswith("gfx103") and VERSION >= (3, 9):
-        pytest.skip("Triton 3.9 compiles nothing for it: unsupported target")
-    compiled = []
-    for dtype, tiling in product(("bfloat16", "float32"), TILINGS):
-        kernel = compile_kernel(KernelSpec(problem=Problem(1, 1, dtype, dtype, 2), tiling=tiling), device)
-        alone = replace(device.vendor.resources(kernel), num_warps=1, shared_memory_bytes=0)
-        compiled += [(theirs, alone) for theirs in wavefronts_by_llvm(kernel.asm["amdgcn"])]
-    assert len(compiled) == 2 * len(TILINGS)
-    compare(record_count, "wavefronts of compiled kernels, LLVM", device, with_sgprs_counted_right(device, compiled))
 
 
 @pytest.mark.parametrize(

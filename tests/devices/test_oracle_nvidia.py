@@ -9,22 +9,17 @@ import re
 import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, files
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import kernels_of_all_kinds as kinds
 import pytest
-import triton
 from sweep import mostly_slow
 
-from portable_softmax import CompileError, Device, KernelResources, inspect_kernel, occupancy, plan, profiles
+from portable_softmax import CompileError, Device, KernelResources, inspect_kernel, occupancy, profiles
 from portable_softmax.devices.backends import cubin, cuda, ptxas
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem, contiguous_problem
-from portable_softmax.runtime.compiled import compile_kernel, resources_of
-from portable_softmax.runtime.plans import plan_problem
-from portable_softmax.runtime.specialization import KernelSpec
 
 ORACLES = Path(__file__).parents[1] / "support" / "oracles"
 PROFILES = sorted({p.arch: name for name, p in profiles().items() if p.backend == "cuda"}.values())  # one of each architecture
@@ -143,34 +138,6 @@ TILINGS = (
     Tiling(1, 4096, 8, 1),
     Tiling(1, 1024, 2, 1, held=False),
 )
-SPILLING = Tiling(1, 8192, 1, 1)  # 256 elements of each thread
-
-
-def dump_resource_usage(cuobjdump, cubin_file):
-    """(registers, stack bytes) of the kernel in a cubin, as NVIDIA's tool prints them."""
-    printed = subprocess.run([cuobjdump, "--dump-resource-usage", cubin_file], capture_output=True, text=True, check=True)
-    return tuple(
-        int(number) for number in re.search(r"Function softmax_kernel:\s+REG:(\d+) STACK:(\d+)", printed.stdout).groups()
-    )
-
-
-@pytest.mark.parametrize(
-    "profile",
-    mostly_slow(["nvidia/h200", "nvidia/v100", "nvidia/a100-40gb", "nvidia/rtx-5090"], lambda name: name == "nvidia/h200"),
-)
-def test_registers_and_stack_of_compiled_kernels(record_count, tmp_path, profile):
-    cuobjdump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    device, file = Device.from_profile(profile), tmp_path / "kernel.cubin"
-    compared = []
-    for dtype, tiling in [*zip(cycle(("float16", "float32")), TILINGS), ("float32", SPILLING)]:
-        compiled = compile_kernel(KernelSpec(problem=Problem(1, 1, dtype, dtype, 2), tiling=tiling), device)
-        file.write_bytes(compiled.asm["cubin"])
-        attributes = cubin.kernel_attributes(compiled.asm["cubin"], "softmax_kernel")
-        ours = attributes[cubin.REGISTER_COUNT], attributes[cubin.FRAME_SIZE]
-        compared.append((ours, dump_resource_usage(cuobjdump, file)))
-    record_count("registers and stack of compiled kernels, cuobjdump", len(compared), sum(a != b for a, b in compared))
-    assert [ours for ours, _ in compared] == [theirs for _, theirs in compared]
-    assert compared[-1][0][1] > 0, "one of them spills"
 
 
 ASSEMBLED = (
@@ -182,7 +149,6 @@ ASSEMBLED = (
     "nvidia/b200",
     "nvidia/rtx-5090",
 )
-MATMUL_OF_576_COLUMNS = kinds.a_product("i16", "bf16", 256, 256, 64, num_warps=8, num_stages=2)
 
 
 def assembled(monkeypatch, capsys, profile, launch):
@@ -241,43 +207,3 @@ def test_an_assembler_that_makes_another_kernel_is_told(monkeypatch, capsys):
     compiled.asm["ptx"] = other.replace("ret;", "no instruction;")
     with pytest.raises(CompileError, match=r"ptxas.* ended with 255: .*no"):
         cuda.resources(compiled)
-
-
-def test_a_kernel_that_needs_more_tensor_memory_than_there_is(monkeypatch, capsys):
-    found, _ = assembled(monkeypatch, capsys, "nvidia/b200", MATMUL_OF_576_COLUMNS)
-    assert found.resources.tensor_memory_columns == 576
-    assert found.occupancy.programs_per_multiprocessor == 0
-    assert found.occupancy.limited_by == ("tensor memory",)
-
-
-@pytest.mark.parametrize("pair", [False, True])
-@pytest.mark.parametrize(("columns", "programs"), [(64, 8), (256, 2)])
-def test_each_sm_of_a_pair_gives_all_columns(pair, columns, programs):
-    """Checks the instruction that allocates them: the accumulator of a pair has twice the rows, and as many columns on each."""
-    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 8):
-        pytest.skip("Gluon has other layouts in this Triton")
-    from gluon_kernels import product as gluon_product
-
-    arguments = {"out": "f32[512,512]", "COLS": columns, "PAIR": pair}
-    found = inspect_kernel(gluon_product, arguments, device="nvidia/b200", num_warps=4, num_ctas=2 if pair else 1)
-    (allocated,) = re.findall(r"tcgen05\.alloc\.cta_group::(\d)\S* \[%r\d+\], (\d+);", found.launch.compiled.asm["ptx"])
-    assert allocated == ("2" if pair else "1", str(found.resources.tensor_memory_columns))
-    assert (found.resources.tensor_memory_columns, found.occupancy.limits["tensor memory"]) == (columns, programs)
-
-
-@pytest.mark.parametrize("profile", mostly_slow(["nvidia/a100-40gb", "nvidia/h200"], lambda name: name == "nvidia/h200"))
-def test_planning_asks_no_assembler(monkeypatch, profile):
-    """A softmax has no data of its own in memory: all that it stores there is spilled."""
-    stored = []
-    monkeypatch.setattr(ptxas, "_assembled", lambda *_: pytest.fail("ptxas was run"))
-    monkeypatch.setattr(
-        cubin, "local_stores", lambda binary, count=cubin.local_stores: stored.append(count(binary)) or stored[-1]
-    )
-    monkeypatch.setattr("portable_softmax.runtime.compiled._compiled", {})
-    plan_problem.cache_clear()
-    for dtype in ("float32", "bfloat16"):
-        plan(667, 128256, dtype, profile)
-        gradient = contiguous_problem(64, 16384, dtype, backward=True)
-        resources_of(KernelSpec.of(gradient, Tiling(1, 16384, 4, 1)), Device.from_profile(profile))
-    assert stored
-    assert min(stored) > 0

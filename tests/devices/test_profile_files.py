@@ -5,8 +5,6 @@ import functools
 import json
 import os
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -14,7 +12,6 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from offline import every_launch
 from profile_text import MISSING, TEXT, edited, fact, read, written
 
 from portable_probe.program import main
@@ -24,7 +21,6 @@ from portable_softmax.devices.device import merge
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.devices.profile_checks import RELATIONS
 from portable_softmax.devices.profiles import match_profile, read_profiles
-from portable_softmax.planning.problem import FORMS, Problem
 
 SHIPPED = Path(__file__).parents[2] / "device_profiles"
 FILES = sorted(SHIPPED.glob("*/*.yaml"))
@@ -98,34 +94,6 @@ def test_a_product_extends_another_and_nothing_else_changes(use):
     assert found["nvidia/h200"].launch == h200.launch
     assert use({"nvidia/a.yaml": "extends: nvidia/sm90\n"})["nvidia/a"].hardware.register_granule == 8
     assert match_profile("cuda", "90", "NVIDIA H299").name == "nvidia/sm90", "no device is taken for one with no names"
-
-
-def test_launches_of_an_architecture_are_its_own_else_those_that_it_extends(tmp_path):
-    (estimate,) = read_profiles([SHIPPED / "nvidia" / "estimated.yaml"])
-    mine = read(tmp_path, edited("launch.polls.value", 9))[0].launch
-    assert mine == msgspec.structs.replace(estimate.launch, polls=mine.polls)
-    assert mine.polls.value == 9
-    assert read(tmp_path, edited("launch", MISSING, "extends", "amd/estimated"))[1].launch.cost.source
-
-
-def test_live_devices_match_product_then_architecture_then_estimate(use):
-    assert match_profile("cuda", "90", "NVIDIA H200").name == "nvidia/h200"
-    assert match_profile("cuda", "200", "NVIDIA Z1").estimated
-    assert match_profile("hip", "gfx1599", "AMD Radeon Z").name == "amd/estimated"
-    with pytest.raises(ProfileError, match=r"no profile and no estimate for backend 'tpu'"):
-        match_profile("tpu", "v6", "TPU v6")
-    use({"nvidia/x.yaml": TEXT.replace("  card:", "  estimated:")})
-    assert not match_profile("cuda", "90", "NVIDIA Card").estimated, "by its name alone"
-
-
-def test_threads_whose_first_calls_come_at_once_read_the_files_once(monkeypatch):
-    reads, barrier, read_files = [], threading.Barrier(8, timeout=60), loader.read_profiles
-    monkeypatch.setattr(loader, "read_profiles", lambda paths: reads.append(paths) or read_files(paths))
-    loader._read.cache_clear()
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: (barrier.wait() and None) or loader.every_profile(), range(8)))
-    loader._read.cache_clear()
-    assert (len(reads), len({id(each) for each in found})) == (1, 1)
 
 
 REFUSED = [
@@ -274,21 +242,3 @@ def test_hostile_values(tmp_path, data):
             del holder[last]
     path.write_text(yaml.dump(content, allow_unicode=data.draw(st.booleans())), encoding="utf-8")
     list(load(path))
-
-
-@settings(**SETTINGS)
-@given(data=st.data())
-def test_what_loads_gives_launches_that_triton_has(tmp_path, data):
-    """Programs of a power of two of warps, tiles of a power of two of rows."""
-    path, content = tmp_path / "mutated.yaml", copy.deepcopy(contents()[data.draw(st.sampled_from(FILES))])
-    facts = [each for group in ("hardware", "launch") for each in content.get(group, {}).values() if isinstance(each, dict)]
-    numbers = [(holder, key) for holder in facts for key in holder if isinstance(holder[key], int)]
-    for holder, key in data.draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=3)):
-        holder[key] = data.draw(st.one_of(st.integers(0, 22).map(lambda power: 2**power), st.integers(1, 5000)))
-    path.write_text(yaml.dump(content))
-    sizes = st.sampled_from([1, 5, 781, 4096, 50257, 2**20])
-    for device in load(path):
-        n_rows, n_cols, form, backward = (data.draw(each) for each in (sizes, sizes, st.sampled_from(FORMS), st.booleans()))
-        for _, tiling in every_launch(Problem(n_rows, n_cols, "float32", "float32", 1, True, form, backward), device):
-            assert tiling.num_warps is None or tiling.num_warps.bit_count() == 1, tiling
-            assert tiling.tile_rows.bit_count() == 1, tiling

@@ -1,7 +1,7 @@
 """Rows that programs share: whatever becomes of words and in whatever order programs run, results are right and none waits.
 
 In Triton's interpreter any step of a program may come between those of another, and amdgcn_cpu interleaves AMD machine code.
-test_neighbours.py has situations of a GPU; test_polling.py shows that loops of compiled code end.
+test_neighbours.py has situations of a GPU; runtime/test_static_quality.py shows that loops of compiled code end.
 """
 
 import itertools

@@ -6,7 +6,6 @@ Each situation runs in a process of its own, with a watchdog: python tests/kerne
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -101,22 +100,6 @@ def a_kernel_that_holds_multiprocessors_until_afterwards(turns):
         torch.cuda.synchronize()
 
 
-def sixty_four_streams(turns):
-    """Of mixed priorities and shapes, for three seconds a turn."""
-    shapes = (LONG, FULL, FEW, UNALIGNED, (64, 33_000), (900, 40_000))
-    cases = [Case(shapes[n % len(shapes)], n % 12, (torch.float32, torch.bfloat16)[n % 2]) for n in range(24)]
-    streams = [torch.cuda.Stream(priority=-(n % 6)) for n in range(64)]
-    end = time.monotonic() + 3 * turns
-    while time.monotonic() < end:
-        results = []
-        for n, stream in enumerate(streams):
-            with torch.cuda.stream(stream):
-                results.append((cases[n % len(cases)], cases[n % len(cases)].step()))
-        torch.cuda.synchronize()
-        for case, result in results:
-            case.check(*result)
-
-
 def words(turns, fault):
     """Of all programs are published by a function with a fault."""
     from portable_softmax.kernels import log_probs, softmax
@@ -136,8 +119,7 @@ def words(turns, fault):
 
 
 SITUATIONS = {
-    each.__name__: each
-    for each in (a_graph_with_two_branches, a_kernel_that_holds_multiprocessors_until_afterwards, sixty_four_streams)
+    each.__name__: each for each in (a_graph_with_two_branches, a_kernel_that_holds_multiprocessors_until_afterwards)
 } | {name: lambda turns, fault=fault: words(turns, fault) for name, fault in FAULTS.items()}
 
 

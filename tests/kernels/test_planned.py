@@ -59,24 +59,3 @@ LAYOUTS = {
     "padded": lambda mask: torch.cat([mask] * 2, -1)[..., : mask.shape[-1]],
     "expanded": lambda mask: mask.expand(2, 3, 5, 48),
 }
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize("added", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    "sizes", [(2, 1, 1, 48), (1, 3, 5, 48), (2, 1, 5, 48), (1, 1, 5, 1), (2, 3, 1, 1), (2, 3, 5, 48)], ids=str
-)
-def test_masks_broadcast_along_any_dimensions_with_any_strides(where, sizes, layout, added):
-    x, mask = random(2, 3, 5, 48, seed=0), random(*sizes, seed=1)
-    mask = mask.to(torch.float16) if added else mask < 0.5
-    for causal in (False, "lower_right"):
-        result = softmax(x.to(where), mask=LAYOUTS[layout](mask.to(where)), causal=causal)
-        assert_close(result.cpu(), expected("softmax", x, mask=mask, causal=causal))
-
-
-@pytest.mark.parametrize("sizes", [(2, 1, 3, 1, 48), (1, 2, 1, 5, 48), (2, 1, 3, 5, 1)], ids=str)
-def test_masks_of_more_levels_than_a_kernel_has(where, sizes):
-    x, mask, rows = random(2, 2, 3, 5, 48, seed=0), random(*sizes, seed=1) < 0.5, random(2, 2, 3, 5, 1, seed=2)
-    result = softmax(x.to(where), mask=mask.to(where), scale=rows.to(where), sink=rows.to(where))
-    assert_close(result.cpu(), expected("softmax", x, mask=mask, scale=rows, sink=rows))

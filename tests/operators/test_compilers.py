@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from torch._dynamo.testing import AotEagerAndRecordGraphs
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
 
 from portable_softmax import log_softmax, softmax, token_log_probs
@@ -95,29 +93,6 @@ def test_compiled_calls_and_gradients_are_eager_ones(data, dynamic):
         torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
 
 
-def test_compiled_log_probs(data):
-    def call(x, ids, rows):
-        return token_log_probs(x * 1, ids, temperature=rows, entropy=True, return_lse=True)
-
-    compiled = torch.compile(call, fullgraph=True, dynamic=True, backend="aot_eager")
-    for n_cols in (5, 9):
-        x = torch.randn(2, 3, n_cols, device=data["x"].device)
-        found = []
-        for function in (compiled, call):
-            leaves = x.clone().requires_grad_(), data["rows"].clone().requires_grad_()
-            ys = function(leaves[0], data["ids"], leaves[1])
-            found.append((*ys, *torch.autograd.grad(sum(y.sin().sum() for y in ys), leaves)))
-        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
-
-
-def test_graphs_have_the_operators(data):
-    backend = AotEagerAndRecordGraphs()
-    x = data["x"].clone().requires_grad_()
-    torch.compile(lambda x: softmax(x * 1, scale=2.0), fullgraph=True, backend=backend)(x).sum().backward()
-    assert "portable_softmax.softmax.default" in backend.fw_graphs[0].code
-    assert "softmax_backward" in backend.bw_graphs[0].code
-
-
 def test_compiled_transforms_out_and_types(data):
     x, ids = data["x"], data["ids"]
 
@@ -157,17 +132,3 @@ def test_export(data, strict):
     torch.testing.assert_close(ys, Model()(*more))
     gradients = [torch.autograd.grad(y.square().sum(), more[0]) for y in (ys[0], softmax(more[0], scale=2.0))]
     torch.testing.assert_close(*gradients)
-
-
-def test_make_fx(data):
-    for mode in ("real", "fake", "symbolic"):
-        graph = make_fx(lambda x: softmax(x, scale=2.0), tracing_mode=mode)(data["x"])
-        torch.testing.assert_close(graph(data["x"]), softmax(data["x"], scale=2.0))
-
-
-@pytest.mark.slow
-def test_aot_inductor(data, tmp_path):
-    x, ids = data["x"], data["ids"]
-    program = torch.export.export(Model(), (x, ids))
-    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
-    torch.testing.assert_close(tuple(torch._inductor.aoti_load_package(path)(x, ids)), Model()(x, ids))

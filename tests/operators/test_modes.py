@@ -7,7 +7,6 @@ import torch
 from random_calls import in_double, results
 from torch._subclasses import FakeTensorMode
 from torch.autograd.functional import jacobian
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from portable_softmax import log_softmax, softmax, token_log_probs
@@ -70,12 +69,6 @@ def test_functorch_and_forward_mode(x, cases):
         close((jacobian(call, x, vectorize=True),), (jacobian(call, x),))
 
 
-def test_a_recorded_tensor_that_a_transformed_function_closes_over(x):
-    leaf = x.clone().requires_grad_()
-    torch.func.vmap(lambda s: softmax(leaf) * s)(torch.ones(2, device=x.device)).sum().backward()
-    assert leaf.grad is not None
-
-
 def test_gradients_of_unusual_tensors(x, cases):
     """Gradients that are negative views, zero tensors, expanded or not contiguous."""
     for function, options in cases:
@@ -98,25 +91,6 @@ def test_saved_tensors_that_hooks_lay_out_elsewhere(x, cases):
     for function, options in cases:
         apart = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: torch.stack([t, t], -1)[..., 0])
         close(gradient(function, x, options, apart), gradient(function, x.double(), options), 1e-4)
-
-
-def test_dispatch_modes_see_operators(x, cases):
-    seen = []
-
-    class Mode(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-            seen.append(function)
-            return function(*arguments, **(keywords or {}))
-
-    for function, options in cases:
-        y = results(function, x.clone().requires_grad_(), -1, **options)[0]
-        seen.clear()
-        with Mode():
-            results(function, x, -1, **options)
-        forward = len(seen)
-        with Mode():
-            y.sum().backward()
-        assert 0 < forward < len(seen)
 
 
 def test_types_of_tensors(x):

@@ -15,34 +15,6 @@ def test_calls_of_a_process_are_right_in_any_order(where, seed):
     assert not Calls(seed, where).run(100)
 
 
-@pytest.mark.parametrize("function", ["softmax", "log_softmax"])
-def test_options_come_and_go(where, function):
-    x, mask = torch.randn(3, 40, device=where), torch.rand(3, 40, device=where) < 0.7
-    rows, added = torch.rand(3, 1, device=where) + 0.5, torch.randn(40, device=where)
-    steps = [
-        {},
-        {"mask": mask},
-        {"mask": mask},
-        {"mask": mask, "scale": rows},
-        {"scale": -1.0},
-        {"scale": rows},
-        {"mask": added},
-    ]
-    steps += [
-        {"mask": mask, "temperature": 0.0},
-        {"temperature": rows, "sink": 0.5},
-        {"masked_rows": "zero"},
-        {"softcap": 2.0},
-        {},
-    ]
-    for options in steps:
-        ours, exact = x.clone().requires_grad_(), x.double().requires_grad_()
-        pair = [results(function, t, -1, **options)[0] for t in (ours, exact)]
-        torch.testing.assert_close(pair[0].double(), pair[1], rtol=1e-5, atol=1e-5)
-        gradients = [torch.autograd.grad((y.clamp(min=-50) ** 2).sum(), t)[0] for y, t in zip(pair, (ours, exact), strict=True)]
-        torch.testing.assert_close(gradients[0].double(), gradients[1], rtol=1e-4, atol=1e-4)
-
-
 def test_what_random_calls_seldom_tell_apart(where):
     """A result over its input, and masks that are not aligned, after calls that are alike but for that."""
     x, unaligned = torch.randn(3, 40, device=where), torch.zeros(121, device=where)[1:].view(3, 40)

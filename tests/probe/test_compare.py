@@ -1,16 +1,13 @@
 """Saved reports: a change's verdict and exit code, what cannot be compared, kernels that run only if named, several runs."""
 
 import json
-import subprocess
-from types import SimpleNamespace
 
 import msgspec
 import pytest
-from test_program import MATRICES, NAMES
 
 from portable_probe import program
-from portable_probe.compare import compare, load, save
-from portable_probe.report import SCHEMA_VERSION, SoftmaxProblem
+from portable_probe.compare import compare, load
+from portable_probe.report import SCHEMA_VERSION
 from portable_softmax import Device
 
 CASES = ["plan", "--on", "h200,mi300x", "--shapes", "64x781", "512x512", "--dtype", "bf16", "--mask", "causal"]
@@ -147,14 +144,6 @@ def test_a_kernel_that_is_not_named_does_not_run(tmp_path, run, saved):
     assert (code, "an argument is a tensor as f16[4096,4096]" in out, evil.exists()) == (3, True, False)
 
 
-def test_a_configuration_is_asked_again(tmp_path, run):
-    name, file = f"{NAMES['KERNELS']}:tuned", tmp_path / "kernel.json"
-    words = "--args", MATRICES, "--config", "all", "--save", file
-    assert run("kernel", name, "--on", "nvidia/h200", *words)[0] == 0
-    assert sorted(report.kernel.config for report in load(file)) == [0, 1, 2]
-    assert run("diff", file, "--kernel", name)[1] == "0 changes in 3 cases, 0 for the worse\n"
-
-
 @pytest.mark.kernel
 def test_accuracy_is_compared_too(device, tmp_path, run):
     file = tmp_path / "verified.json"
@@ -163,55 +152,3 @@ def test_accuracy_is_compared_too(device, tmp_path, run):
     assert run("diff", file)[1] == "0 changes in 1 case, 0 for the worse\n"
     wrong = msgspec.structs.replace(report, error="WrongResult", message="")
     assert compare([report], [wrong]).exit_code == 3
-
-
-def test_a_baseline_of_the_interpreter_is_asked_again_in_it(altered, run, monkeypatch):
-    file, started = altered("device.profile", "triton/interpreter"), []
-
-    def process(command, env, check):
-        started.append((command[-2:], env["TRITON_INTERPRET"]))
-        return SimpleNamespace(returncode=0)
-
-    monkeypatch.setattr(subprocess, "run", process)
-    assert run("diff", file)[0] == 0
-    assert started == [(["diff", str(file)], "1")]
-
-
-def test_a_write_that_is_cut_short_leaves_the_older_file(saved, tmp_path, monkeypatch):
-    file = tmp_path / "run.json"
-    save(load(saved), file)
-    before = file.read_text()
-
-    def full(*_, **__):
-        raise OSError("no space")
-
-    monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(OSError, match="no space"):
-        save(load(saved)[:1], file)
-    assert (file.read_text(), list(tmp_path.iterdir())) == (before, [file])
-    assert SoftmaxProblem(n_rows=64, n_cols=781, dtype="bfloat16", scores=load(file)[0].problem.scores) == load(file)[0].problem
-
-
-PRUNED = """
-import triton
-import triton.language as tl
-
-def prune(configs, named, **_):
-    return [config for config in configs if config.kwargs["BLOCK"] < named["n"]]
-
-@triton.autotune(
-    [triton.Config({"BLOCK": block}) for block in (64, 1024)], key=["n"], prune_configs_by={"early_config_prune": prune}
-)
-@triton.jit
-def double(x, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
-"""
-
-
-def test_a_configuration_that_the_kernel_prunes_is_no_choice(tmp_path, run):
-    (tmp_path / "mine.py").write_text(PRUNED)
-    words = "--on", "nvidia/h200", "--args", "x=f32[512] n=512", "--config", "all"
-    code, out, _ = run("kernel", f"{tmp_path}/mine.py:double", *words)
-    assert (code, "configuration 1: Pruned: the kernel's own pruning drops this configuration" in out) == (0, True)
-    assert "triton.Config({'BLOCK': 64}, num_warps=4, num_stages=3),  # nvidia/h200" in out

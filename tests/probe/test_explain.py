@@ -40,15 +40,6 @@ def test_the_next_step(profile, resources, step):
     assert step_of(profile, *resources) == step
 
 
-def test_the_next_step_of_tensor_memory_and_of_a_frame_that_is_no_spill():
-    b200 = Device.from_profile("nvidia/b200")
-    assert next_step(KernelResources(8, 4, 98320, tensor_memory_columns=576), b200) == (
-        "does not fit: a program needs 576 columns of tensor memory, and 512 fit"
-    )
-    sine = next_step(KernelResources(4, 22, stack_frame_bytes=32), b200)
-    assert sine == "already at the hardware limit (warps)"
-
-
 def test_the_next_step_is_the_least_that_helps():
     for registers in range(33, 256):
         step = step_of("nvidia/h200", 4, registers, 16)

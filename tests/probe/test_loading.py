@@ -53,16 +53,6 @@ def test_a_file_with_the_name_of_a_module_replaces_none(tmp_path, name):
     assert sys.modules[name] is real
 
 
-def test_modules_beside_a_file_are_found_and_its_folder_comes_last(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(f"import sys\nsys.path.insert(0, 'lib')\nimport neighbour\n{KERNEL_FILE}")
-    (tmp_path / "neighbour.py").write_text("")
-    before = list(sys.path)
-    monkeypatch.setattr(sys, "path", list(before))
-    load_kernel(f"{tmp_path}/mine.py:clear")
-    assert sys.path == ["lib", *before, str(tmp_path)]
-    assert sys.modules.pop("neighbour").__file__ == str(tmp_path / "neighbour.py")
-
-
 ASKS = """
 import subprocess
 import triton

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from portable_probe import program, virtual
+from portable_probe import virtual
 from portable_probe.loading import load_kernel
-from portable_probe.verify import GUARD, guarded, load_case, placed, verify_case
+from portable_probe.verify import load_case, placed, verify_case
 from portable_probe.virtual import run_case
 from portable_softmax import Device, inspect_kernel
 from portable_softmax.errors import KernelError
@@ -65,14 +65,6 @@ def test_a_wrong_result_is_1(run, monkeypatch):
     assert json.loads(run(*asked, "--json")[1])[0]["error"] == "WrongResult"
 
 
-def test_memory_around_a_result_is_guarded():
-    result = guarded(torch.zeros(3, 5))
-    assert virtual.torch.equal(result, torch.zeros(3, 5))
-    assert sys.modules["portable_probe.verify"]._overwritten(result) == 0
-    result.as_strided((3, 5 + GUARD), (5 + GUARD, 1))[1, 7] = 1.0
-    assert sys.modules["portable_probe.verify"]._overwritten(result) == 1
-
-
 def test_an_emulator_or_torch_that_is_not_installed_is_4(run, monkeypatch):
     asked = "verify", "--on", "amd/mi300x", "--rows", 3, "--cols", 200
     with monkeypatch.context() as patch:
@@ -95,15 +87,6 @@ def test_a_user_kernel_in_the_interpreter(run, monkeypatch, tmp_path):
         1,
         True,
     )
-
-
-def test_the_interpreter_stands_in_for_a_device(run, nothing_here, monkeypatch):
-    asked = []
-    monkeypatch.setattr(program, "_in_interpreter", lambda typed: asked.append(typed) or 0)
-    kernel = ["--kernel", f"{KERNELS}:add_kernel", "--case", "add_case"]
-    for words in (["verify", *kernel], ["verify", "--on", "triton/interpreter", *kernel], ["verify", "--backward"]):
-        assert run(*words)[0] == 0
-        assert asked.pop() == words
 
 
 def test_tensors_keep_strides_and_shared_memory_on_a_device():

@@ -44,11 +44,6 @@ def test_what_fits_and_does_not_spill_is_kept_in_its_order(name):
     assert kept_of(name, max_spilled=10**6) == [each for each, _ in can]
 
 
-def test_devices_differ():
-    assert CONFIGS[3] not in kept_of("nvidia/rtx-5090")
-    assert CONFIGS[3] in kept_of("nvidia/h200", max_spilled=10**6)
-
-
 def test_each_that_goes_is_told_with_its_reason(caplog):
     caplog.set_level(logging.INFO, "portable_softmax.fits")
     kept = kept_of("nvidia/rtx-5090")
@@ -65,15 +60,6 @@ def test_where_all_spill_all_stay_unless_it_is_forbidden():
         kept_of("nvidia/rtx-5090", spills, max_spilled=0)
 
 
-def test_where_none_fits_the_nearest_is_told():
-    huge = [triton.Config({**CONFIGS[3].kwargs, "BLOCK_K": k}, num_warps=4, num_stages=4) for k in (128, 256)]
-    words = (
-        r"none of 2 configurations of matmul_kernel can run on nvidia/rtx-5090; the nearest is .*BLOCK_K: 128.*needs \d+ bytes"
-    )
-    with pytest.raises(NoConfigurationFitsError, match=words):
-        kept_of("nvidia/rtx-5090", huge)
-
-
 def test_what_does_not_compile_goes(caplog):
     caplog.set_level(logging.INFO, "portable_softmax.fits")
     odd = triton.Config({**SMALL.kwargs, "BLOCK_M": 33}, num_warps=4)
@@ -87,14 +73,6 @@ def test_a_grid_that_the_device_does_not_take():
     chosen = fits.with_(kernel=add_kernel, device="nvidia/h200")
     kept = chosen(configs, arguments, grid=lambda meta: (1, triton.cdiv(meta["n_elements"], meta["BLOCK_SIZE"])))
     assert kept == configs[1:], "131,072 programs along y are too many, and 16,384 are not"
-
-
-def test_an_autotuner_asks():
-    pruned_by = {"early_config_prune": fits.with_(device="nvidia/rtx-5090")}
-    tuned = triton.autotune(CONFIGS, ["m"], prune_configs_by=pruned_by)(matmul_kernel)
-    x = torch.empty(1024, 1024, dtype=torch.float16, device="meta")
-    tuned.nargs = dict(zip(tuned.arg_names, (x, x, x, 1024, 1024, 1024), strict=False))
-    assert tuned.prune_configs({"grid": (64,), "warmup": True}) == kept_of("nvidia/rtx-5090")
 
 
 def test_a_pruning_function_of_the_user_asks():
@@ -129,11 +107,6 @@ def test_a_cooperative_grid_that_cannot_be_resident():
 def test_refusals(change, arguments, error, words):
     with pytest.raises(error, match=words):
         fits.with_(**{"kernel": matmul_kernel, "device": "nvidia/h200"} | change)(CONFIGS, arguments)
-
-
-def test_a_choice_that_there_is_not():
-    with pytest.raises(TypeError, match="max_spiled"):
-        fits.with_(max_spiled=0)
 
 
 @pytest.mark.kernel

@@ -14,16 +14,6 @@ from portable_softmax.runtime.compiler import triton_version
 
 FILE = Path(__file__).parents[1] / "support" / "example_kernels.py"
 ADD = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": "i32:16"}
-DESCRIPTOR = """
-import triton
-import triton.language as tl
-
-@triton.jit
-def first_tile(x, out_ptr):
-    place = tl.arange(0, 16)[:, None] * 32 + tl.arange(0, 32)
-    tl.store(out_ptr + place, x.load([0, 0]))
-"""
-TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8}
 
 
 def example(name):
@@ -69,18 +59,6 @@ def test_types_of_arguments(tmp_path, argument, kind, known):
     (tmp_path / "mine.py").write_text("import triton\n@triton.jit\ndef nothing(x):\n    pass\n")
     kernel = load_kernel(f"{tmp_path}/mine.py:nothing").kernel
     assert inspect_kernel(kernel, [argument], device="nvidia/h200").launch.arguments["x"] == (kind, known)
-
-
-@pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x"])
-def test_a_descriptor_is_a_type(tmp_path, profile):
-    if triton_version() < (3, 4):
-        pytest.skip("this Triton has no descriptors")
-    (tmp_path / "mine.py").write_text(DESCRIPTOR)
-    kernel, types = (
-        load_kernel(f"{tmp_path}/mine.py:first_tile").kernel,
-        {"x": "tensordesc<fp16[16, 32]>", "out_ptr": "*fp16:16"},
-    )
-    assert inspect_kernel(kernel, types, {}, device=profile)[0].registers_per_thread
 
 
 def test_stages_are_dumped_with_the_metadata(tmp_path):

@@ -10,7 +10,6 @@ from triton.runtime.jit import KernelInterface
 
 from portable_softmax import CompileError, Device, current_device, inspect_kernel
 from portable_softmax.row_kernels.absent import absent
-from portable_softmax.row_kernels.arguments import argument_of
 from portable_softmax.row_kernels.decorators import configurations, jit_function
 from portable_softmax.row_kernels.launched import Chosen
 from portable_softmax.runtime.compiler import triton_version
@@ -85,61 +84,6 @@ def test_it_is_what_a_launch_compiles(kernels, profile, case):
     assert by_position.launch.compiled.hash == truth[0].hash
 
 
-@pytest.mark.parametrize("change", [{"x": "*f32"}, {"n": 4095}, {"n": 1}, {"n": 2**40}, {"num_stages": 1}, {"debug": True}])
-def test_what_triton_tells_apart_is_another_kernel(kernels, change):
-    def compiled(**changed):
-        return inspect_kernel(kernels.add, VECTORS | {"n": 4096} | changed, device="nvidia/h200", **options).launch.compiled
-
-    options = {}
-    usual = compiled().hash
-    assert compiled(x="*f32:16").hash == usual
-    options = {name: value for name, value in change.items() if name not in "xn"}
-    assert compiled(**{name: value for name, value in change.items() if name in "xn"}).hash != usual
-
-
-def test_a_large_tensor_is_another_kernel_where_offsets_are_short(kernels):
-    device = Device.from_profile("amd/mi300x")
-    here(device)
-    if triton_version() < (3, 6):
-        pytest.skip("Triton uses buffer operations from 3.6 on")
-    small, large = (
-        inspect_kernel(kernels.add, VECTORS | {"x": f"f32[{size}]", "n": 16}, device=device) for size in (64, 2**30)
-    )
-    assert ("tt.pointer_range", 32) in small.launch.arguments["x"].known
-    assert "tt.pointer_range" not in dict(large.launch.arguments["x"].known)
-    assert "buffer_load" in small.launch.compiled.asm["amdgcn"]
-
-
-@pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x"])
-@pytest.mark.parametrize("size", [64, 2**30])
-def test_shapes_need_no_torch(kernels, monkeypatch, profile, size):
-    device = Device.from_profile(profile)
-    here(device)
-    asked = VECTORS | {"x": f"f32[{size}]", "n": 16}
-    usual = inspect_kernel(kernels.add, asked, device=device).launch
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "torch", None)
-        x = argument_of("x", asked["x"])
-    assert not isinstance(x.value, torch.Tensor)
-    found = inspect_kernel(kernels.add, asked | {"x": x}, device=device).launch
-    assert (found.compiled.hash, found.arguments) == (usual.compiled.hash, usual.arguments)
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "options", "config", "chosen"),
-    [
-        ("tuned", MATRICES, {"num_warps": 4}, 1, "num_warps 4 given, num_stages 2 configuration, maxnreg 64 configuration"),
-        ("tuned", MATRICES, {"num_warps": 4}, 1, "sanitize_overflow True default, sak 1 argument, BM 64 configuration"),
-        ("layernorm", NORM, {}, None, "BLOCK 1024 heuristic, num_warps 8 heuristic"),
-        ("matmul", MATRICES | TILE, {}, None, "num_stages 3 default, BM 64 given"),
-    ],
-)
-def test_who_chose_what(kernels, name, values, options, config, chosen):
-    launch = inspect_kernel(getattr(kernels, name), values, config=config, device="nvidia/h200", **options).launch
-    known = {name: f"{name} {each.value} {each.by}" for name, each in {**launch.constants, **launch.options}.items()}
-    assert [each for each in chosen.split(", ") if each not in known.values()] == []
-
-
 def test_a_heuristic_that_the_user_decides_is_not_asked(kernels):
     types = {**dict.fromkeys("xywb", "*f16:16"), "stride": "i32", "cols": "i32", "eps": "fp32"}
     with pytest.raises(CompileError, match="the heuristic of BLOCK needs 'cols'; give its value: --args BLOCK=VALUE"):
@@ -170,27 +114,6 @@ def test_what_cannot_be_launched_leaves_triton_as_it_was(kernels, arguments, opt
     with pytest.raises(error, match=words):
         inspect_kernel(kernels.add, arguments, device="nvidia/h200", **options)
     assert (dict(vars(driver)), kernels.add.pre_run_hooks) == (before, hooks)
-
-
-def test_a_kernel_that_asks_for_its_target(tmp_path):
-    """The file asks Triton's driver when it is imported, and the kernel when it is compiled."""
-    from portable_probe.loading import load_kernel
-
-    if triton_version() < (3, 5):
-        pytest.skip("triton.language.target_info came with 3.5")
-    (tmp_path / "asking.py").write_text(
-        "import triton\nimport triton.language as tl\nfrom triton.language.target_info import is_hip\n"
-        "from triton.runtime import driver\n"
-        "BACKEND = driver.active.get_current_target().backend\n"
-        "SMS = driver.active.utils.get_device_properties(0)['multiprocessor_count']\n"
-        "@triton.jit\ndef told(x):\n    if is_hip():\n        tl.store(x, 1.0)\n    else:\n        tl.store(x + 1, 2.0)\n"
-    )
-    for profile, backend, count, is_hip in (("nvidia/h200", "cuda", 132, False), ("amd/mi300x", "hip", 304, True)):
-        device = Device.from_profile(profile)
-        file = load_kernel(f"{tmp_path}/asking.py:told", device)
-        assert (backend, count) == (file.module.BACKEND, file.module.SMS)
-        ttir = inspect_kernel(file.kernel, {"x": "*f32:16"}, device=device).launch.compiled.asm["ttir"]
-        assert ("addptr" not in ttir) == is_hip
 
 
 def test_the_reason_of_a_pass_that_fails(kernels):

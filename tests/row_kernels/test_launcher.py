@@ -7,7 +7,6 @@ import pickle
 import weakref
 
 import pytest
-import row_kernels
 import torch
 import triton
 from row_kernels import NAMES, PLANNED, RMS, assert_plan, fresh, one_row, planned, scaled
@@ -26,7 +25,6 @@ from portable_softmax import (
 )
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts
-from portable_softmax.row_kernels import row_choice
 from portable_softmax.row_kernels.traffic import known_multiple
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
@@ -58,19 +56,6 @@ def test_what_a_kernel_moves_is_read_from_it():
     }
 
 
-@pytest.mark.parametrize("name", mostly_slow(ARCHITECTURES.values(), lambda name: name == "nvidia/t4"))
-@pytest.mark.parametrize(("dtype", "cols"), [("bf16", 3000), ("f32", 16384), ("f32", 32)])
-def test_rows_of_other_lengths_fit_each_architecture(name, dtype, cols):
-    hardware, x, w = Device.from_profile(name).hardware, f"{dtype}[8192,{cols}]", f"{dtype}[{cols}]"
-    for plan in (
-        RMS.forward.plan(x, w, x, 8192, cols, 1e-6, device=name),
-        row_kernels.example("cross_entropy").forward.plan(x, "i64[8192]", "f32[8192]", 8192, cols, device=name),
-    ):
-        assert plan.resources.spilled_bytes_per_thread == 0
-        assert plan.occupancy.programs_per_multiprocessor > 0
-        assert plan.meta["num_warps"] * hardware.warp_size <= hardware.max_threads_per_program
-
-
 def test_rows_of_a_known_length_are_read_several_elements_at_once():
     """3000 elements are a multiple of 8, which Triton knows of a constexpr alone."""
     known = RMS.forward.plan("bf16[4096,3000]", "bf16[3000]", "bf16[4096,3000]", 4096, 3000, 1e-6, device="nvidia/h100-sxm")
@@ -85,23 +70,6 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     assert us[0] > us[1] > us[2]
 
 
-def test_blocks_of_a_row_are_not_short():
-    """Each block of several reduces, and waits for the one before it."""
-    forward, device = row_kernels.example("cross_entropy").forward, "nvidia/h100-sxm"
-    arguments = "bf16[16384,8192]", "i64[16384]", "f32[16384]", 16384, 8192
-    us = [forward.plan(*arguments, BLOCK=block, device=device).terms.total for block in (1024, 8192)]
-    assert us[0] > us[1]
-    assert planned("cross_entropy", device).meta["BLOCK"] < 128256
-
-
-@pytest.mark.parametrize(("in_blocks", "hides"), [(False, True), (True, False)])
-def test_stages_hide_latency_of_rows_and_not_of_blocks(in_blocks, hides):
-    traffic, device = Traffic(row=16384, element=2, row_operands=2, reductions=1), Device.from_profile("nvidia/h100-sxm")
-    launches = [RowLaunch(16384, 4096, 16, 528, 4, 4, 1024, stages, in_blocks) for stages in (1, 4)]
-    us = [cost(row_facts(traffic, launch, device), device.profile.launch.cost).total for launch in launches]
-    assert (us[1] < us[0]) == hides
-
-
 def test_what_is_given_wins():
     given = {"num_warps": 2, "STAGES": 3, "num_programs": 100}
     plan = planned("rms_norm", "nvidia/h100-sxm", **given)
@@ -112,34 +80,11 @@ def test_what_is_given_wins():
     assert always.plan(*PLANNED["rms_norm"][1], device="nvidia/h100-sxm").meta["num_warps"] == 16
 
 
-def test_a_fixed_number_of_programs_makes_rows_independent_of_others():
-    plans = [
-        RMS.forward.plan(
-            f"f32[{rows},2048]", "f32[2048]", f"f32[{rows},2048]", rows, 2048, 1e-6, num_programs=64, device="nvidia/h100-sxm"
-        )
-        for rows in (1, 16, 100, 100_000)
-    ]
-    assert len({(plan.num_programs, *plan.meta.items()) for plan in plans}) == 1
-
-
 def test_a_row_for_each_program():
     plan = scaled.plan("f32[5000,300]", "f32[5000,300]", 5000, 300, device="amd/mi300x")
     assert (plan.num_programs, plan.meta["BLOCK"], plan.meta["SCALE"]) == (5000, 512, 3)
     assert plan.grid == (5000, 1, 1)
     assert scaled.plan("f32[0,300]", "f32[0,300]", 0, 300, device="amd/mi300x").num_programs == 0
-
-
-def test_what_was_compiled_is_chosen_from_for_other_numbers_of_rows(monkeypatch):
-    run, calls = fresh(), []
-    monkeypatch.setattr(
-        row_choice, "compiled_for", lambda *given, of=row_choice.compiled_for: calls.append(given[1]) or of(*given)
-    )
-    sizes = {
-        rows: run.plan("*fp32:16", "*fp32:16", "*fp32:16", rows, 512, 1e-6, device="nvidia/h100-sxm")
-        for rows in (1025, 1500, 2048)
-    }
-    assert sum(map(len, calls)) <= 1 + sum(row_choice.COMPILED)
-    assert {plan.size[0] for plan in sizes.values()} == set(sizes)
 
 
 def test_no_tensor_is_kept():
@@ -158,14 +103,6 @@ def test_an_autotuners_configurations_are_the_candidates():
     plan = fresh(tuned).plan(*PLANNED["rms_norm"][1], device="nvidia/h100-sxm")
     assert plan.config.kwargs["STAGES"] in (1, 2)
     assert (plan.meta["num_warps"] in (4, 8), plan.meta["BLOCK"]) == (True, 4096)
-
-
-def test_a_heuristic_gives_what_is_not_computed():
-    heuristic = triton.heuristics({"SCALE": lambda arguments: 5, "BLOCK": lambda arguments: 1 / 0})(one_row)
-    plan = launcher(heuristic, cols="n_cols", block="BLOCK", grid=(64,)).plan(
-        "f32[64,64]", "f32[64,64]", 64, 64, device="amd/mi300x"
-    )
-    assert plan.meta["BLOCK"] == 64
 
 
 @pytest.mark.parametrize(

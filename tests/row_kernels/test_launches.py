@@ -23,17 +23,6 @@ def test_right_on_the_device_here(where, case, rows, cols, dtype):
     row_kernels.assert_right(case, placed, exact)
 
 
-@pytest.mark.parametrize("num_programs", [1, 3, 50])
-def test_any_number_of_programs_is_right(where, num_programs):
-    for case in row_kernels.CASES:
-        run, arguments, given, exact = case(7, 100, torch.float32)
-        placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
-        if case is row_kernels.rms_norm_gradient:
-            placed[4] = torch.zeros(num_programs, 100, device=where)
-        run(*placed, **given, num_programs=num_programs)
-        row_kernels.assert_right(case, placed, exact)
-
-
 def test_arguments_by_name_and_no_rows(where):
     x = torch.rand(3, 70, device=where)
     y = torch.empty_like(x)
@@ -85,13 +74,6 @@ def test_the_first_call_may_be_captured(where):
     assert torch.equal(y, expected)
 
 
-def test_compiled_code_goes_on_around_a_launch(where):
-    module = row_kernels.example("layer_norm")
-    x, w, b = (torch.randn(shape, device=where) for shape in ((8, 100), (100,), (100,)))
-    compiled = torch.compile(lambda x, w, b: module.layer_norm(x * 2, w, b) + 1, backend="eager")
-    torch.testing.assert_close(compiled(x, w, b), torch.nn.functional.layer_norm(x * 2, (100,), w, b) + 1)
-
-
 def test_a_call_wins_over_what_was_given_before(where):
     run, x = fresh(adding, eps=0.5), torch.zeros(2, 4, device=where)
     y = torch.empty_like(x)
@@ -112,15 +94,6 @@ def test_constants_that_compare_equal_are_launches_of_their_own(where):
         assert torch.equal(y, expected)
     plan = [run.plan(x, y, 2, 4, F=factor).meta["F"] for factor in (2, 2.0)]
     assert [*map(type, plan)] == [int, float]
-
-
-def test_one_launch_by_position_and_by_name(where):
-    run, x = fresh(adding), torch.ones(2, 4, device=where)
-    y = torch.empty_like(x)
-    for number in range(4):
-        for call in (lambda eps: run(x=x, y=y, n_rows=2, n_cols=4, eps=eps, F=3), lambda eps: run(x, y, 2, 4, eps, F=3)):
-            call(float(number))
-            assert y[0, 0] == 3 + number
 
 
 @pytest.mark.parametrize(

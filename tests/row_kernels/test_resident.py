@@ -1,8 +1,5 @@
 """The programs of anybody's kernel that a device holds at once."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from example_kernels import add_kernel
@@ -24,20 +21,6 @@ def test_as_many_as_all_multiprocessors_hold(name):
         found = resident_programs(inspected.launch.compiled, where)
         assert found == device.hardware.multiprocessor_count * inspected.occupancy.programs_per_multiprocessor > 0
         assert (found.occupancy, found.limited_by) == (inspected.occupancy, inspected.occupancy.limited_by)
-
-
-def test_a_count_is_an_int_with_its_reason_in_copies_too():
-    found = resident_programs(compiled_for("nvidia/h200").launch.compiled, "nvidia/h200")
-    for each in (copy.copy(found), pickle.loads(pickle.dumps(found))):
-        assert (each, each.limited_by, range(10**6)[each]) == (found, found.limited_by, int(found))
-
-
-def test_what_is_counted_again_is_not_computed(monkeypatch):
-    kernel, device = compiled_for("nvidia/h200").launch.compiled, Device.from_profile("nvidia/h200")
-    first = resident_programs(kernel, device)
-    monkeypatch.setattr(type(device), "resident", lambda *_: 1)
-    assert resident_programs(kernel, device) is first
-    assert resident_programs(compiled_for("nvidia/h200", num_warps=8).launch.compiled, device) == 1, "another kernel is"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Bounds of Ascend's Unified Buffer, of kernels whose front end alone has run here."""
 
-import itertools
 import logging
 
 import pytest
@@ -9,7 +8,7 @@ import triton
 import triton.language as tl
 from ascend_reports import COMPILES, OVERFLOWS, REPORTS, SIZES, argmax_prob, of, swiglu
 
-from portable_softmax import CompileError, Device, PlanError, fits, inspect_kernel, launcher
+from portable_softmax import CompileError, Device, PlanError, fits, inspect_kernel
 from portable_softmax.row_kernels.fits import NoConfigurationFitsError
 
 DEVICE, A5 = "ascend/910b3", "ascend/950pr_957x"
@@ -31,44 +30,10 @@ def test_what_the_compiler_reported_lies_between(case):
     assert found.occupancy.programs_per_multiprocessor == (least <= THERE)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "types", "constants"),
-    [
-        (swiglu, of("fp16", "gate", "up", "y") | {"n_cols": "i32"}, {"BLOCK": 512}),
-        (argmax_prob, of("fp32", "x", "probabilities") | of("i64", "ids") | SIZES, {"BLOCK": 512}),
-    ],
-)
-def test_a_larger_block_takes_as_much_more(kernel, types, constants):
-    sizes = [used(kernel, types, {"BLOCK": constants["BLOCK"] << more}).resources for more in range(4)]
-    for smaller, larger in itertools.pairwise(sizes):
-        for name in ("shared_memory_bytes", "shared_memory_most"):
-            assert 1.8 < getattr(larger, name) / getattr(smaller, name) <= 2
-
-
-@triton.jit
-def narrow(x, y, ROWS: tl.constexpr, COLS: tl.constexpr):
-    at = tl.arange(0, ROWS)[:, None] * COLS + tl.arange(0, COLS)[None, :]
-    tl.store(y + at, tl.exp(tl.load(x + at)))
-
-
 @triton.jit
 def product(a, b, c, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
     tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at)))
-
-
-@triton.jit
-def twice_if(x, y, doubled, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    value = tl.load(x + at)
-    if doubled > 0:
-        value = value * 2
-    tl.store(y + at, value)
-
-
-def test_rows_take_whole_blocks_of_32_bytes():
-    wide, thin = (used(narrow, of("fp32", "x", "y"), {"ROWS": 256, "COLS": cols}).resources for cols in (8, 2))
-    assert wide.shared_memory_bytes == thin.shared_memory_bytes == 256 * 32
 
 
 def test_a_product_takes_a_cube_core_and_its_two_vector_cores():
@@ -114,20 +79,6 @@ def test_options_of_ascends_compiler():
         inspect_kernel(argmax_prob, types, constants, device=DEVICE, waves=2)
 
 
-@triton.jit
-def filled(x, BLOCK: tl.constexpr):
-    tl.store(x + tl.arange(0, BLOCK), 1.5)
-
-
-def test_a_constant_that_is_stored_takes_a_buffer():
-    assert used(filled, of("fp32", "x"), {"BLOCK": 1024}).resources.shared_memory_bytes == 4096
-
-
-def test_branches():
-    found = used(twice_if, of("fp32", "x", "y") | {"doubled": "i32"}, {"BLOCK": 1024}).resources
-    assert 4096 <= found.shared_memory_bytes <= found.shared_memory_most <= 4 * 4096
-
-
 def test_fits_prefers_what_certainly_fits(caplog):
     caplog.set_level(logging.INFO, "portable_softmax.fits")
     configs = [triton.Config({"BLOCK": block}) for block in (4096, 16384, 131072)]
@@ -141,26 +92,7 @@ def test_fits_prefers_what_certainly_fits(caplog):
         chosen(configs[2:], arguments)
 
 
-def test_blocks_of_long_rows_are_the_longest_that_certainly_fit():
-    plan = row_kernels.planned("cross_entropy", DEVICE)
-    assert plan.resources.shared_memory_most <= THERE
-    assert (plan.num_programs, plan.terms) == (40, None)
-    more = row_kernels.planned("cross_entropy", DEVICE, BLOCK=16384)
-    assert more.resources.shared_memory_most > THERE
-    assert any("may not fit" in reason for reason in more.reasons)
-
-
 def test_a_row_that_does_not_fit_in_one_block_names_the_block_that_does():
     x, w = "f32[64,16384]", "f32[16384]"
     with pytest.raises(PlanError, match=r"a block of 16384 uses .*; the largest BLOCK that certainly fits is 4096"):
         row_kernels.example("layer_norm").forward.plan(x, w, w, x, 64, 16384, 1e-5, device=DEVICE)
-
-
-def test_a_grid_of_a_program_for_each_row():
-    @triton.jit
-    def one_row(x, n_rows, n_cols, BLOCK: tl.constexpr):
-        at = tl.program_id(0) * n_cols + tl.arange(0, BLOCK)
-        tl.store(x + at, tl.load(x + at) * 2)
-
-    plan = launcher(one_row, cols="n_cols", block="BLOCK", grid=(100,)).plan("f32[100,64]", 100, 64, device=DEVICE)
-    assert plan.num_programs == 100

@@ -61,13 +61,6 @@ def prepared(monkeypatch, parameters):
     return prepare(spec, SimpleNamespace(index=0), GRID, {"n": 7}), compiled
 
 
-def test_sizes_stand_between_the_operands_and_the_words_of_a_launch(driver, monkeypatch):
-    launch, compiled = prepared(monkeypatch, ("y", "x", "n", "words", "launch", "TILE"))
-    assert not compiled.loaded  # the device may not be the current one yet
-    launch("x", "y", "words", 5)
-    assert compiled.ran == [(*GRID, 100, "function", "metadata", None, None, None, "y", "x", 7, "words", 5, 8)]
-
-
 def test_triton_launches_while_a_hook_listens(driver, monkeypatch):
     from triton import knobs
 

@@ -1,17 +1,12 @@
 """warm_up leaves nothing to plan, to compile or to load for the calls that it is asked for."""
 
-import contextlib
-import dataclasses
-
 import pytest
 import torch
 
 import portable_softmax
-from portable_softmax import Device, DtypeError, NoDeviceError, plan, warm_up
-from portable_softmax.devices import detect as device_module
+from portable_softmax import Device, DtypeError, plan, warm_up
 from portable_softmax.runtime import compiled as memory
-from portable_softmax.runtime import compiler, warmup
-from portable_softmax.runtime.guard import Guard
+from portable_softmax.runtime import compiler
 from portable_softmax.runtime.plans import plan_problem
 
 SHAPES = [(64, 333), (2, 3, 70), (5,), ()]
@@ -43,23 +38,6 @@ def test_a_device_that_is_not_here_gets_plans_only(loaded):
     assert not loaded
 
 
-def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
-    current = []
-
-    @contextlib.contextmanager
-    def made_current(device):
-        current.append(device)
-        yield
-        assert len(loaded) == 2, "loaded while it is the current one"
-
-    monkeypatch.setattr(warmup, "guard_of", lambda device: Guard(lambda: None, 0, lambda: made_current(device)))
-    here = dataclasses.replace(Device.from_profile("nvidia/h200"), index=1)
-    forward, backward = warm_up([(4096, 64)], ["float32"], backward=True, device=here)
-    assert current == [here]
-    assert [kernel.metadata.num_warps for kernel in loaded] == [forward.num_warps, backward.num_warps]
-    assert [kernel.metadata.name for kernel in loaded] == ["softmax_kernel", "softmax_backward_kernel"]
-
-
 @pytest.mark.parametrize(
     ("shapes", "dtypes", "error", "message"),
     [
@@ -77,20 +55,3 @@ def test_the_planned_kernels_are_loaded_onto_the_device(loaded, monkeypatch):
 def test_what_cannot_be_warmed_up_is_named(shapes, dtypes, error, message):
     with pytest.raises(error, match=message):
         warm_up(shapes, dtypes, device=Device.from_profile("nvidia/h200"))
-
-
-def test_an_unknown_form_and_no_device(monkeypatch):
-    with pytest.raises(ValueError, match="form 'softplus' was requested"):
-        warm_up([(1, 1)], ["float32"], form="softplus", device=Device.from_profile("nvidia/h200"))
-
-    def nothing():
-        raise NoDeviceError("none")
-
-    monkeypatch.setattr(device_module, "current_device", nothing)
-    with pytest.raises(NoDeviceError):
-        warm_up([(1, 1)], ["float32"])
-
-
-def test_shapes_need_dtypes():
-    with pytest.raises(ValueError, match=r"dtypes should be like .*, not \(\)"):
-        warm_up([(1, 1)], (), device="nvidia/h200")

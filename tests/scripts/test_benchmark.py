@@ -1,18 +1,13 @@
 """The benchmark's own arithmetic, and that its checks tell right from wrong; nothing is timed here."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
-from benchmark import documents, own, report, scored_calls, scores, sweeps, timing
+from benchmark import documents, report, scores, sweeps, timing
 from benchmark import run as benchmark_run
-from benchmark.directions import DIRECTIONS, Inputs, worst_error
 from benchmark.providers import load
-from benchmark.results import COLUMNS, Result, cells_of, keep, read, write
+from benchmark.results import COLUMNS, Result, cells_of, keep, read
 from msgspec.structs import replace
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -29,12 +24,6 @@ def results():
         for (way, shape), times in TIMES.items()
         for name, us in times.items()
     ]
-
-
-def run(*command, **environment):
-    """A script, in a process of its own."""
-    command = [sys.executable, *map(str, command)]
-    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
 def test_a_disturbed_time_is_left_out():
@@ -75,12 +64,6 @@ def test_a_file_of_another_form_is_refused(tmp_path, row, complaint):
     assert str(refused.value).startswith(complaint)
 
 
-def test_kept_tables_and_all_columns_are_named_in_their_readme():
-    told = (documents.KEPT / "README.md").read_text()
-    assert [path.name for path in documents.KEPT.glob("*.csv") if f"`{path.name}`" not in told] == []
-    assert all(f"`{name}`" in told for name in COLUMNS)
-
-
 def test_a_kept_table_gives_the_same_cells(tmp_path):
     first, *others = results()
     written = [replace(first, version="1.0"), replace(first, provider="liger", spread=1.2), *others]
@@ -99,18 +82,6 @@ def test_tables_of_documents_are_those_of_the_kept_results(document):
     assert documents.filled(broken) == text
 
 
-def test_the_report_needs_no_torch(tmp_path):
-    """It reads several files, as of a run in parts."""
-    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    write(one, results()[:3])
-    write(two, results()[3:])
-    (tmp_path / "torch.py").write_text("raise RuntimeError('the report imports torch')")
-    path = os.pathsep.join([str(tmp_path), str(SCRIPTS.parent)])
-    outcome = run(SCRIPTS / "benchmark", "report", one, two, PYTHONPATH=path)
-    assert outcome.returncode == 0, outcome.stderr
-    assert outcome.stdout.splitlines()[-2].split()[:5] == ["forward", "wide", "float32", "2", "0.50"]
-
-
 def test_a_whole_run_writes_a_file_that_reads_again(monkeypatch, tmp_path):
     """On the CPU, with torch for our kernel; the clock alone is another."""
     monkeypatch.setattr(timing, "do_bench", lambda call, **_: call() is None or 1.0)
@@ -126,25 +97,6 @@ def test_a_whole_run_writes_a_file_that_reads_again(monkeypatch, tmp_path):
     again = read(options.out)
     assert [(each.cell, each.provider) for each in again] == [(each.cell, each.provider) for each in found]
     assert "backward" in report.text_of(again)
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_torch_is_found_right_and_the_ceiling_wrong(direction, dtype):
-    what = DIRECTIONS[direction]
-    given = what.inputs(5, 781, dtype, "cpu")
-    calls = {name: what.call(each, given) for name, each in load(["torch", "cross_entropy", "naive", "copy"]).items()}
-    results = {name: call() for name, call in calls.items() if call}
-    worst = {name: worst_error(each, given, what) for name, each in results.items() if name != "copy"}
-    assert worst.pop("torch") <= 1
-    assert all(each <= timing.PEER_ERROR for each in worst.values())
-    assert worst or direction == "token_entropy"
-    if what.inputs == Inputs.random:
-        assert worst_error(results["copy"], given, what) > 20
-    else:  # what a copy returns there is no result
-        right = results["torch"]
-        right = torch.stack(right, -1) if isinstance(right, tuple) else right
-        assert worst_error(2 * right, given, what) > 20
 
 
 def test_a_result_that_is_wrong_has_no_time(monkeypatch):
@@ -166,27 +118,3 @@ def test_a_result_that_is_wrong_has_no_time(monkeypatch):
 
 SCORES = [("attention", (1, 2, 24, 40), each) for each in (*scores.MASKS, "gradient, boolean mask", "gradient, causal")]
 SCORES += [("sampling", (6, 200), each) for each in ("temperature", "plain")]
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize(("sweep", "shape", "direction"), SCORES)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_scores_are_checked_against_float64(sweep, shape, direction, dtype, where):
-    calls, error_of = scored_calls.timed(scored_calls.Problem(sweep, shape, dtype, direction), where)
-    result = calls["ours"]()
-    assert error_of(result) <= 1
-    assert error_of(1.1 * result) > 1
-    if "torch" in calls:
-        assert error_of(calls["torch"]()) < timing.PEER_ERROR
-    assert (calls["copy"]() is not None, result.shape) == (True, shape)
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "cross_entropy"])
-def test_row_kernels_of_ones_own_are_right_and_have_a_ceiling(where, monkeypatch, name):
-    monkeypatch.setattr(timing, "do_bench", lambda call, **_: call() is None or 1.0)
-    found = own.measure({"device": "A"}, (name, "float32", 40, 96), where.type, turns=1)
-    assert [each.provider for each in found][:3] == ["copy", "torch", "compile"]
-    assert all(each.error <= 1 for each in found if each.provider != "copy")
-    assert all(each.gb_per_s for each in found)
-    assert "num_programs=" in found[-1].launch

@@ -84,49 +84,6 @@ def swiglu(gate, up, y, n_cols, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def rope_part(x, row, n_heads, cosine, sine, HEAD: tl.constexpr, HALF: tl.constexpr, HEADS: tl.constexpr):
-    for first in range(0, n_heads, HEADS):
-        heads = first + tl.arange(0, HEADS)[:, None]
-        at = x + row * (n_heads * HEAD) + heads * HEAD + tl.arange(0, HALF)[None, :]
-        inside = (heads < n_heads) & (tl.arange(0, HALF)[None, :] < HALF)
-        a = tl.load(at, mask=inside, other=0).to(tl.float32)
-        b = tl.load(at + HALF, mask=inside, other=0).to(tl.float32)
-        tl.store(at, a * cosine - b * sine, mask=inside)
-        tl.store(at + HALF, b * cosine + a * sine, mask=inside)
-
-
-@triton.jit
-def rope(
-    q,
-    k,
-    cosines,
-    sines,
-    n_tokens,
-    N_Q: tl.constexpr,
-    N_K: tl.constexpr,
-    HEAD: tl.constexpr,
-    HALF: tl.constexpr,
-    HEADS: tl.constexpr,
-):
-    for row in tl.range(tl.program_id(0), n_tokens, tl.num_programs(0)):
-        cosine = tl.load(cosines + row * HALF + tl.arange(0, HALF)).to(tl.float32)
-        sine = tl.load(sines + row * HALF + tl.arange(0, HALF)).to(tl.float32)
-        rope_part(q, row, N_Q, cosine, sine, HEAD, HALF, HEADS)
-        rope_part(k, row, N_K, cosine, sine, HEAD, HALF, HEADS)
-
-
-@triton.jit
-def move(x, y, n_layers, n_heads, n_v, n_k, HEADS: tl.constexpr, V: tl.constexpr, K: tl.constexpr):
-    v, k = tl.arange(0, V), tl.arange(0, K)
-    for layer in range(n_layers):
-        for first in range(0, n_heads, HEADS):
-            heads = first + tl.arange(0, HEADS)
-            inside = (heads < n_heads)[:, None, None] & (v < n_v)[None, :, None] & (k < n_k)[None, None, :]
-            at = heads[:, None, None] * n_v * n_k + v[None, :, None] * n_k + k[None, None, :] + layer * 1000000
-            tl.store(y + at, tl.load(x + at, mask=inside, other=0), mask=inside)
-
-
-@triton.jit
 def argmax_prob(x, ids, probabilities, n_rows, n_cols, BLOCK: tl.constexpr):
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         most = tl.full((), -float("inf"), tl.float32)
@@ -153,9 +110,6 @@ SIZES = dict.fromkeys(("n_rows", "n_cols"), "i32")
 NORM = of("bf16", "x", "w", "b", "y") | SIZES
 SILU = of("bf16", "x", "b") | SIZES
 SUM = of("bf16", "x", "y") | of("fp32", "h") | SIZES
-ROPE = of("bf16", "q", "k", "cosines", "sines") | {"n_tokens": "i32"}
-HEADS = {"N_Q": 64, "N_K": 64, "HEAD": 128, "HALF": 64}
-MOVE = of("fp32", "x", "y") | dict.fromkeys(("n_layers", "n_heads", "n_v", "n_k"), "i32")
 ARGMAX = of("fp32", "x", "probabilities") | of("i64", "ids") | SIZES
 HALF_ARGMAX = ARGMAX | of("fp16", "x")
 HSTU, MHC, SGL = "Ascend/pytorch#102", "a page on mHC kernels", "sgl-kernel-npu, argmax_softmax_prob"
@@ -167,9 +121,6 @@ REPORTS = [
     Reported(weighted_sum, SUM, {"ROWS": 32, "COLS": 256}, 2625536, MHC),
     Reported(weighted_sum, SUM, {"ROWS": 32, "COLS": 128}, COMPILES, MHC),
     Reported(swiglu, of("fp16", "gate", "up", "y") | {"n_cols": "i32"}, {"BLOCK": 32768}, 2621440, "a port of Liger's SwiGLU"),
-    Reported(rope, ROPE, HEADS | {"HEADS": 64}, 1839104, "vllm-ascend, ops/triton/rope.py"),
-    Reported(rope, ROPE, HEADS | {"HEADS": 32}, COMPILES, "vllm-ascend, ops/triton/rope.py"),
-    Reported(move, MOVE, {"HEADS": 2, "V": 128, "K": 128}, 2097152, "sgl-kernel-npu#477"),
     Reported(argmax_prob, ARGMAX, {"BLOCK": 16384}, OVERFLOWS, SGL),
     Reported(argmax_prob, ARGMAX, {"BLOCK": 8192}, COMPILES, SGL),
     Reported(argmax_prob, HALF_ARGMAX, {"BLOCK": 16384}, COMPILES, SGL),

@@ -10,8 +10,7 @@ import torch
 from closeness import assert_close, expected
 from machine import BACKEND
 
-import portable_softmax
-from portable_softmax import current_device, plan, softmax, token_log_probs
+from portable_softmax import current_device, plan, softmax
 
 
 class Known(NamedTuple):
@@ -71,22 +70,3 @@ def test_launches_are_as_planned(machine, name, shape, dtype):
     assert_close(softmax(x.to(machine.where(name))).cpu(), expected("softmax", x))
     launched = machine.launches[-1]
     assert (launched.grid, launched.num_warps) == ((planned.num_programs, 1, 1), planned.num_warps)
-
-
-@pytest.mark.parametrize("name", FIRST)
-@pytest.mark.parametrize("form", ["softmax", "log_softmax", "softmin"])
-@pytest.mark.parametrize("dim", [-1, 1])
-def test_functions(machine, name, form, dim):
-    """Of rows of every second element, or across lines."""
-    x = rows(3, 37, 80).to(torch.float16)[..., ::2] if dim == 1 else rows(5, 400)[:, ::2]
-    y = getattr(portable_softmax, form)(x.to(machine.where(name)), dim)
-    assert_close(y.cpu(), expected(form, x, dim), float(form == "log_softmax"))
-
-
-@pytest.mark.parametrize("name", FIRST)
-def test_log_probabilities(machine, name):
-    x, ids = rows(5, 1000), torch.arange(5) * 200
-    picked = token_log_probs(x.to(machine.where(name)), ids.to(machine.where(name))).cpu()
-    assert machine.launches[-1].kernel == "token_log_probs_kernel"
-    exact = expected("log_softmax", x).gather(1, ids[:, None]).squeeze(1)
-    assert_close(picked, exact, exact.abs())

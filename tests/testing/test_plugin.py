@@ -5,7 +5,6 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
-import torch
 import triton
 import triton.language  # noqa: F401
 
@@ -94,14 +93,6 @@ def test_a_skip_fails_if_that_is_requested(project):
     ran.stdout.fnmatch_lines(["*skipped, and --fail-on-skip: *this Triton's backends (*"])
 
 
-def test_auto_skips_what_needs_a_device_and_has_none(project):
-    if torch.cuda.is_available():
-        pytest.skip("this machine has one")
-    ran = project.runpytest_inprocess("-rs")
-    ran.assert_outcomes(skipped=4)
-    ran.stdout.fnmatch_lines(["device: the current one, when a test needs it*", "*--on NAME compiles for one*"])
-
-
 def test_what_is_missed_says_why(project):
     project.makepyfile(test_more=TOO_MANY)
     ran = project.runpytest_inprocess(*H200, "test_more.py")
@@ -132,14 +123,6 @@ def test_wrong_options_end_the_session_and_skip_nothing(project, options, compla
     assert ran.ret == pytest.ExitCode.USAGE_ERROR
     ran.stderr.fnmatch_lines([complaint])
     ran.stdout.no_fnmatch_line("*skipped*")
-
-
-@pytest.mark.slow
-def test_the_interpreter_runs_kernels_in_a_project_that_only_installed_the_package(project):
-    ran = project.run(sys.executable, "-m", "pytest", "--on", "interpreter", "-rs")
-    ran.assert_outcomes(passed=1, skipped=3)
-    ran.stdout.fnmatch_lines(["device: interpreter, *profile triton/interpreter; triton*"])
-    ran.stdout.fnmatch_lines(["*Triton's interpreter compiles nothing*"])
 
 
 def test_the_assertion_needs_no_pytest():

@@ -1,14 +1,12 @@
 """A whole run in Triton's interpreter: what it writes, what it leaves out, and what is refused."""
 
 import dataclasses
-import gzip
 
 import msgspec
 import pytest
 import yaml
 from tiny import as_if_compiled
 
-from portable_probe.profiles import product_of, profile_of
 from portable_probe.program import main
 from portable_probe.tune import cells, launches, measuring, run
 from portable_probe.tune.command import checked
@@ -79,21 +77,6 @@ def test_a_table_is_fitted_again_to_the_same_numbers(whole, tmp_path, capsys, mo
     assert "left out of the fit" in capsys.readouterr().out
 
 
-def test_a_table_holds_what_was_timed(whole):
-    rows, softmax = (launches.read(path, DEVICE) for path in tables_of(whole[0]))
-    assert {launches.reading_of(line.problem) for line in softmax} == {"plain", "unaligned"}
-    assert {line.kernel for line in rows} == {"rms_norm", "two_pass_norm", "gelu"}
-    assert [launches.table_of(found) for found in (rows, softmax)] == [path.read_text() for path in tables_of(whole[0])]
-
-
-def test_readings_and_classes_that_no_longer_exist_are_left_out(whole, tmp_path):
-    """Tables that were written by other versions have launches of these."""
-    text = tables_of(whole[0])[1].read_text()
-    table = tmp_path / "table.csv.gz"
-    table.write_bytes(gzip.compress(text.replace(",plain,", ",paired,", 1).replace("\nrow,", "\ntransposed,", 1).encode()))
-    assert 1 <= len(launches.read(tables_of(whole[0])[1], DEVICE)) - len(launches.read(table, DEVICE)) <= 2
-
-
 @pytest.mark.parametrize(
     ("column", "value", "told"),
     [
@@ -113,15 +96,6 @@ def test_a_table_that_no_run_writes_is_refused(whole, tmp_path, capsys, column, 
         launches.read(table, DEVICE)
     assert main(["tune", "--refit", str(table), "--on", NAME]) == 1
     assert "should be as `portable-softmax tune` writes it" in capsys.readouterr().err
-
-
-def test_facts_that_the_driver_reports_are_written():
-    assert yaml.safe_load(profile_of(DEVICE, "tuned", "here"))["hardware"] == {}
-    hardware = msgspec.structs.replace(DEVICE.hardware, multiprocessor_count=114)
-    origins = {**DEVICE.origins, "multiprocessor_count": "driver"}
-    told = yaml.safe_load(profile_of(dataclasses.replace(DEVICE, hardware=hardware, origins=origins), "tuned", "here"))
-    assert told["hardware"] == {"multiprocessor_count": {"value": 114, "source": "tuned"}}
-    assert (told["extends"], product_of(DEVICE)) == (NAME, NAME)
 
 
 def test_devices_whose_cost_cannot_be_fitted_are_refused():

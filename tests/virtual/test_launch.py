@@ -8,8 +8,7 @@ from closeness import assert_close, expected
 from sweep import mostly_slow
 from triton.compiler.errors import MLIRCompilationError
 
-from portable_softmax import PlanError, current_device, plan, softmax
-from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax import current_device, plan, softmax
 from portable_softmax.errors import CompileError
 from portable_softmax.kernels.softmax import softmax_kernel
 from portable_softmax.planning.plan import Tiling
@@ -19,7 +18,6 @@ from portable_softmax.runtime.kernel_form import constexprs_of, signature_of
 from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
 from virtual.buffer import unified_buffer_bits
-from virtual.driver import MOST_PROGRAMS
 from virtual.machine import SMALL_BUFFER, TINY_BUFFER, described
 
 DTYPES = ["float32", "float16", "bfloat16"]
@@ -62,29 +60,12 @@ def test_programs(machine, shape, npu):
     assert machine.launches[-1].grid == (min(npu.vector_cores, tiles), 1, 1)
 
 
-def test_too_many_programs_are_refused():
-    """By the JIT, and by the launcher of a compiled kernel, which this package calls."""
-    with pytest.raises(RuntimeError, match="grid should be less than 65536"):
-        jit_launch((MOST_PROGRAMS + 1,), 0)
-    kernel = compiled(Tiling(4, 64), "float32", "float32", current_device(0))
-    x = torch.zeros(64, 64, device="npu:0")
-    with pytest.raises(RuntimeError, match="65536 x 1 x 1 programs, more than 65535"):
-        kernel[(MOST_PROGRAMS + 1, 1, 1)](x, x, 64, 64, 64, 64, 1, 0, 0, 1, 0, 0)
-
-
 def test_no_options_of_gpus(machine):
     device = current_device(machine.index(ARCH))
     x, y = jit_launch((1,), device.index, **device.vendor.compile_options(8, 2, 128, device.hardware))
     assert_close(y.cpu(), expected("softmax", x.cpu()))
     chosen = plan(100, 781, "float32", device)
     assert (chosen.num_warps, chosen.num_stages) == (None, None)
-
-
-@pytest.mark.parametrize("option", ["num_warps", "num_stages"])
-def test_options_of_gpus_are_warned_about(capfd, option):
-    """So that the fixture no_compiler_warnings has something to see."""
-    jit_launch((1,), 0, **{option: 2})
-    assert f"[WARNING] Please DO NOT tune args ['{option}']!" in capfd.readouterr().out
 
 
 @pytest.mark.each_value
@@ -103,12 +84,6 @@ def test_next_smaller_tile_when_the_buffer_overflows(machine, n_cols, dtype):
     assert_close(result, expected("softmax", x))
 
 
-def test_nothing_fits(machine):
-    device = current_device(machine.index(TINY_BUFFER))
-    with pytest.raises(PlanError, match=r"(?s)no launch of a float32 softmax of 5 x 10000 fits.*ub overflow, requires"):
-        plan(5, 10000, "float32", device)
-
-
 def test_the_overflow_is_the_compilers_own_error(machine):
     device = current_device(machine.index(TINY_BUFFER))
     with pytest.raises(CompileError, match=r"available! \(possible reason: tiling basic block is too large") as raised:
@@ -118,18 +93,6 @@ def test_the_overflow_is_the_compilers_own_error(machine):
 
 
 TYPES = [*((dtype, dtype) for dtype in DTYPES), ("float16", "float32"), ("float32", "bfloat16")]
-
-
-@pytest.mark.parametrize(
-    ("types", "tile"), mostly_slow(product(TYPES, TILES), lambda types, tile: types == TYPES[-1] or tile == TILES[2])
-)
-def test_the_planner_counts_the_buffer_as_the_code_does(machine, types, tile):
-    """Rows of 1 and 4 columns are padded to 32 bytes."""
-    (x_dtype, y_dtype), (tile_rows, tile_cols) = types, tile
-    device = current_device(machine.index(ARCH))
-    modelled = device.vendor.model(tile_rows, tile_cols, (DTYPE_BYTES[x_dtype],), DTYPE_BYTES[y_dtype], device.hardware)
-    kernel = compiled(Tiling(tile_rows, tile_cols), x_dtype, y_dtype, device)
-    assert unified_buffer_bits(kernel.asm["ttadapter"], multibuffer=True) == 8 * modelled.shared_memory_bytes
 
 
 def test_kernels_run_on_the_tensors_device(machine):
