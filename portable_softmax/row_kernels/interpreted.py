@@ -99,7 +99,7 @@ def _noted(accesses: list[list[Access]], names: Mapping[int, str], axes: set[int
             root = names.get(first // APART * APART, "")
             size = sizes.setdefault(root, max(1, pointers.dtype.element_ty.primitive_bitwidth // 8))
             offset = (first % APART) // size
-            accesses[builder.grid_idx[0]].append(Access(kind, root, (offset, offset), pointers.data.size, frozenset(), ()))
+            accesses[builder.grid_idx[0]].append(Access(root, kind, offset, pointers.data.size, frozenset(), ()))
 
     def load(pointers: Any, mask: Any, *_: Any) -> Any:
         note("load", pointers, mask.data)

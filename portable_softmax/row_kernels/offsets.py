@@ -4,9 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from portable_softmax.row_kernels.decorators import constants_of
-from portable_softmax.row_kernels.following import Run
-from portable_softmax.row_kernels.intervals import LIMIT
-from portable_softmax.row_kernels.programs import value_of
+from portable_softmax.row_kernels.following import Run, followed
 from portable_softmax.row_kernels.ttir import Function, Op, parsed_of, walked
 
 SIGNS = {"arith.muli": "*", "arith.addi": "+", "arith.subi": "-", "arith.shli": "<<"}
@@ -29,18 +27,18 @@ def overflows(function: Function, arguments: Mapping[str, Any], programs: int | 
         arguments: values of its parameters, by name.
         programs: along axis 0; None if that is unknown.
     """
-    values = {name: value_of(name, value) for name, value in arguments.items()}
-    run = Run(function, values, (0, (programs or 1) - 1), programs or 1, ranges=True)
-    addresses = _addresses(function) if run.large else set()
+    ends = [
+        Run(function, followed(arguments), (programs or 1) * last - last, programs or 1, last=last) for last in (False, True)
+    ]
+    addresses = _addresses(function) if any(end.large for end in ends) else set()
     made = {name: op for op in walked(function.body) for name in op.results if name not in function.parameters}
     seen = set()
-    for op, (low, high) in run.large:
+    for run, (op, reached) in [(end, large) for end in ends for large in end.large]:
         words = f"{_word(op.operands[0], made)} {SIGNS.get(op.name, op.name)} {_word(op.operands[1], made)}"
         if addresses.intersection(op.results) and words not in seen:
             seen.add(words)
-            wide = next((name for name in op.operands if run.value(name) not in (None, (0, 0))), op.operands[0])
-            most = high if high >= LIMIT else low
-            yield f"{words} reaches {most:,} in 32 bits; cast {_word(wide, made)} to tl.int64"
+            wide = next((name for name in op.operands if run.value(name)), op.operands[0])
+            yield f"{words} reaches {reached:,} in 32 bits; cast {_word(wide, made)} to tl.int64"
 
 
 def _addresses(function: Function) -> set[str]:

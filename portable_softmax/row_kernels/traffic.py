@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from portable_softmax.planning.facts import Traffic
-from portable_softmax.row_kernels.following import PROGRAM, Run
-from portable_softmax.row_kernels.programs import value_of
+from portable_softmax.row_kernels.following import PROGRAM, Run, followed
 from portable_softmax.row_kernels.ttir import Function
 
 KNOWN = 16  # the multiple for which Triton checks numbers and addresses
-PROGRAMS = 8  # that are followed at once, so that branches of single ones are unknown
+PROGRAMS = 8  # of the launch that is followed
 
 
 def known_multiple(cols: int, constant: bool) -> int:
@@ -35,8 +34,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         rows, cols: their number, and that of elements of one.
         block: elements of a block.
     """
-    known = {name: value_of(name, value) for name, value in values.items()}
-    run = Run(function, known, (0, PROGRAMS - 1), PROGRAMS, inner_turns=1)
+    run = Run(function, followed(values), None, PROGRAMS)
     share = {name: value.numel() / max(1, rows) for name, value in values.items() if hasattr(value, "numel")}
     blocks = -(-cols // block)
     counts = dict.fromkeys(Traffic._fields, 0.0)
