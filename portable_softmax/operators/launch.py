@@ -37,6 +37,7 @@ class Call(NamedTuple):
         x_dtype: type of the gradient of x.
         invariant: the choice of batch_invariant, which a gradient follows.
         apart: with out=, bytes between its address and those of tensors that it has no memory in common with.
+        read_beside: with out=, which inputs are tensors, but for x where it is out itself.
     """
 
     run: Callable[..., Any] | None
@@ -46,6 +47,7 @@ class Call(NamedTuple):
     x_dtype: torch.dtype = torch.float32
     invariant: bool = False
     apart: int = 0
+    read_beside: tuple[int, ...] = ()
 
 
 def keep(key: tuple[Any, ...], call: Any) -> Any:

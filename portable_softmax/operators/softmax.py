@@ -75,8 +75,8 @@ def call_of(
     if dtype is None:
         dtype = x.dtype if x.dtype is torch.float32 else dtype_of(NAMES[log], x)
     key = (
-        log, dim, type(dim), dtype, causal, masked_rows, is_batch_invariant(), torch.is_grad_enabled(), at_x, writes, inputs[5],
-        tensors,
+        log, dim, type(dim), dtype, causal, type(causal), masked_rows, is_batch_invariant(), torch.is_grad_enabled(), at_x,
+        writes, inputs[5], tensors,
     )  # fmt: skip
     call: Call | None = launch.calls.get(key)
     if call is None:
@@ -86,8 +86,9 @@ def call_of(
             check_out(NAMES[log], out, x, options.dtype, inputs)
             fits = writes and out.shape == x.shape and 0 not in out.stride() and (not at_x or out.stride() == x.stride())
         run = launch.softmax(inputs, options, invariant, out) if fits else None
+        read_beside = tuple(at for at, t in enumerate(inputs) if isinstance(t, Tensor) and (at or not at_x))
         apart = 0 if out is None else max(_extent(t) for t in (out, *inputs) if isinstance(t, Tensor))
-        call = launch.keep(key, Call(run, options, needs, voids, x.dtype, invariant, apart))
+        call = launch.keep(key, Call(run, options, needs, voids, x.dtype, invariant, apart, read_beside))
     return call
 
 
@@ -111,9 +112,11 @@ def _into(out: Any, log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any
         check_tensor(name, "out", out)
     call = None if is_compiling() else call_of(log, inputs, dim, dtype, causal, masked_rows, out)
     if call is not None and call.run is not None:
-        start, apart = out.data_ptr(), call.apart
-        others = [t for t in inputs if t is not None and isinstance(t, Tensor) and abs(t.data_ptr() - start) < apart]
-        if not others or (len(others) == 1 and others[0] is x and start == x.data_ptr()):
+        start = out.data_ptr()
+        for at in call.read_beside:
+            if abs(inputs[at].data_ptr() - start) < call.apart:
+                break
+        else:
             increment_version(out)
             return call.run(out, inputs)
     y = compute(log, inputs, dim, dtype, causal, masked_rows)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from random_calls import Calls, recording, results
 
-from portable_softmax import token_log_probs
+from portable_softmax import batch_invariant, token_log_probs
 from portable_softmax.operators import launch
 
 pytestmark = pytest.mark.kernel
@@ -15,20 +15,114 @@ def test_calls_of_a_process_are_right_in_any_order(where, seed):
     assert not Calls(seed, where).run(100)
 
 
-def test_what_random_calls_seldom_tell_apart(where):
-    """A result over its input, and masks that are not aligned, after calls that are alike but for that."""
-    x, unaligned = torch.randn(3, 40, device=where), torch.zeros(121, device=where)[1:].view(3, 40)
+def neighbours(where):
+    """Yields (arguments of a call, changes of which each is in one element of its key). `dys` are gradients of the results."""
+    x, dy, rows, ids = torch.randn(4, 4), torch.randn(4, 4), torch.rand(4, 1) + 0.5, torch.tensor([1, 3, -100, 0])
+    x, dy, rows, ids, flat = (t.to(where) for t in (x, dy, rows, ids, torch.randn(17)))
+    leaf, unaligned, mask, added = x.clone().requires_grad_(), flat[1:].view(4, 4), dy > 0, torch.randn(4, 4, device=where)
+    mask[0], two, every = False, torch.stack([ids, ids], -1), {"entropy": True, "return_lse": True}
+    with torch.inference_mode():
+        inference = torch.empty(4, 4, device=where)
 
-    def over(y):
-        return results("softmax", y, -1, out=y)
+    def layouts(name, t):
+        return [{name: t.t()}, {name: unaligned}, {name: t[:2]}, {name: t.bfloat16()}, {name: t.double()}]
 
+    def numbers(name):
+        return [{name: number} for number in (1.0, 1, True, 2.0**-70, 0.0, None)]
+
+    wrong = [{}, {"dim": 0}, {"dim": True}, {"dim": 1}, {"softcap": 1.0}, {"softcap": True}, {"softcap": 2.0}]
+    of_rows = rows, rows.bfloat16(), rows.double(), x, leaf[:, :1]
+    factors = [{name: t} for name in ("scale", "temperature", "sink") for t in of_rows]
+    factors += [*numbers("scale"), *numbers("temperature")]
+    yield {"x": x}, [*wrong, *factors, *layouts("x", x),
+        {"function": "log_softmax"}, {"causal": True}, {"causal": "lower_right"}, {"causal": 1}, {"dtype": torch.float32},
+        {"dtype": torch.float64}, {"masked_rows": "zero"}, {"invariant": True}, {"x": leaf}, {"x": leaf, "no_grad": True},
+    ]  # fmt: skip
+    yield {"x": leaf}, [{"no_grad": True}]
+    yield {"x": x, "dim": 1, "causal": True}, [{"dim": True}, {"causal": 1}]
+    yield {"x": x.bfloat16()}, [{"dtype": torch.float32}, {"dtype": torch.float16}, {"autocast": True}]
+    yield (
+        {"x": x, "mask": mask, "masked_rows": "zero"},
+        [{"masked_rows": "nan"}, {"mask": mask.t()}, {"mask": mask[:1]}, {"mask": added}],
+    )
+    yield {"x": x, "mask": added}, [*layouts("mask", added), {"mask": added.clone().requires_grad_()}]
+    separate = torch.empty_like(x)
+    outs = separate.t(), separate[:2], separate.bfloat16(), leaf, inference, x, unaligned
+    yield {"x": x, "out": separate}, [{"out": out} for out in outs] + [{"x": leaf}, {"x": leaf, "no_grad": True}]
+    gradient = {"x": leaf, "dys": [dy]}
+    leaves = [{"x": t.detach().requires_grad_()} for t in (x.t(), unaligned, x.bfloat16(), x.bfloat16().t())]
+    more = [
+        {"function": "log_softmax"},
+        {"dim": 0},
+        {"causal": True},
+        {"invariant": True},
+        {"dys": [dy.t()]},
+        {"dys": [unaligned]},
+    ]
+    yield gradient, more + leaves
+    yield gradient | {"softcap": 1.0}, [*more, *leaves, {"softcap": 2.0}]
+    yield gradient | {"dtype": torch.float32}, leaves
+    for name in ("scale", "temperature"):
+        yield gradient | {name: 0.5}, [*numbers(name), {name: rows}, {name: rows.bfloat16()}, {name: rows[:1]}]
+    tokens = {"x": x, "function": "log_probs", "ids": ids}
+    others = [
+        {"ids": ids.int()},
+        {"ids": two[:, 0]},
+        {"ids": two},
+        {"ids": two[:, :1]},
+        {"ids": ids.double()},
+        {"ids": ids[:2]},
+    ]
+    others += [{"ids": two.t().contiguous().t()}, {"ignore_index": 1}, {"ignore_index": True}, {"invariant": True}]
+    statistics = [{"entropy": True}, {"entropy": 1}, {"return_lse": True}, {"return_lse": 1}, every]
+    yield tokens, [*wrong, *others, *statistics, *layouts("x", x), *(o for o in factors if "sink" not in o), {"x": leaf}]
+    yield tokens | {"x": leaf, "dim": 1}, [{"dim": True}, {"no_grad": True}]
+    d_out = dy[0].contiguous()
+    gradient = tokens | {"x": leaf, "dys": [d_out]}
+    stepped = [{"dys": [dy[:, 0]]}, {"dys": [flat[1:5]]}, {"grad_inplace": True}, {"dim": 0}]
+    yield gradient, [*others[:2], *others[7:], *stepped, *leaves, {"softcap": 1.0}, {"softcap": 2.0}]
+    yield gradient | {"ids": two, "dys": [dy[:, :2]]}, [{"ids": two.flip(0).int()}, {"ids": two.t().contiguous().t()}]
+    yield gradient | every, [{"dys": dys} for n in range(7) if (dys := [d_out if n >> k & 1 else None for k in range(3)])]
+    yield (
+        gradient | every | {"dys": [d_out] * 3},
+        [{"dys": [dy[:, 0] if at == k else d_out for at in range(3)]} for k in range(3)],
+    )
+    for name in ("scale", "temperature"):
+        yield gradient | {name: 0.5}, [*numbers(name), {name: rows}, {name: rows.bfloat16()}, {name: rows[:1]}]
+
+
+def called(
+    launched, x, function="softmax", dim=-1, dys=(), invariant=False, no_grad=False, autocast=False, **options
+):  # fmt: skip
+    """Returns a call without arguments: of its results and gradients, of a new tensor if it may be written over."""
+
+    def call():
+        in_place = options.get("out") is x
+        t = x * 1 if in_place or "grad_inplace" in options else x
+        more = options | ({"out": t} if in_place else {})
+        cast = torch.autocast(x.device.type, torch.bfloat16, autocast)
+        with batch_invariant(invariant), torch.set_grad_enabled(not no_grad), cast:
+            try:
+                ys = results(function, t, dim, **more)
+                used = [(y, dy.to(y.dtype)) for y, dy in zip(ys, dys, strict=False) if dy is not None]
+                grads = torch.autograd.grad([y for y, _ in used], t, [dy for _, dy in used]) if used else ()
+                return [*ys, *grads]
+            except (TypeError, ValueError, IndexError, RuntimeError) as error:
+                launched.append(type(error))
+                return []
+
+    return call
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_calls_that_differ_in_one_element_of_a_key(where, backwards):
     calls = Calls(0, where)
-    with recording(calls.launched):
-        for call in (
-            lambda: results("softmax", x, -1, out=torch.empty_like(x)), lambda: over(x.clone()),
-            lambda: results("softmax", x, -1, mask=torch.zeros_like(x)), lambda: results("softmax", x, -1, mask=unaligned),
-        ):  # fmt: skip
-            calls.as_first(call)
+    for arguments, changes in neighbours(where):
+        for change in changes:
+            pair = [called(calls.launched, **arguments), called(calls.launched, **(arguments | change))]
+            with recording(calls.launched):
+                for call in reversed(pair) if backwards else pair:
+                    calls.as_first(call)
 
 
 def test_numbers_share_launches(where):

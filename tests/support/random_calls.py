@@ -120,7 +120,9 @@ class Calls:
             finally:
                 launch.calls = kept
             found.append((results, [y if y is None else y.detach().clone() for y in results], list(self.launched)))
-        (actual, ours, launched), (_, first, launched_first) = found
+        (actual, ours, launched), (other, first, launched_first) = found
+        kinds = [[y if y is None else (y.dtype, y.shape, y.requires_grad) for y in ys] for ys in (actual, other)]
+        assert kinds[0] == kinds[1], f"{kinds[0]}, and at first {kinds[1]}"
         assert launched == launched_first, f"launched {launched}, and first {launched_first}"
         for y, again in zip(ours, first, strict=True):
             assert y is again is None or torch.equal(y.nan_to_num(7e37), again.nan_to_num(7e37)), "other bits than at first"
