@@ -3,9 +3,9 @@
 import dataclasses
 import functools
 import os
+from collections import Counter
 
 import pytest
-from counts import pytest_terminal_summary, record_count  # noqa: F401  (fixture and hook)
 from sweep import pytest_collection_modifyitems  # noqa: F401  (hook)
 
 os.environ.pop("PORTABLE_SOFTMAX_PROFILES", None)  # the tests are of the shipped profiles, and of those that they write
@@ -62,3 +62,27 @@ def without_needless_work():
 def form(request):
     """The name of each form; softmin is softmax with a scale of -1."""
     return request.param
+
+
+@pytest.fixture
+def record_count(record_property):
+    """`record_count(name, cases, differences)` adds to the line `name` of the summary, from xdist's workers too."""
+
+    def record(name, cases, differences):
+        record_property("count", [name, cases, differences])
+
+    return record
+
+
+def pytest_terminal_summary(terminalreporter):
+    cases, differences = Counter(), Counter()
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for key, recorded in getattr(report, "user_properties", ()):
+            if key == "count" and report.when == "call":
+                name, compared, different = recorded
+                cases[name] += compared
+                differences[name] += different
+    if cases:
+        terminalreporter.section("compared cases")
+    for name in sorted(cases):
+        terminalreporter.line(f"{name}: {cases[name]:,} cases, {differences[name]:,} differences")

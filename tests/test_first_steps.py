@@ -12,10 +12,7 @@ from sweep import mostly_slow
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "scripts"
-PYTHON = [
-    *SCRIPTS.glob("*.py"),
-    SCRIPTS / "benchmark",
-]
+PYTHON = [*SCRIPTS.glob("*.py"), SCRIPTS / "benchmark"]
 SHELL = [path for path in SCRIPTS.glob("*.sh") if path.name != "environment.sh"]  # that is sourced
 NOT_OF_THE_DEMO = ("pytest", "hypothesis")  # scripts/environment.sh does not install them
 
@@ -32,15 +29,6 @@ def demo_environment(tmp_path_factory):
     for name in NOT_OF_THE_DEMO:
         (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{name}'\", name='{name}')")
     return {"PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT)))}
-
-
-def test_tab_completion_finds_the_product_and_a_name_is_imported_once():
-    """`portable_softmax.softmax` is in every call, and importing a name again takes as long as half of one."""
-    code = "import portable_softmax as p; first = p.softmax; print(*dir(p), vars(p).get('softmax') is first)"
-    *names, once = run(sys.executable, "-c", code).stdout.split()
-    assert once == "True"
-    assert {"softmax", "override_aten", "warm_up", "limits", "__version__"} <= set(names)
-    assert [name for name in names if name in ("Any", "TYPE_CHECKING", "importlib")] == []
 
 
 @pytest.mark.parametrize("name", ["softmax", "override_aten"])

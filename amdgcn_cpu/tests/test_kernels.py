@@ -82,15 +82,6 @@ def test_reductions(arch):
     assert counter[0] == (x > 0).sum()
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
-def test_any_interleaving_gives_the_same(arch):
-    _, together, counter, _ = reduced(arch)
-    for seed, resident in ((1, None), (2, 1)):
-        _, result, count, _ = reduced(arch, seed=seed, resident=resident, order=lambda numbers: list(numbers)[::-1])
-        assert (result == together).all()
-        assert count == counter
-
-
 @pytest.mark.parametrize(
     ("fault", "pattern", "replacement"),
     [((Race, Uninitialised), "\ts_barrier\n", "\ts_nop 0\n"), (Stuck, "\ts_endpgm\n", "\ts_branch .Lfor_ever\n\ts_endpgm\n")],

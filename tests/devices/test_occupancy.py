@@ -1,8 +1,13 @@
-"""Programs per multiprocessor by each vendor's rule, and where the formula of the tutorials is wrong."""
+"""Programs per multiprocessor and grids that a device takes, by each vendor's rule and as drivers counted them."""
+
+import json
+import re
+from pathlib import Path
 
 import pytest
 
-from portable_softmax import Device, KernelResources, occupancy
+from portable_softmax import Device, KernelResources, occupancy, profiles
+from portable_softmax.devices.grid import refusal
 
 
 def count(profile, **resources):
@@ -88,3 +93,69 @@ def test_impossible_resources(wrong):
 def test_warps_are_needed_where_programs_have_them():
     with pytest.raises(ValueError, match="needs num_warps"):
         count("nvidia/h200", registers_per_thread=32)
+
+
+ALL_BLOCKS = "TRITON_ALL_BLOCKS_PARALLEL"
+
+
+@pytest.fixture(autouse=True)
+def _as_shipped(monkeypatch):
+    monkeypatch.delenv(ALL_BLOCKS, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("profile", "grid", "launch", "refused"),
+    [
+        ("nvidia/h200", (2**31 - 1, 65535, 65535), {}, None),
+        ("nvidia/h200", (2**31, 1, 1), {}, "2,147,483,648 programs along x, and nvidia/h200 launches at most 2,147,483,647"),
+        ("nvidia/h200", (1, 65536, 1), {}, "65,536 programs along y, and nvidia/h200 launches at most 65,535"),
+        ("nvidia/t4", (1, 1, 65536), {}, "65,536 programs along z"),
+        ("nvidia/h200", (2**30 - 1, 1, 1), {"num_ctas": 2}, None),
+        ("nvidia/h200", (2**30, 1, 1), {"num_ctas": 2}, "2,147,483,648 blocks, 2 for each program, along x"),
+        ("amd/mi300x", (2**24 - 1, 1, 1), {"num_warps": 4}, None),
+        ("amd/mi300x", (2**24, 1, 1), {"num_warps": 4}, "4,294,967,296 threads, and amd/mi300x launches at most 4,294,967,295"),
+        ("amd/mi300x", (513, 65535, 1), {"num_warps": 2}, f"{513 * 65535 * 128:,} threads"),  # pytorch/FBGEMM pull request 5973
+        ("amd/rx-7900-xtx", (2**24, 1, 1), {"num_warps": 4}, None),  # warps of 32 threads
+        ("amd/mi300x", (1, 65536, 1), {"num_warps": 4}, None),
+        ("ascend/910b3", (257, 255, 1), {}, None),
+        ("ascend/910b3", (256, 256, 1), {}, f"65,536 programs, .* or set {ALL_BLOCKS}=1$"),
+        ("intel/max-1550", (2**25, 1, 1), {"num_warps": 4}, "4,294,967,296 threads"),
+        ("nvidia/h200", (0, 1, 1), {}, None),  # Triton launches nothing
+    ],
+)
+def test_the_vendors_limits(profile, grid, launch, refused):
+    found = refusal(Device.from_profile(profile), grid, **launch)
+    if refused is None:
+        assert found is None
+    else:
+        assert re.search(refused, found), found
+
+
+def test_an_option_lifts_the_limit_of_a_launch(monkeypatch):
+    device = Device.from_profile("ascend/910b3")
+    for value, lifted in (("0", False), ("1", True)):
+        monkeypatch.setenv(ALL_BLOCKS, value)
+        assert (refusal(device, (65536, 1, 1)) is None) == lifted
+    assert refusal(Device.from_profile("nvidia/h200"), (1, 65536, 1))
+
+
+def test_a_refusal_names_its_source():
+    for device in map(Device.from_profile, (name for name in profiles() if not name.startswith("triton/"))):
+        found = refusal(device, (2**40, 1, 1), num_warps=1)
+        assert any(source.title in found for source in device.profile.origins.values()), device.name
+
+
+RECORDED = sorted((Path(__file__).parents[1] / "support" / "recorded").glob("occupancy_*.json"))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_as_many_programs_are_resident_as_the_driver_counts(record_count, path):
+    record = json.loads(path.read_text())
+    device = Device.from_profile(record["profile"])
+    counted = [
+        (occupancy(KernelResources(**cell["resources"]), device).programs_per_multiprocessor, cell) for cell in record["cells"]
+    ]
+    differences = [(ours, cell) for ours, cell in counted if ours != cell["driver"]["programs"]]
+    record_count(f"resident programs, the driver ({path.stem})", len(counted), len(differences))
+    assert len(counted) >= 300
+    assert not differences

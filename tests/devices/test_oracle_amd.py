@@ -25,7 +25,6 @@ VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 EXACT = VERSION >= (3, 9)  # LLVM counted too many wavefronts before its pull requests 201342 (SGPRs) and 205637 (LDS)
 PROFILES = sorted({p.arch: name for name, p in profiles().items() if p.backend == "hip"}.values())  # one of each gfx
 FOREMOST = "amd/mi300x", "amd/rx-7900-xtx"
-UNIFIED = ("gfx90a", "gfx942", "gfx950")  # VGPRs and AGPRs are one file
 
 
 @dataclass(frozen=True)
@@ -109,16 +108,6 @@ def test_vector_registers(record_count, profile):
     compiled = compiled_by_llvm(device, [Forced((f"v{n - 1}",)) for n in edges(256, 4)])
     assert [resources.registers_per_thread for _, resources in compiled] == edges(256, 4)
     compare(record_count, "wavefronts by VGPRs, LLVM", device, compiled)
-
-
-@pytest.mark.parametrize("profile", [name for name in PROFILES if profiles()[name].arch in (*UNIFIED, "gfx908")])
-def test_vector_registers_with_accumulators(record_count, profile):
-    device = Device.from_profile(profile)
-    counts = [(vgprs, agprs) for vgprs in (62, 256) for agprs in edges(256, 4)]
-    compiled = compiled_by_llvm(device, [Forced((f"v{v - 1}", f"a{a - 1}")) for v, a in counts])
-    taken = [-(-v // 4) * 4 + a if device.arch in UNIFIED else max(v, a) for v, a in counts]
-    assert [resources.registers_per_thread for _, resources in compiled] == taken
-    compare(record_count, "wavefronts by VGPRs and AGPRs, LLVM", device, compiled)
 
 
 @pytest.mark.parametrize("profile", PROFILES)

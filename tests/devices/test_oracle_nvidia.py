@@ -11,14 +11,13 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, files
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import kernels_of_all_kinds as kinds
 import pytest
 from sweep import mostly_slow
 
-from portable_softmax import CompileError, Device, KernelResources, inspect_kernel, occupancy, profiles
-from portable_softmax.devices.backends import cubin, cuda, ptxas
+from portable_softmax import Device, KernelResources, inspect_kernel, occupancy, profiles
+from portable_softmax.devices.backends import cubin
 from portable_softmax.planning.plan import Tiling
 
 ORACLES = Path(__file__).parents[1] / "support" / "oracles"
@@ -195,15 +194,3 @@ def test_an_array_in_memory_is_no_spill_and_both_are_told_apart(monkeypatch, cap
     both, _ = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin and cos, few registers"])
     stores = cubin.local_stores(both.launch.compiled.asm["cubin"])
     assert 0 < both.resources.spilled_bytes_per_thread < stores
-
-
-def test_an_assembler_that_makes_another_kernel_is_told(monkeypatch, capsys):
-    sine, _ = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin and cos, few registers"])
-    compiled = sine.launch.compiled
-    other = compiled.asm["ptx"].replace(".maxnreg 24", ".maxnreg 128")
-    compiled = SimpleNamespace(asm={**compiled.asm, "ptx": other}, metadata=compiled.metadata)
-    with pytest.raises(CompileError, match=r"made a kernel of .* registers, where Triton's has 24"):
-        ptxas.spilled_bytes(compiled)
-    compiled.asm["ptx"] = other.replace("ret;", "no instruction;")
-    with pytest.raises(CompileError, match=r"ptxas.* ended with 255: .*no"):
-        cuda.resources(compiled)

@@ -163,20 +163,6 @@ def test_each_relation_of_numbers_is_checked(tmp_path):
     assert set(found) == {reason for _, _, reason in RELATIONS}
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        (NVL.replace("nvidia/h200", "nvidia/h2000"), r"extends: there is no 'nvidia/h2000'"),
-        (NVL.replace("nvl:", "h200:"), r"sources: what it extends has another h200"),
-        (NVL.replace("source: nvl", "source: other"), r"its source 'other' is not among `sources`"),
-        (NVL.replace("nvidia/h200", "nvidia/mine"), r"extends: there is no 'nvidia/mine'"),
-    ],
-)
-def test_a_bad_extension(use, text, complaint):
-    with pytest.raises(ProfileError, match=rf"(?s)nvidia/mine\.yaml: .*{complaint}"):
-        use({"nvidia/mine.yaml": text})
-
-
 def test_what_a_plan_needs_and_what_the_program_says(use, tmp_path, capsys):
     use({"nvidia/x.yaml": edited("hardware.register_granule", MISSING)})
     with pytest.raises(ProfileError, match=r"nvidia/card: neither the profile nor the runtime gives register_granule"):

@@ -88,15 +88,6 @@ def test_words_that_are_lost_late_or_overwritten(interpreter, row, fault, looks,
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("row", FINITE[::4], ids=str)
-def test_bits_do_not_depend_on_the_order_unless_a_neighbour_is_late(interpreter, row, looks):
-    one, other = (check(row, at_once(interpreter, seed, MANY)) for seed in (0, 1))
-    assert torch.equal(one.nan_to_num(-2), other.nan_to_num(-2))
-    assert looks
-    assert not any(looks)
-
-
-@pytest.mark.kernel
 def test_a_program_that_looks_for_ever_is_seen(interpreter, monkeypatch):
     publish_by(monkeypatch, FAULTS["all_lost"])
     with pytest.raises(TimeoutError, match="still wait"):
@@ -144,29 +135,3 @@ ON_AMD = [Row(*pair, kind, number=9) for pair in PAIRS for kind in ("softmax", "
 def test_machine_code_in_any_interleaving(row, arch):
     for seed, order in enumerate((ORDERS[0], *ORDERS[2:4])):
         check(row, machines.amd(arch, seed=seed, **order))
-
-
-@pytest.mark.parametrize(("splits", "late", "row"), in_turn([{0}, {2}, {0, 1, 2}], (None, 30), ON_AMD))
-def test_words_that_reach_amd_memory_late_or_never(splits, late, row):
-    from amdgcn_cpu.memory import GlobalMemory
-
-    class Words(GlobalMemory):
-        """Memory in which the words of some splits arrive after `late` more accesses, or never."""
-
-        accesses, kept = 0, ()
-
-        def exchange(self, address, value, size, operation):
-            if operation != "swap" or (address % 2**36 // 8) % 6 // 2 not in splits:
-                return super().exchange(address, value, size, operation)
-            self.kept = (*self.kept, (self.accesses, address, value))
-            return 0
-
-        def load(self, addresses, size):
-            self.accesses += 1
-            arrived = [word for word in self.kept if late and self.accesses > word[0] + late]
-            self.kept = [word for word in self.kept if word not in arrived]
-            for _, address, value in arrived:
-                super().exchange(address, value, 8, "swap")
-            return super().load(addresses, size)
-
-    check(row, machines.amd("gfx942", Words))

@@ -60,22 +60,6 @@ def test_opcheck(data):
     opcheck(OPS.softmax_backward.default, (x, x.softmax(-1), *factors, False, 2, False, torch.float32))
 
 
-def test_operators_take_factors_of_any_strides_and_refuse_wrong_shapes(data):
-    x, factors = torch.randn(4, 5, device=data["x"].device), torch.rand(8, 1, device=data["x"].device) + 0.5
-    tail = None, None, None, None, None, False, 1, torch.float32, "", False
-    torch.testing.assert_close(OPS.softmax(x, None, factors[::2], *tail), (x * factors[::2]).softmax(-1))
-    torch.testing.assert_close(OPS.softmax(x, None, factors[:1].expand(4, 1), *tail), (x * factors[:1]).softmax(-1))
-    for wrong in (factors[:3], factors, torch.randn_like(x)):
-        with pytest.raises(RuntimeError):
-            OPS.softmax(x, None, wrong, *tail)
-    with pytest.raises(ValueError, match="ids must have the shape"):
-        OPS.token_log_probs(x, data["ids"][0], None, None, None, None, None, 1, -100, False, False)
-    zeros = torch.zeros(2, 3, device=x.device)
-    wrong = zeros, zeros[0], *(None,) * 7, 1, -100, False, False
-    with pytest.raises(RuntimeError, match="shapes and types"):
-        OPS.token_log_probs_backward(x, torch.zeros_like(x[:, 0], dtype=torch.long), *wrong)
-
-
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_calls_and_gradients_are_eager_ones(data, dynamic):
     for options in options_of(data):

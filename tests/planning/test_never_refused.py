@@ -1,7 +1,6 @@
 """A launch that can be had slower is never refused: random problems, and compilers that spill, fail, or need all there is."""
 
 import itertools
-import logging
 import zlib
 
 import pytest
@@ -99,17 +98,3 @@ def test_a_launch_that_cannot_be_had_is_refused_for_a_reason_that_is_told_once()
     with pytest.raises(PlanError, match="launches, and each does not compile: there is no compiler") as failed:
         choose(contiguous_problem(4096, 4096, "float32"), device, fails)
     assert str(failed.value).count("there is no compiler") == 1
-
-
-@pytest.mark.parametrize("profile", [H200, MI300X])
-def test_a_slow_plan_is_logged_once(profile, monkeypatch, caplog):
-    monkeypatch.setattr(plans, "_measure", spills_always)
-    device = Device.from_profile(profile)
-    problem = contiguous_problem(4096, 12_345, "float32", "log_softmax")
-    plans.plan_problem.cache_clear()
-    with caplog.at_level(logging.WARNING, "portable_softmax"):
-        found = [plans.plan_problem(problem, device) for _ in range(3)]
-    plans.plan_problem.cache_clear()
-    (record,) = caplog.records
-    assert found[0].warning in record.getMessage()
-    assert "4096 x 12345" in record.getMessage()

@@ -58,14 +58,6 @@ def test_when_nothing_fits_all_that_was_tried_is_told():
         planned(MI300X, 64, 4096, measure=measure)
 
 
-def test_npu_plans_have_no_warps_or_stages_and_fit_the_grid():
-    for n_rows, n_cols in ((10, 10), (10**7, 16), (4096, 8192), (7, 200003)):
-        plan = planned("ascend/910b1", n_rows, n_cols)
-        assert plan.num_warps is None
-        assert plan.num_stages is None
-        assert plan.num_programs <= 48
-
-
 def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     plan = planned(H200, 1823, 500)
     text = "\n".join(plan.reasons)
@@ -83,10 +75,6 @@ def test_rows_that_are_shorter_than_two_cache_lines_are_never_unaligned():
         for n_cols in range(1, lines + 2 * vector):
             found = [each.unaligned for each in readings(contiguous_problem(40, n_cols, dtype), device)]
             assert any(found) == (n_cols > lines and n_cols % vector > 0)
-
-
-def test_where_a_profile_does_not_say_how_rows_are_not_shared():
-    assert {planned(A2, n_rows, 10**6).tiling.strategy for n_rows in (1, 4096)} == {"online"}
 
 
 def test_a_row_is_not_shared_where_its_splits_would_not_run_at_once():

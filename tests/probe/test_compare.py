@@ -8,7 +8,6 @@ import pytest
 from portable_probe import program
 from portable_probe.compare import compare, load
 from portable_probe.report import SCHEMA_VERSION
-from portable_softmax import Device
 
 CASES = ["plan", "--on", "h200,mi300x", "--shapes", "64x781", "512x512", "--dtype", "bf16", "--mask", "causal"]
 SAME = "0 changes in 4 cases, 0 for the worse\n"
@@ -101,15 +100,6 @@ def test_several_runs_are_compared_case_by_case(altered, saved, run):
     assert (code, "1 change in 4 cases, 1 for the worse" in out, out.count("| nvidia/h200 |")) == (3, True, 3)
     assert run("report", fewer, saved)[0] == 0
     assert r"| a\|b \<img> " in run("report", altered("device.name", "a|b\n<img>"))[1], "a name breaks no table"
-
-
-def test_the_device_of_a_report_is_gone_or_another(altered, run, nothing_here, monkeypatch):
-    assert run("diff", altered("device.index", None), "--require", "npu")[2].startswith("ValueError: --require npu: the device")
-    live = altered("device.here", True)
-    assert run("diff", live)[::2] == (4, "NoDeviceError: nothing there\n")
-    monkeypatch.setattr("portable_probe.cases.current_device", lambda index: Device.from_profile("nvidia/h100-sxm"))
-    code, _, err = run("diff", live)
-    assert (code, "this is nvidia/h100-sxm" in err) == (4, True)
 
 
 CLEAR = """

@@ -45,9 +45,3 @@ def test_every_recorded_machine_is_recorded_again(monkeypatch, name):
     detect._device.cache_clear()
     play(monkeypatch, again)
     assert current_device().hardware == device.hardware
-
-
-def test_only_an_accelerator_gets_a_profile(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert main(["profiles", "new", str(tmp_path)]) == 4
-    assert "a new profile describes a local accelerator; " in capsys.readouterr().err

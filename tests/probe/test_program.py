@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -186,59 +185,3 @@ def test_json_has_what_the_text_has(run):
     assert report["occupancy"]["limited_by"] == list(found.occupancy.limited_by)
     assert report["time"]["expected_us"] == pytest.approx(sum(report["time"]["terms"].values())) == found.terms.total
     assert report["time"]["bytes"] == 2 * 1823 * 781 * 4
-
-
-def test_a_file_without_a_kernel_is_reported_once(run, tmp_path):
-    for text, complaint in {"def broken(:\n": "SyntaxError", "raise SystemExit(3)\n": "SystemExit: 3"}.items():
-        (tmp_path / "theirs.py").write_text(text)
-        code, _, err = run("kernel", f"{tmp_path}/theirs.py:k", "--on", "h200,mi300x")
-        assert (code, err.count(f"cannot be imported: {complaint}")) == (1, 1)
-    (tmp_path / "theirs.py").write_text("x = 1\n")
-    code, _, err = run("kernel", f"{tmp_path}/theirs.py:k", "--on", "h200,mi300x")
-    assert (code, "has no @triton.jit function 'k'; it has none" in err) == (2, True)
-
-
-SCALED = """
-import triton
-import triton.language as tl
-
-@triton.jit
-def scaled(x_ptr, n, FACTOR: tl.constexpr, num_stages: tl.constexpr = 2, BLOCK: tl.constexpr = 128):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < n)
-    if FACTOR is None:
-        x = x / 3
-    elif FACTOR == "text":
-        x = tl.exp(x)
-    else:
-        x = x * FACTOR
-    tl.store(x_ptr + at, x, mask=at < n)
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "value", "instruction"),
-    [
-        ("FACTOR=1e-6", 1e-6, "dense<9.99999997E-7> : tensor<128xf32>"),
-        ("FACTOR=-3 BLOCK=256", -3, "dense<-3.000000e+00> : tensor<256xf32>"),
-        ("FACTOR=None", None, "arith.divf"),
-        ("FACTOR=text", "text", "math.exp"),
-    ],
-)
-def test_constexprs_are_what_python_makes_of_them(tmp_path, run, words, value, instruction):
-    (tmp_path / "theirs.py").write_text(SCALED)
-    asked = "kernel", f"{tmp_path}/theirs.py:scaled", "--on", "nvidia/h200", "--args", "x_ptr=*fp32:16 n=i32", words
-    more = "--num-stages", 4, "--dump", "ttir", "--out", tmp_path, "--save", tmp_path / "saved"
-    code, out, err = run(*asked, *more, "--json")
-    assert code == 0, err
-    launch = json.loads(out)[0]["launch"]
-    assert launch["constants"]["num_stages"] == {"value": 4, "from": "given"}
-    assert launch["constants"]["FACTOR"] == {"value": value, "from": "given"}
-    assert instruction in (tmp_path / "scaled.ttir").read_text()
-    assert run("diff", tmp_path / "saved", "--kernel", asked[1])[1] == "0 changes in 1 case, 0 for the worse\n"
-
-
-def test_an_interpreter_that_dies_is_1(run, nothing_here, monkeypatch):
-    monkeypatch.setattr(program.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=-11))
-    code, _, err = run("verify", "--rows", 4)
-    assert (code, "the interpreter died of signal 11: " in err) == (1, True)

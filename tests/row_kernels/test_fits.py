@@ -10,7 +10,6 @@ from sweep import mostly_slow
 
 from portable_softmax import Device, ProfileError, fits, inspect_kernel
 from portable_softmax.row_kernels.compiling import dropped
-from portable_softmax.row_kernels.fits import NoConfigurationFitsError
 
 ARGUMENTS = {"a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "m": 1024, "n": 1024, "k": 1024}
 CONFIGS = [  # blocks, warps, stages
@@ -52,14 +51,6 @@ def test_each_that_goes_is_told_with_its_reason(caplog):
     assert "bytes of shared memory, and there are 101376" in caplog.text
 
 
-def test_where_all_spill_all_stay_unless_it_is_forbidden():
-    spills = [SPILLS]
-    assert used(SPILLS, "nvidia/rtx-5090").resources.spilled_bytes_per_thread
-    assert kept_of("nvidia/rtx-5090", spills) == spills
-    with pytest.raises(NoConfigurationFitsError, match=r"all of 1 configurations spill, at least \d+ bytes a thread; 0 are"):
-        kept_of("nvidia/rtx-5090", spills, max_spilled=0)
-
-
 def test_what_does_not_compile_goes(caplog):
     caplog.set_level(logging.INFO, "portable_softmax.fits")
     odd = triton.Config({**SMALL.kwargs, "BLOCK_M": 33}, num_warps=4)
@@ -84,15 +75,6 @@ def test_a_pruning_function_of_the_user_asks():
     tuned.nargs = dict(zip(tuned.arg_names, (x, x, x, 1024, 1024, 1024), strict=False))
     assert tuned.prune_configs({"grid": (64,), "warmup": True}) == kept_of("nvidia/rtx-5090")[:1]
     assert fits.with_(kernel=matmul_kernel, device="nvidia/rtx-5090")([], ARGUMENTS) == []
-
-
-def test_a_cooperative_grid_that_cannot_be_resident():
-    kernel = fits.with_(kernel=add_kernel, device="nvidia/h200")
-    arguments = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 4096}
-    configs = [triton.Config({"BLOCK_SIZE": 64, "launch_cooperative_grid": True})]
-    assert kernel(configs, arguments, grid=(2112,)) == configs
-    with pytest.raises(NoConfigurationFitsError, match="a cooperative grid of 16384 programs, and nvidia/h200 holds 2112"):
-        kernel(configs, arguments, grid=(16384,))
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 """Row kernels of all forms: each is launched right, or refused ahead of the launch in words that say what it is."""
 
 import itertools
-import warnings
 
 import pytest
 import torch
-import triton
 from row_forms import FORMS, arguments_of, assert_right
 
-from portable_softmax import PlanError, fits, launcher
+from portable_softmax import PlanError, launcher
 
 NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 
@@ -73,15 +71,6 @@ def test_no_more_programs_than_a_buffer_has_rows(where):
     assert run.plan(**smaller).num_programs <= 2
 
 
-@pytest.mark.kernel
-def test_a_launch_warns_of_offsets_of_32_bits(where):
-    form = FORMS["one program for all"]._replace(grid=(1,))
-    arguments, _ = arguments_of(form, 3, 50, where)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        launcher(form.kernel, **NAMES)(**arguments, grid=(1,))
-
-
 def test_offsets_of_32_bits_are_told():
     form = FORMS["two axes"]
     x = torch.empty(32768, 151936, dtype=torch.bfloat16, device="meta")
@@ -92,16 +81,3 @@ def test_offsets_of_32_bits_are_told():
     assert not launcher(form.kernel, **NAMES).plan(few, few, *few.shape, device="nvidia/h200", grid=form.grid).warnings
     wide = FORMS["a loop by num_programs"]
     assert not launcher(wide.kernel, **NAMES).plan(x, x, *x.shape, device="nvidia/h200").warnings
-
-
-def test_fits_tells_of_offsets_of_32_bits(caplog):
-    form, x = FORMS["two axes"], torch.empty(32768, 151936, dtype=torch.bfloat16, device="meta")
-    kept = fits.with_(kernel=form.kernel, device="nvidia/h200")(
-        [triton.Config({"BLOCK": block}) for block in (1024, 2048)],
-        {"x": x, "y": x, "n_rows": x.shape[0], "n_cols": x.shape[1]},
-        grid=lambda meta: (meta["n_rows"], triton.cdiv(meta["n_cols"], meta["BLOCK"])),
-    )
-    assert len(kept) == 2
-    assert [each.getMessage() for each in caplog.records if "32 bits" in each.getMessage()] == [
-        "other_grid2: program_id(0) * n_cols reaches 4,978,486,912 in 32 bits; cast program_id(0) to tl.int64"
-    ]

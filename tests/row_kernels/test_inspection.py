@@ -1,13 +1,10 @@
 """Any Triton kernel: what it uses and how many programs fit, with the two kernels of the usual introductions."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from portable_probe import program
-from portable_probe.cases import dump
 from portable_probe.loading import load_kernel
 from portable_softmax import Device, KernelResources, inspect_kernel
 from portable_softmax.runtime.compiler import triton_version
@@ -59,14 +56,3 @@ def test_types_of_arguments(tmp_path, argument, kind, known):
     (tmp_path / "mine.py").write_text("import triton\n@triton.jit\ndef nothing(x):\n    pass\n")
     kernel = load_kernel(f"{tmp_path}/mine.py:nothing").kernel
     assert inspect_kernel(kernel, [argument], device="nvidia/h200").launch.arguments["x"] == (kind, known)
-
-
-def test_stages_are_dumped_with_the_metadata(tmp_path):
-    arguments = ["plan", "--on", "amd/mi300x", "--cols", "100", "--dump", "ttgir,amdgcn", "--out", str(tmp_path)]
-    assert program.main(arguments) == 0
-    assert "tt.func public @softmax_kernel" in (tmp_path / "softmax_kernel.ttgir").read_text()
-    assert ".vgpr_count" in (tmp_path / "softmax_kernel.amdgcn").read_text()
-    assert json.loads((tmp_path / "softmax_kernel.json").read_text())["num_warps"] >= 1
-    found = inspect_kernel(example("add_kernel"), ADD, {"BLOCK_SIZE": 64}, device="nvidia/h200")
-    names = {path.suffix for path in dump(found.launch.compiled, "all", tmp_path)}
-    assert names >= {".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".json"}

@@ -11,7 +11,6 @@ from triton.runtime.jit import KernelInterface
 from portable_softmax import CompileError, Device, current_device, inspect_kernel
 from portable_softmax.row_kernels.absent import absent
 from portable_softmax.row_kernels.decorators import configurations, jit_function
-from portable_softmax.row_kernels.launched import Chosen
 from portable_softmax.runtime.compiler import triton_version
 
 DEVICES = ("nvidia/h200", "nvidia/a100-80gb-sxm", "amd/mi300x", "amd/rx-7900-xtx")
@@ -82,14 +81,6 @@ def test_it_is_what_a_launch_compiles(kernels, profile, case):
     assert device.vendor.resources(truth[0]) == found.resources
     by_position = inspect_kernel(kernel, on("meta", values), config=config, device=device, **options)
     assert by_position.launch.compiled.hash == truth[0].hash
-
-
-def test_a_heuristic_that_the_user_decides_is_not_asked(kernels):
-    types = {**dict.fromkeys("xywb", "*f16:16"), "stride": "i32", "cols": "i32", "eps": "fp32"}
-    with pytest.raises(CompileError, match="the heuristic of BLOCK needs 'cols'; give its value: --args BLOCK=VALUE"):
-        inspect_kernel(kernels.layernorm, types, device="nvidia/h200")
-    found = inspect_kernel(kernels.layernorm, types, {"BLOCK": 1024}, num_warps=2, device="nvidia/h200")
-    assert (found.launch.constants["BLOCK"], found.resources.num_warps) == (Chosen(1024, "given"), 2)
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,6 @@ def product(a, b, c, SIZE: tl.constexpr):
     tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at)))
 
 
-def test_a_product_takes_a_cube_core_and_its_two_vector_cores():
-    found = used(product, of("fp16", "a", "b") | of("fp32", "c"), {"SIZE": 64})
-    assert found.occupancy.multiprocessors == 2
-    assert Device.from_profile(DEVICE).resident(found.occupancy) == 20
-    assert found.resources.shared_memory_bytes < 2 * 64 * 64 * 4, "what is multiplied is not in the buffer"
-
-
 @triton.jit
 def online_unrolled(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)

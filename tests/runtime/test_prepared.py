@@ -1,13 +1,20 @@
-"""Surroundings of a launch, with a device that is not there: hooks, streams. The rest of it needs one."""
+"""Surroundings of a launch: hooks, streams and devices that are not there, words and numbers of launches, threads."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
+import torch
+from closeness import assert_close, expected
 
-from portable_softmax.runtime import compiler
+from portable_softmax import softmax
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime import compiler, workspace
 from portable_softmax.runtime.prepared import prepare
 
-pytestmark = pytest.mark.skipif(compiler.triton_version() < (3, 5), reason="older Tritons launch by themselves")
 GRID = (5, 1, 1)
 
 
@@ -61,16 +68,89 @@ def prepared(monkeypatch, parameters):
     return prepare(spec, SimpleNamespace(index=0), GRID, {"n": 7}), compiled
 
 
-def test_triton_launches_while_a_hook_listens(driver, monkeypatch):
-    from triton import knobs
+CPU, LEFT = torch.device("cpu"), 2**40 + 7
 
-    launch, compiled = prepared(monkeypatch, ("y", "x", "n", "TILE"))
-    launch("x", "y")
-    knobs.runtime.launch_enter_hook.add(print)
+
+def launched(calls, splits=7, where=CPU):
+    """Returns a launch of rows in so many splits, whose arguments are appended to `calls`."""
+    problem, tiling = Problem(5, 100, "float32", "float32", 1), Tiling(1, 16, 1, 1, splits)
+    return workspace.with_workspace(lambda *arguments: calls.append(arguments), problem, tiling, where)
+
+
+@pytest.mark.parametrize("splits", [2, 7, 64])
+def test_each_call_has_words_and_a_number_of_its_own(splits):
+    calls = []
+    launch = launched(calls, splits)
+    for _ in range(3):
+        launch("y", "x")
+    assert [each[:-2] for each in calls] == [("y", "x")] * 3
+    words, numbers = zip(*(each[-2:] for each in calls), strict=True)
+    assert len({each.data_ptr() for each in words}) == len(set(numbers)) == 3
+    assert all((each.dtype, each.device, each.numel()) == (torch.int64, CPU, 5 * 2 * splits) for each in words)
+
+
+@pytest.fixture
+def left(monkeypatch):
+    """Fills new memory with LEFT."""
+    monkeypatch.setattr(
+        workspace, "allocator", lambda where: lambda size, _, dtype: torch.full(size, LEFT, dtype=dtype, device=where)
+    )
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_words_are_cleared_where_a_graph_replays_them(left, monkeypatch, capturing):
+    """They hold what a launch of the same number left there; elsewhere there is no need, and it would cost a launch."""
+    monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: capturing, raising=False)
+    calls = []
+    launched(calls)()
+    assert (calls[0][0] == (0 if capturing else LEFT)).all()
+
+
+@pytest.mark.kernel
+@pytest.mark.accelerator
+def test_words_are_cleared_in_a_graph_of_a_device(where, left):
+    if where.type != "cuda":
+        pytest.skip(f"CUDA graphs were written for torch's device type cuda, which NVIDIA and AMD have; this is {where.type}")
+    calls, graph = [], torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launched(calls, where=where)()
+    for _ in range(2):
+        calls[0][0].fill_(LEFT)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert (calls[0][0] == 0).all()
+
+
+def test_numbers_of_launches_and_from_threads():
+    """Both halves differ from all others, and are no words of zeroed memory nor of numbers below 2**64."""
+    with ThreadPoolExecutor(8) as pool:
+        results = [pool.submit(lambda: [workspace.next_number() for _ in range(2500)]) for _ in range(8)]
+    numbers = [number for result in results for number in result.result()]
+    assert all(0 < number < 2**63 for number in numbers), "a kernel takes a signed number of 64 bits"
+    for half in zip(*((number & 0xFFFFFFFF, number >> 32) for number in numbers), strict=True):
+        assert len(set(half)) == len(numbers)
+        assert min(half) >= 0x5F800000
+        assert max(half) < 0x7F800000, "infinities and nan"
+
+
+DTYPES = torch.float16, torch.bfloat16, torch.float32
+
+
+@pytest.mark.kernel
+def test_first_calls_of_many_threads(where):
+    """Each of another shape and type, so that each plans, compiles and launches; threads change in the middle of all of it."""
+    barrier = Barrier(8, timeout=60)
+
+    def call(number):
+        x = torch.randn(3, 901 + number, generator=torch.Generator().manual_seed(number)).to(where, DTYPES[number % 3])
+        barrier.wait()
+        for _ in range(4):
+            assert_close(softmax(x, -1), expected("softmax", x))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
     try:
-        launch("x", "y")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(call, range(8)))
     finally:
-        knobs.runtime.launch_enter_hook.remove(print)
-    assert compiled.launched == [(GRID, "y", "x", 7, 8)]
-    launch("x", "y")
-    assert len(compiled.ran) == 2
+        sys.setswitchinterval(interval)

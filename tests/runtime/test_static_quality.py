@@ -207,8 +207,7 @@ def test_a_tile_that_programs_share_keeps_its_layout():
 
 
 @pytest.mark.parametrize(
-    ("profile", "stage", "pattern"),
-    [(H200, "ptx", r"\bfma\.rn\.f32"), (MI300X, "amdgcn", r"\bv_(?:pk_)?fmac?_f32")],
+    ("profile", "stage", "pattern"), [(H200, "ptx", r"\bfma\.rn\.f32"), (MI300X, "amdgcn", r"\bv_(?:pk_)?fmac?_f32")]
 )
 def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, stage, pattern):
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")

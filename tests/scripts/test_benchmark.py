@@ -7,7 +7,7 @@ import pytest
 from benchmark import documents, report, scores, sweeps, timing
 from benchmark import run as benchmark_run
 from benchmark.providers import load
-from benchmark.results import COLUMNS, Result, cells_of, keep, read
+from benchmark.results import Result, cells_of, read
 from msgspec.structs import replace
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -44,34 +44,6 @@ def test_ratios_of_cells_and_their_geometric_means():
     assert cells[0].gb_per_s["ours"] == pytest.approx(2 * 4096 * 128 * 4 / 10 / 1e3)
 
 
-@pytest.mark.parametrize(
-    ("row", "complaint"),
-    [
-        ({"dim": "last"}, "line 2: Expected `int`, got `str` - at `$.dim`"),
-        ({"shape": "4096 by 8"}, "line 2: invalid literal"),
-        ({"median_us": "0"}, "line 2: 0.0 microseconds are no time"),
-        ({"provider": ""}, "line 2: Object missing required field `provider`"),
-        (None, "columns should be device,driver"),
-    ],
-)
-def test_a_file_of_another_form_is_refused(tmp_path, row, complaint):
-    good = {"device": "A", "provider": "ours", "shape": "2x3", "dim": "1", "dtype": "float32", "direction": "forward"}
-    names = COLUMNS if row else COLUMNS[1:]
-    cells = good | (row or {})
-    (tmp_path / "one.csv").write_text(f"{','.join(names)}\n{','.join(cells.get(name, '') for name in names)}\n")
-    with pytest.raises(ValueError, match=r"line|columns") as refused:
-        read(tmp_path / "one.csv")
-    assert str(refused.value).startswith(complaint)
-
-
-def test_a_kept_table_gives_the_same_cells(tmp_path):
-    first, *others = results()
-    written = [replace(first, version="1.0"), replace(first, provider="liger", spread=1.2), *others]
-    keep(tmp_path / "kept.csv", written)
-    assert [each.us for each in cells_of(read(tmp_path / "kept.csv"))] == [each.us for each in cells_of(written)]
-    assert read(tmp_path / "kept.csv")[0] == replace(first, version="1.0")
-
-
 @pytest.mark.parametrize("document", documents.DOCUMENTS, ids=lambda path: path.name)
 def test_tables_of_documents_are_those_of_the_kept_results(document):
     """If not: python scripts/benchmark report --write."""
@@ -97,23 +69,6 @@ def test_a_whole_run_writes_a_file_that_reads_again(monkeypatch, tmp_path):
     again = read(options.out)
     assert [(each.cell, each.provider) for each in again] == [(each.cell, each.provider) for each in found]
     assert "backward" in report.text_of(again)
-
-
-def test_a_result_that_is_wrong_has_no_time(monkeypatch):
-    monkeypatch.setattr(timing, "do_bench", lambda call, **_: call() is None or 1.0)
-
-    def refuses():
-        raise ValueError("no such\ntensor")
-
-    calls = {"torch": lambda: 0.5, "wrong": lambda: 30.0, "refuses": refuses, "absent": None}
-    cell = {"device": "A", "shape": "4x6", "dim": 1, "dtype": "float32", "direction": "forward"}
-    found = timing.results_of(cell, calls, lambda result: result, turns=3)
-    assert [(each.provider, each.median_us, each.failure) for each in found] == [
-        ("torch", 1000.0, ""),
-        ("wrong", None, "wrong"),
-        ("refuses", None, "ValueError: no such tensor"),
-    ]
-    assert (found[0].error, found[0].spread, found[1].error) == (0.5, 0, 30.0)
 
 
 SCORES = [("attention", (1, 2, 24, 40), each) for each in (*scores.MASKS, "gradient, boolean mask", "gradient, causal")]

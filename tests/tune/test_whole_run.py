@@ -1,18 +1,35 @@
 """A whole run in Triton's interpreter: what it writes, what it leaves out, and what is refused."""
 
 import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
-from tiny import as_if_compiled
 
 from portable_probe.program import main
-from portable_probe.tune import cells, launches, measuring, run
+from portable_probe.tune import launches
 from portable_probe.tune.command import checked
 from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.errors import ProfileError
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """The folder that a run wrote, and what it printed."""
+    directory = tmp_path_factory.mktemp("whole")
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(HERE / "tiny.py"), str(directory)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=500)
+    assert not done.returncode, done.stderr
+    return directory, done.stdout + done.stderr
+
 
 pytestmark = pytest.mark.xdist_group("tune")  # one process makes the run
 NAME = "nvidia/h100-sxm"
@@ -49,22 +66,6 @@ def test_what_goes_wrong_is_printed_and_has_no_line(whole):
     assert [line[:28] for line in printed.splitlines() if "WrongResultError: " in line] == ["row 16 x 64 bfloat16 forward"]
     words = next(line for line in printed.splitlines() if "launches timed" in line).split()
     assert sum(len(launches.read(path, DEVICE)) for path in tables_of(directory)) == int(words[0]) == int(words[2]) - 1
-
-
-def test_an_error_of_the_device_ends_the_run_and_keeps_what_was_timed(monkeypatch, capsys):
-    left = [1.0] * 5
-
-    def broken(launch):
-        if not left:
-            raise RuntimeError("the device is lost")
-        return launch._replace(us=left.pop())
-
-    monkeypatch.setattr(measuring, "compiled", as_if_compiled)
-    monkeypatch.setattr(measuring, "timed", broken)
-    jobs = run.softmax_jobs(cells.cells_of(DEVICE)[0], DEVICE)
-    assert len(run.timed_launches(DEVICE, jobs, 3)) == 5
-    assert "RuntimeError: the device is lost" in capsys.readouterr().err
-    assert run.timed_launches(DEVICE, jobs, -1) == [], "no minutes"
 
 
 def test_a_table_is_fitted_again_to_the_same_numbers(whole, tmp_path, capsys, monkeypatch):
@@ -104,12 +105,3 @@ def test_devices_whose_cost_cannot_be_fitted_are_refused():
     unknown = dataclasses.replace(DEVICE, hardware=msgspec.structs.replace(DEVICE.hardware, memory_bandwidth_gb_per_s=None))
     with pytest.raises(ProfileError, match="gives no memory_bandwidth_gb_per_s; add a profile"):
         checked(unknown)
-
-
-def test_usage(monkeypatch, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["tune", "--refit", "x.csv"])
-    assert "--refit and --on go together" in capsys.readouterr().err
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["tune"]) == 4
-    assert capsys.readouterr().err == "ImportError: numpy is needed, which solves for the numbers: pip install numpy\n"

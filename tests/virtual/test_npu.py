@@ -1,46 +1,59 @@
-"""Ascend's demands on a launch: few programs in one dimension, no options of GPUs, tiles that fit the Unified Buffer."""
+"""Ascend's path on a virtual NPU: devices, launches that fit the Unified Buffer, numbers of the table; most rows are slow."""
 
 from itertools import product
 
+import machines
 import pytest
 import torch
 from closeness import assert_close, expected
+from launched_rows import check
 from sweep import mostly_slow
+from table import LAYOUTS, TILINGS, table
 from triton.compiler.errors import MLIRCompilationError
+from whole_way import *  # noqa: F403
 
-from portable_softmax import current_device, plan, softmax
+from portable_softmax import DeviceError, current_device, plan, profiles, softmax
 from portable_softmax.errors import CompileError
-from portable_softmax.kernels.softmax import softmax_kernel
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem, contiguous_problem
+from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.kernel_form import constexprs_of, signature_of
-from portable_softmax.runtime.launch import sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
 from virtual.buffer import unified_buffer_bits
-from virtual.machine import SMALL_BUFFER, TINY_BUFFER, described
+from virtual.machine import SMALL_BUFFER, TINY_BUFFER, UNKNOWN, described
+
+NAMES = [name for name, profile in profiles().items() if profile.backend == "npu"]
+
+
+@pytest.mark.parametrize(("npu", "name"), list(zip(described(), NAMES, strict=True)), ids=NAMES)
+def test_every_profile_is_recognised(machine, npu, name):
+    device = current_device(machine.index(npu.arch))
+    assert (device.profile.name, device.backend, device.arch) == (name, "npu", npu.arch)
+    assert (device.hardware.multiprocessor_count, device.origins["multiprocessor_count"]) == (npu.vector_cores, "torch")
+    told = None if npu.memory_bytes is None else "torch"  # a profile may not know how much there is
+    assert (device.hardware.memory_bytes, device.origins.get("memory_bytes")) == (npu.memory_bytes, told)
+    assert device.hardware.shared_memory_per_program_max == npu.unified_buffer_bytes
+
+
+def test_vector_cores_from_the_driver_where_torch_npu_is_old(machine):
+    device = current_device(machine.index(UNKNOWN))
+    assert device.profile.name == "ascend/estimated"
+    assert (device.hardware.multiprocessor_count, device.origins["multiprocessor_count"]) == (30, "driver")
+
+
+def test_no_such_device(machine):
+    with pytest.raises(DeviceError, match=f"device 99 was requested; torch sees {len(machine.npus)}"):
+        current_device(99)
+
 
 DTYPES = ["float32", "float16", "bfloat16"]
 ARCH = "Ascend910B3"
 SHAPES = [(1, 1), (33, 1024), (1823, 781), (5, 10000), (100, 20000), (70000, 16)]
 CORES = {npu.vector_cores: npu.arch for npu in described()}.values()  # one device of each number; all run the same kernels
-TILES = [(1, 8192), (8, 1024), (256, 1), (64, 4), (64, 16)]
 
 
 def compiled(tiling, x_dtype, y_dtype, device, vector=1):
     problem = Problem(64, min(64, tiling.tile_cols), x_dtype, y_dtype, vector)
     return compile_kernel(KernelSpec.of(problem, tiling), device)
-
-
-def jit_launch(grid, index, **options):
-    """The kernel launched by Triton's JIT itself, as this package never does."""
-    x, y = torch.randn(4, 8, device=f"npu:{index}"), torch.empty(4, 8, device=f"npu:{index}")
-    problem = contiguous_problem(4, 8, "float32")
-    spec, named = KernelSpec.of(problem, Tiling(4, 8)), {"y_ptr": y, "x_ptr": x, **sizes_of(problem)}
-    with torch.npu.device(index):
-        arguments = {name: named[name] for name in signature_of(spec)} | constexprs_of(spec, current_device())
-        softmax_kernel[grid](**arguments, **options)
-    return x, y
 
 
 AT_ONCE = {(SHAPES[2], arch) for arch in CORES}
@@ -58,14 +71,6 @@ def test_programs(machine, shape, npu):
     assert_close(softmax(x.to(f"npu:{index}")).cpu(), expected("softmax", x))
     tiles = -(-shape[0] // chosen.tiling.tile_rows)
     assert machine.launches[-1].grid == (min(npu.vector_cores, tiles), 1, 1)
-
-
-def test_no_options_of_gpus(machine):
-    device = current_device(machine.index(ARCH))
-    x, y = jit_launch((1,), device.index, **device.vendor.compile_options(8, 2, 128, device.hardware))
-    assert_close(y.cpu(), expected("softmax", x.cpu()))
-    chosen = plan(100, 781, "float32", device)
-    assert (chosen.num_warps, chosen.num_stages) == (None, None)
 
 
 @pytest.mark.each_value
@@ -92,9 +97,6 @@ def test_the_overflow_is_the_compilers_own_error(machine):
     assert "[ConvertLinalgRToBinary] encounters error" in str(raised.value)
 
 
-TYPES = [*((dtype, dtype) for dtype in DTYPES), ("float16", "float32"), ("float32", "bfloat16")]
-
-
 def test_kernels_run_on_the_tensors_device(machine):
     """Whichever is the current one."""
     index = machine.index(ARCH)
@@ -102,3 +104,24 @@ def test_kernels_run_on_the_tensors_device(machine):
         softmax(torch.zeros(3, 5, device=f"npu:{index}"))
         assert machine.launches[-1].arch == ARCH
         assert torch.npu.current_device() == 0
+
+
+ROWS = [
+    row
+    for row in table()
+    if TILINGS[row.tiling].blocks == TILINGS[row.tiling].splits == 1
+    and LAYOUTS[row.layout].vector
+    and not LAYOUTS[row.layout].scattered
+]
+
+
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, marks=[pytest.mark.slow] * (at % 7 > 0), id=str(row)) for at, row in enumerate(ROWS)]
+)
+def test_right(machine, row):
+    npu = machines.npu(machine)
+    assert not npu.lacks(row)
+    check(row, npu)
+
+
+pytestmark = pytest.mark.each_value
