@@ -27,7 +27,6 @@ PRESENT = [
     ROOT / "examples" / "README.md",
 ]
 LINES = 1300  # of docs/, without the API page
-COMMAND = re.compile(r"`[^`\n]*`")  # where a file may have any name
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`(?!\])", re.MULTILINE | re.DOTALL)  # where `kernel[grid](x)` is no link
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
 

@@ -1,6 +1,8 @@
-"""The package as it is installed and imported."""
+"""The package as it is released, installed and imported, and what somebody meets first: errors, --help of scripts, the demo."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -8,73 +10,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sweep import mostly_slow
+
+import portable_softmax
 
 ROOT = Path(__file__).parents[1]
-
-
-def attempt(*command, cwd):
-    return subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
-
-
-def run(*command, cwd=ROOT):
-    outcome = attempt(*command, cwd=cwd)
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    return outcome.stdout
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """The folder of the source distributions, and of the wheels that are built from them: of this one and of the emulator."""
-    folder = tmp_path_factory.mktemp("built")
-    for source in (ROOT, ROOT / "amdgcn_cpu"):
-        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source)
-    return folder
-
-
-@pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])  # the second is built by pip
-def test_what_is_released_brings_its_profiles(built, kind, tmp_path):
-    """In a venv with nothing but the wheel, or the sources, and dependencies: neither torch nor triton."""
-    (released,) = built.glob(f"portable_softmax{kind}")
-    venv.create(tmp_path / "venv")
-    python, program = (tmp_path / "venv" / "bin" / name for name in ("python", "portable-softmax"))
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", released)
-    code = """
-import sys
-from portable_softmax import Device, KernelResources, occupancy
-from portable_softmax import profiles
-device = Device.from_profile("amd/mi100")
-print(len(profiles()), occupancy(KernelResources(4, 66, 16), device).programs_per_multiprocessor, "torch" in sys.modules)
-"""
-    assert run(python, "-c", code, cwd=tmp_path).split() == [str(len(list_profiles())), "3", "False"]
-    assert "amd/mi100" in run(program, "profiles", cwd=tmp_path)
-    failed = attempt(program, "plan", "--on", "nvidia/h200", cwd=tmp_path)
-    assert failed.returncode == 1
-    assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in failed.stderr
-    (installed,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    for name in ("portable_softmax/py.typed", "portable_probe/py.typed"):
-        assert (installed / name).is_file()
-    (tmp_path / "empty").mkdir()
-    failed = attempt(program, "report", "empty", cwd=tmp_path)
-    assert (failed.returncode, "holds no reports" in failed.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])
-def test_the_emulator_is_released_by_itself_and_the_extra_brings_it(built, kind, tmp_path):
-    """In a venv with nothing but the emulator and numpy, and then with what the extra `virtual` asks for."""
-    (emulator,), (released,) = built.glob(f"amdgcn_cpu{kind}"), built.glob("portable_softmax*.whl")
-    executes = f"""
-import sys
-from amdgcn_cpu import run
-print(run({ENDS!r}, (2, 1, 1), [], num_warps=3, shared_bytes=0), "portable_softmax" in sys.modules)
-"""
-    venv.create(tmp_path / "venv")
-    python, program = (tmp_path / "venv" / "bin" / name for name in ("python", "portable-softmax"))
-    for wanted in ([emulator], ["--find-links", built, f"{released}[virtual]"]):
-        run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", *wanted)
-        assert run(python, "-I", "-c", executes, cwd=tmp_path).split() == ["6", "False"]
-    run(program, "profiles", cwd=tmp_path)
-
-
+SCRIPTS = ROOT / "scripts"
+PYTHON = mostly_slow([*SCRIPTS.glob("*.py"), SCRIPTS / "benchmark"], lambda path: path.name == "benchmark")
+SHELL = [path for path in SCRIPTS.glob("*.sh") if path.name != "environment.sh"]  # that is sourced
 ENDS = """\t.amdgcn_target "amdgcn-amd-amdhsa--gfx942"
 kernel:
 \ts_endpgm
@@ -88,22 +31,107 @@ kernel:
 """
 
 
-def list_profiles():
-    from portable_softmax import profiles
+def attempt(*command, cwd=ROOT, **environment):
+    variables = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | environment
+    return subprocess.run(list(map(str, command)), cwd=cwd, env=variables, capture_output=True, text=True, check=False)
 
-    return profiles()
+
+def run(*command, **options):
+    outcome = attempt(*command, **options)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    return outcome.stdout
 
 
-def test_nothing_is_probed_at_import():
-    code = "import sys, portable_softmax; print([m for m in ('torch', 'triton') if m in sys.modules])"
-    assert run(sys.executable, "-c", code).strip() == "[]"
+@pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])  # the second is built by pip
+def test_what_is_released_is_complete(kind, tmp_path):
+    """In a venv with nothing but the emulator and numpy, and then with the package: neither torch nor triton."""
+    for source in (ROOT, ROOT / "amdgcn_cpu"):
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path, source)
+    (emulator,), (released,) = tmp_path.glob(f"amdgcn_cpu{kind}"), tmp_path.glob(f"portable_softmax{kind}")
+    venv.create(tmp_path / "venv")
+    python, program = (tmp_path / "venv" / "bin" / name for name in ("python", "portable-softmax"))
+    executes = f"from amdgcn_cpu import run; print(run({ENDS!r}, (2, 1, 1), [], num_warps=3, shared_bytes=0))"
+    for wanted in ([emulator], ["--find-links", tmp_path, f"{released}[virtual]"]):
+        run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", *wanted)
+        assert run(python, "-I", "-c", executes, cwd=tmp_path) == "6\n"
+    code = """
+import sys
+from portable_softmax import KernelResources, occupancy, profiles
+print(len(profiles()), occupancy(KernelResources(4, 66, 16), "amd/mi100").programs_per_multiprocessor, "torch" in sys.modules)
+"""
+    assert run(python, "-c", code, cwd=tmp_path).split() == [str(len(portable_softmax.profiles())), "3", "False"]
+    assert "amd/mi100" in run(program, "profiles", cwd=tmp_path)
+    failed = attempt(program, "plan", "--on", "nvidia/h200", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in failed.stderr
+    (installed,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    assert all((installed / name / "py.typed").is_file() for name in ("portable_softmax", "portable_probe"))
 
 
 def test_the_version_is_the_same_everywhere():
-    import portable_softmax
-
-    version = portable_softmax.__version__
     cited, changed = (yaml.safe_load((ROOT / "CITATION.cff").read_text()), (ROOT / "CHANGELOG.md").read_text())
     released = re.findall(r"^## \[([\d.]+)\] - (\d{4}-\d\d-\d\d)$", changed, re.MULTILINE)
-    assert released[0] == (cited["version"], str(cited["date-released"]))
-    assert cited["version"] == version
+    assert released[0] == (cited["version"], str(cited["date-released"])) == (portable_softmax.__version__, released[0][1])
+
+
+def test_an_import_imports_little_and_names_are_there():
+    code = "import sys, portable_softmax; print([m for m in ('torch', 'triton') if m in sys.modules])"
+    assert run(sys.executable, "-c", code).strip() == "[]"
+    assert {"softmax", "override_aten", "warm_up", "limits", "__version__"} <= set(dir(portable_softmax))
+    assert [name for name in portable_softmax.__all__ if not getattr(portable_softmax, name).__doc__] == []
+    with pytest.raises(AttributeError, match="has no attribute 'softplus'"):
+        _ = portable_softmax.softplus
+
+
+MISSING = """
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "triton" else find(name, *rest)
+import torch, portable_softmax
+portable_softmax.softmax(torch.zeros(2, 3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import sys; sys.modules['torch'] = None; from portable_softmax import override_aten",
+         "ImportError: portable_softmax.override_aten needs torch; README.md, Install, says"),
+        (MISSING, "Triton's interpreter needs triton: "),
+    ],
+)  # fmt: skip
+def test_what_is_not_installed_is_named(code, words):
+    said = attempt(sys.executable, "-c", code, TRITON_INTERPRET="1").stderr.splitlines()[-1]
+    assert words in said
+    assert said.endswith("pip install torch triton 'numpy<2.4'")
+
+
+@pytest.mark.parametrize("script", PYTHON, ids=lambda path: path.name)
+def test_a_script_tells_its_options_after_the_demo(script, tmp_path):
+    """Without what the demo does not install."""
+    for name in ("pytest", "hypothesis"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{name}'\", name='{name}')")
+    assert run(sys.executable, script, "--help", PYTHONPATH=f"{tmp_path}:{ROOT}").startswith("usage:")
+
+
+@pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
+def test_a_shell_script_tells_what_it_does(script):
+    printed = run("bash", script, "--help")
+    assert printed.startswith(script.read_text().splitlines()[1].removeprefix("# "))
+    assert "set -eu" not in printed
+
+
+@pytest.mark.slow
+def test_the_demo_names_its_steps_and_ends(tmp_path):
+    """All of it but the installation."""
+    for name in ("portable_softmax", "portable_probe", "device_profiles", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(SCRIPTS / "demo.sh", tmp_path / "scripts")
+    (tmp_path / "scripts" / "environment.sh").write_text("set_up() { :; }\n")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    outcome = attempt("bash", tmp_path / "scripts" / "demo.sh", "--rows", 8, cwd=tmp_path, PATH=path, PYTHONPATH=str(tmp_path))
+    assert outcome.returncode == 0, outcome.stderr
+    assert [f"== Step {number} of 4: " in outcome.stdout for number in (1, 2, 3, 4)] == [True] * 4
+    assert "verify    PASS: max error" in outcome.stdout
+    assert "RuntimeWarning" not in outcome.stderr

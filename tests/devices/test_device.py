@@ -15,7 +15,6 @@ import torch
 import triton
 from playback import MACHINES, RecordedDriver, fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
-from portable_probe.loading import load_kernel
 from portable_softmax import (
     Device,
     DeviceError,
@@ -23,16 +22,11 @@ from portable_softmax import (
     NoDeviceError,
     ProfileError,
     current_device,
-    inspect_kernel,
     occupancy,
     plan,
     warm_up,
 )
 from portable_softmax.devices import detect as device_module
-
-SUPPORT = Path(__file__).parents[1] / "support"
-ADD = f"{SUPPORT / 'example_kernels.py'}:add_kernel"
-ADD_TYPES = dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp32:16") | {"n_elements": "i32:16"}
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -70,23 +64,19 @@ def test_devices_of_one_machine_each_have_their_own(monkeypatch):
         current_device(0.5)
 
 
-ANSWERS = {
-    "plan": lambda device: plan(64, 519, "float32", device),
-    "occupancy": lambda device: occupancy(KernelResources(4, 32), device),
-    "warm_up": lambda device: warm_up([(64, 519)], ["float32"], device=device),
-    "inspect_kernel": lambda device: inspect_kernel(load_kernel(ADD).kernel, ADD_TYPES, {"BLOCK_SIZE": 64}, device=device)[:2],
-}
-
-
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
-def test_a_device_may_be_named(answer):
-    assert answer("nvidia/h200") == answer(Device.from_profile("nvidia/h200"))
-    with pytest.raises(ProfileError, match=r"no profile named 'nvidia/h200x'; did you mean nvidia/h200"):
-        answer("nvidia/h200x")
-    with pytest.raises(
-        TypeError, match=r"device should be a Device, a profile's name like vendor/product, or None, not device\("
+def test_a_device_may_be_named():
+    for answer in (
+        lambda device: plan(64, 519, "float32", device),
+        lambda device: occupancy(KernelResources(4, 32), device),
+        lambda device: warm_up([(64, 519)], ["float32"], device=device),
     ):
-        answer(torch.device("cuda", 0))
+        assert answer("nvidia/h200") == answer(Device.from_profile("nvidia/h200"))
+        with pytest.raises(ProfileError, match=r"no profile named 'nvidia/h200x'; did you mean nvidia/h200"):
+            answer("nvidia/h200x")
+        with pytest.raises(
+            TypeError, match=r"device should be a Device, a profile's name like vendor/product, or None, not dev"
+        ):
+            answer(torch.device("cuda", 0))
 
 
 def test_a_name_follows_the_directories_of_profiles(monkeypatch, tmp_path):

@@ -19,10 +19,8 @@ from triton._C.libtriton import llvm
 
 from portable_softmax import Device, inspect_kernel, occupancy, profiles
 from portable_softmax.devices.backends.elf import sections
-from portable_softmax.planning.plan import Tiling
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
-EXACT = VERSION >= (3, 9)  # LLVM counted too many wavefronts before its pull requests 201342 (SGPRs) and 205637 (LDS)
 PROFILES = sorted({p.arch: name for name, p in profiles().items() if p.backend == "hip"}.values())  # one of each gfx
 FOREMOST = "amd/mi300x", "amd/rx-7900-xtx"
 
@@ -78,16 +76,8 @@ def wavefronts(resources, device):
 def with_sgprs_counted_right(device, compiled):
     """Without the kernels of which LLVM before Triton 3.9 promises too much; none gets more from this package."""
     assert all(wavefronts(resources, device) <= theirs for theirs, resources in compiled)
-    always = EXACT or device.hardware.warp_size == 32
+    always = device.hardware.warp_size == 32
     return [(theirs, resources) for theirs, resources in compiled if always or resources.scalar_registers <= 64]
-
-
-def without_9_wavefronts(device, compiled):
-    """LLVM of Triton 3.9 raises the SGPRs of a kernel whose LDS allows 9 to what 9 may use, with which 8 fit.
-
-    It does so in the kernel, too, but not in Triton's: it does not see their LDS.
-    """
-    return [(theirs, resources) for theirs, resources in compiled if wavefronts(resources, device) != 9]
 
 
 def edges(most, granule):
@@ -124,18 +114,7 @@ def test_lds_wave_slots_and_barriers(record_count, profile):
     granule, most = device.hardware.shared_memory_granule, device.hardware.shared_memory_per_program_max
     sizes = [0, *range(granule, most + 1, 5 * granule), most]
     compiled = compiled_by_llvm(device, [Forced(("v0",), warps, lds) for warps in (1, 2, 4, 8, 16) for lds in sizes])
-    if EXACT and device.hardware.warp_size == 64:
-        compiled = without_9_wavefronts(device, compiled)
     compare(record_count, "wavefronts by LDS, wave slots and barriers, LLVM", device, compiled)
-
-
-TILINGS = (
-    Tiling(1, 1024, 4, 1),
-    Tiling(8, 128, 4, 1),
-    Tiling(1, 4096, 8, 1),
-    Tiling(1, 32768, 16, 1),
-    Tiling(1, 4096, 8, 1, held=False),
-)
 
 
 @pytest.mark.parametrize(

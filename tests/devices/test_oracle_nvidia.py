@@ -14,11 +14,11 @@ from pathlib import Path
 
 import kernels_of_all_kinds as kinds
 import pytest
+import triton
 from sweep import mostly_slow
 
 from portable_softmax import Device, KernelResources, inspect_kernel, occupancy, profiles
 from portable_softmax.devices.backends import cubin
-from portable_softmax.planning.plan import Tiling
 
 ORACLES = Path(__file__).parents[1] / "support" / "oracles"
 PROFILES = sorted({p.arch: name for name, p in profiles().items() if p.backend == "cuda"}.values())  # one of each architecture
@@ -130,15 +130,6 @@ def test_what_arch_traits_knows_of_an_architecture(arch_traits, profile):
     assert {fact: getattr(device.hardware, fact) or 0 for fact in ARCH_TRAITS} == dict(zip(ARCH_TRAITS, theirs, strict=True))
 
 
-TILINGS = (
-    Tiling(1, 1024, 4, 1),
-    Tiling(8, 128, 4, 1),
-    Tiling(4, 64, 1, 1),
-    Tiling(1, 4096, 8, 1),
-    Tiling(1, 1024, 2, 1, held=False),
-)
-
-
 ASSEMBLED = (
     "nvidia/t4",
     "nvidia/a100-40gb",
@@ -152,11 +143,8 @@ ASSEMBLED = (
 
 def assembled(monkeypatch, capsys, profile, launch):
     """(what inspect_kernel finds, what `ptxas -v` said when Triton ran it)."""
-    knobs = pytest.importorskip("triton.knobs")
-    if not hasattr(knobs.nvidia, "dump_ptxas_log"):
-        pytest.skip("this Triton does not print what ptxas says")
-    monkeypatch.setattr(knobs.nvidia, "dump_ptxas_log", True)
-    monkeypatch.setattr(knobs.compilation, "always_compile", True)
+    monkeypatch.setattr(triton.knobs.nvidia, "dump_ptxas_log", True)
+    monkeypatch.setattr(triton.knobs.compilation, "always_compile", True)
     kernel, arguments, options = launch
     found = inspect_kernel(kernel, arguments, device=profile, **options)
     return found, "".join(capsys.readouterr())

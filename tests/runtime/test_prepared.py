@@ -13,18 +13,17 @@ from portable_softmax import softmax
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime import compiler, workspace
-from portable_softmax.runtime.prepared import prepare
 
 GRID = (5, 1, 1)
 
 
 class Compiled:
-    """Records what Triton's launcher is given, and what Triton launches itself."""
+    """Records what Triton's launcher is given."""
 
     function, packed_metadata = "function", "metadata"
 
     def __init__(self, *parameters):
-        self.loaded, self.ran, self.launched = 0, [], []
+        self.loaded, self.ran = 0, []
         self.src = SimpleNamespace(fn=SimpleNamespace(arg_names=parameters))
 
     def _init_handles(self):
@@ -32,9 +31,6 @@ class Compiled:
 
     def run(self, *arguments):
         self.ran.append(arguments)
-
-    def __getitem__(self, grid):
-        return lambda *arguments: self.launched.append((grid, *arguments))
 
 
 @pytest.fixture
@@ -55,17 +51,6 @@ def test_a_launch_is_on_the_stream_of_its_device(driver):
     launch(GRID, "y", "x", 9)
     assert compiled.ran == [(*GRID, 103, "function", "metadata", None, None, None, "y", "x", 8, size, None) for size in (7, 9)]
     assert compiled.loaded == 1
-
-
-def prepared(monkeypatch, parameters):
-    compiled = Compiled(*parameters)
-    monkeypatch.setattr("portable_softmax.runtime.prepared.compile_kernel", lambda spec, device: compiled)
-    monkeypatch.setattr("portable_softmax.runtime.prepared.constexprs_of", lambda spec, device: {"TILE": 8})
-    names = [name for name in parameters if name != "TILE"]
-    monkeypatch.setattr("portable_softmax.runtime.prepared.signature_of", lambda spec: dict.fromkeys(names, ""))
-    words = dict.fromkeys(names[3:], "")
-    spec = SimpleNamespace(tensors=lambda: {"x": "", "y": ""}, numbers=tuple, words=lambda: words)
-    return prepare(spec, SimpleNamespace(index=0), GRID, {"n": 7}), compiled
 
 
 CPU, LEFT = torch.device("cpu"), 2**40 + 7

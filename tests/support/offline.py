@@ -24,7 +24,6 @@ FOREMOST = {H200, B200, MI300X, A2, "nvidia/t4", "amd/rx-7900-xtx", "intel/max-1
 _ONE_EACH = {(profiles()[name].backend, profiles()[name].arch): name for name in sorted(profiles(), key=FOREMOST.__contains__)}
 PRODUCTS = sorted(_ONE_EACH.values())  # one of each architecture, a foremost one if there is
 GPUS = [name for name in PRODUCTS if profiles()[name].backend in ("cuda", "hip")]
-SHARING = [name for name in GPUS if profiles()[name].launch.polls]  # all but Pascals
 
 
 def foremost(names) -> list[Any]:
@@ -46,13 +45,6 @@ def with_hardware(profile: str, **facts) -> Device:
     """Returns the profile's device with other values for some facts."""
     device = Device.from_profile(profile)
     return dataclasses.replace(device, hardware=msgspec.structs.replace(device.hardware, **facts))
-
-
-def with_launch(profile: str, **facts) -> Device:
-    """Returns the profile's device with other facts of its launches."""
-    device = Device.from_profile(profile)
-    launch = msgspec.structs.replace(device.profile.launch, **facts)
-    return dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=launch))
 
 
 def every_launch(problem: Problem, device: Device) -> list[tuple[Problem, Tiling]]:

@@ -52,9 +52,6 @@ def test_too_many(portable_device):
 def test_spills(portable_device):
     assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 65536}, num_warps=4)
 
-def test_compiles(portable_device):
-    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 1000})
-
 def test_by_vendor(portable_device):
     assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 1024}, at_least={"hip": 99})
 
@@ -96,13 +93,12 @@ def test_a_skip_fails_if_that_is_requested(project):
 def test_what_is_missed_says_why(project):
     project.makepyfile(test_more=TOO_MANY)
     ran = project.runpytest_inprocess(*H200, "test_more.py")
-    ran.assert_outcomes(passed=1, failed=4)
+    ran.assert_outcomes(passed=1, failed=3)
     for line in (
         "*my_kernels:scale_kernel on nvidia/h200: a grid of 4 x 65536 x 1 has 65,536 programs along y, and *",
         "*programs per SM, at least 9 required; limited by registers",
         "*next step * programs instead of * with at most * registers per thread (* now)",
         "*my_kernels:scale_kernel on nvidia/h200: spills * bytes per thread",
-        "*my_kernels:scale_kernel on nvidia/h200 does not compile: scale_kernel for cuda/90*",
     ):
         ran.stdout.fnmatch_lines([line])
     ran.stdout.no_fnmatch_line("*portable_probe/*")  # no frames of the assertion's own
