@@ -126,28 +126,30 @@ def load_per_row(value, rows, exists, KIND: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 def first_column(split, n_cols, C: tl.constexpr):
-    """Returns the first place of a split, hidden from range analysis: ptxas 12.9 miscompiles pairs of 16-bit additions.
+    """Returns the first place of a split. It depends on n_cols, so that no compiler takes it for a 16-bit number.
 
-    If the compiler took it for a 16-bit number, one block would be stored over another (Triton's issue 11581).
+    For ptxas 12.9 miscompiles pairs of 16-bit additions: one block would be stored over another (Triton's issue 11581).
     """
-    return split * C.WIDTH + tl.where(n_cols < 0, 65536, 0) if C.SPLITS > 1 else 0
-
-
-@triton.jit
-def opaque(column, n_cols, C: tl.constexpr):
-    """Returns a column, as a number that the compiler takes for another: else places of loads stay in registers for stores."""
-    if C.HIDE != "":
-        column = tl.multiple_of(tl.inline_asm_elementwise("", C.HIDE, [column], tl.int32, is_pure=False, pack=1), C.BLOCK)
-    elif C.SPLITS > 1:
-        column += tl.where(n_cols < 0, 65536, 0)
+    column = 0
+    if C.SPLITS > 1:
+        blocks = tl.cdiv(n_cols + (C.VECTOR - 1 if C.UNALIGNED else 0), C.BLOCK)
+        column = split * (blocks // C.SPLITS) + tl.maximum(split - (C.SPLITS - blocks % C.SPLITS), 0)
+        column *= C.BLOCK
     return column
 
 
 @triton.jit
-def last_column(first, past, C: tl.constexpr):
-    """Returns the place ahead of which a program's columns end, which begin at `first`."""
-    end = tl.max(past)
-    return tl.minimum(first + C.WIDTH, end) if C.SPLITS > 1 else end
+def opaque(column, C: tl.constexpr):
+    """Returns a column, as a number that the compiler takes for another: else places of loads stay in registers for stores."""
+    if C.HIDE != "":
+        column = tl.multiple_of(tl.inline_asm_elementwise("", C.HIDE, [column], tl.int32, is_pure=False, pack=1), C.BLOCK)
+    return column
+
+
+@triton.jit
+def end_of_split(past, split, n_cols, C: tl.constexpr):
+    """Returns the place ahead of which the columns of a split end, per row."""
+    return tl.minimum(past, first_column(split + 1, n_cols, C)) if C.SPLITS > 1 else past
 
 
 # ---------------------------------------------------------------- blocks

@@ -27,12 +27,12 @@ class KernelConfig:
     OUT_LIKE_X: bool = False  # the result has the strides of x (in place); else it is contiguous
     VECTOR: int = 1  # elements of an access; all addresses are multiples of it, but for
     UNALIGNED: bool = False  # rows that begin anywhere, alike in all tensors
-    PADDED: bool = True  # tiles reach past the end of rows
 
     # Work of a program.
     ROWS: int = 1
     BLOCK: int = 1024  # a power of two, as in all tensors
-    BLOCKS: int = 1  # of a row, or of a split of one
+    BLOCKS: int = 1  # of a row, or of a split of one: the last splits may have one more than the first
+    WHOLE: int = 0  # the first so many blocks of all splits lie within rows
     IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time
     ACCUMULATORS: int = 1  # columns of a block with statistics of their own where rows are read twice: those of threads
     HIDE: str = ""  # the constraint of an empty inline assembly that hides where a column comes from
@@ -75,11 +75,6 @@ class KernelConfig:
         return 1 if self.UNALIGNED else self.VECTOR
 
     @property
-    def WIDTH(self) -> int:
-        """Columns of a program."""
-        return self.BLOCKS * self.BLOCK
-
-    @property
     def STREAM(self) -> int:
         """Columns of a block where rows are read twice. Smaller where that is the exception, so it costs no registers."""
         return self.BLOCK if not self.MAP_REGISTERS else max(self.VECTOR, self.BLOCK // max(1, 4 // self.BLOCKS))
@@ -112,9 +107,7 @@ class KernelConfig:
     @property
     def TAIL(self) -> int:
         """Blocks from this one on may have the end of a row."""
-        if self.CAUSAL != "" or (self.SPLITS > 1 and self.PADDED):
-            return 0
-        return self.BLOCKS - (2 if self.UNALIGNED else 1 if self.PADDED else 0)
+        return 0 if self.CAUSAL != "" else self.WHOLE
 
     @property
     def SELECT(self) -> bool:

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, HIGHEST, NEG_INF, along, exp, find_columns, find_rows, finite, first_column, last_column, load_per_row,
+    BOTH, ENDS, HIGHEST, NEG_INF, along, end_of_split, exp, find_columns, find_rows, finite, first_column, load_per_row,
     offsets_of_rows, places, places_of_ends, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
@@ -45,6 +45,7 @@ def token_log_probs_kernel(
         if C.SKIP:
             reads = reads & any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C)
             seen = tl.where(reads, past, 0)
+        end, seen_end = end_of_split(past, split, n_cols, C), end_of_split(seen, split, n_cols, C)
 
         if C.STEP == "map":
             peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
@@ -53,10 +54,10 @@ def token_log_probs_kernel(
                 falls, _ = load_statistics(words_ptr + 2 * n_rows * C.SPLITS, rows, exists, 0.0, C)
             peak, total, falls = whole(peaks, totals, falls, heat, C)
         elif C.IN_REGISTERS:
-            scores, peak = load_tile(x, x, 1, 0, lead, past, reads, by, heat, first, C)
+            scores, peak = load_tile(x, x, 1, 0, lead, end, reads, by, heat, first, C)
             _, total, falls = add_powers(scores, finite(peak), heat, C)
         else:
-            peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, first, last_column(first, seen, C), C)
+            peak, total, falls = reduce_row(x, x, 1, 0, lead, seen_end, reads, by, heat, first, C)
 
         score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
         if C.STEP == "reduce":
@@ -78,7 +79,7 @@ def token_log_probs_kernel(
                         _zeros, parts, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, 0.0, C)
                         late = late | (tl.max(lowest) == MISSING)
                     if late:
-                        peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, 0, tl.max(seen), C)
+                        peak, total, falls = reduce_row(x, x, 1, 0, lead, seen, reads, by, heat, 0, C)
                     else:
                         peak, total, falls = whole(peaks, totals, parts, heat, C)
             if split == C.SPLITS - 1:
@@ -173,7 +174,7 @@ def token_log_probs_backward_kernel(
         rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
         offset = offsets_of_rows(head, query, n_heads, x_batch, x_head, x_query, C)
         x_at, dx_at, lead, past, there = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
-        x, dx = x_ptr + x_at, dx_ptr + dx_at
+        x, dx, end = x_ptr + x_at, dx_ptr + dx_at, end_of_split(past, split, n_cols, C)
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         statistics = statistics_ptr + rows
@@ -201,13 +202,13 @@ def token_log_probs_backward_kernel(
                 if C.MANY:
                     ds = add_more(ds, s, ends - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
                 store(dx, ds, ends, 1, lead, past, there, ENDS, C)
-        for column in tl.range(first, last_column(first, past, C), C.STREAM):
+        for column in tl.range(first, tl.max(end), C.STREAM):
             place = places(column, C.STREAM, C)
-            s = load_scores(x, x, place, 1, 0, lead, past, reads, by, heat, BOTH, C)
+            s = load_scores(x, x, place, 1, 0, lead, end, reads, by, heat, BOTH, C)
             ds = gradient(s, place - lead, token, d_out, lse, rest, total, slope, idle, by, heat, C)
             if C.MANY:
                 ds = add_more(ds, s, place - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
-            store(dx, ds, place, 1, lead, past, there, BOTH, C)
+            store(dx, ds, place, 1, lead, end, there, BOTH, C)
 
 
 @triton.jit

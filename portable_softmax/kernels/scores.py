@@ -172,8 +172,8 @@ def add_powers(scores, base, temperature, C: tl.constexpr):
 
 
 @triton.jit
-def reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, first, end, C: tl.constexpr):
-    """Returns (maximum, sum, falls) of columns as `load_tile` and `add_powers` do, read a block at a time.
+def reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, first, C: tl.constexpr):
+    """Returns (maximum, sum, falls) of columns from `first` on as `load_tile` and `add_powers` do, read a block at a time.
 
     LANES columns of a block have statistics of their own, and there is one reduction over them.
     """
@@ -181,7 +181,7 @@ def reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, fi
     sums = filled(0.0, C.LANES, C)
     falls = sums
     heat = per_lane(temperature, C) if C.TEMPERATURE == "row" else temperature
-    for column in tl.range(first, end, C.STREAM):
+    for column in tl.range(first, tl.max(past), C.STREAM):
         place = places(column, C.STREAM, C)
         s = by_lane(load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, BOTH, C), C)
         higher = tl.maximum(peaks, max_of_lanes(s, C))

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, NEG_INF, exp, find_columns, find_rows, finite, first_column, fma, get, last_column, load, load_per_row, of_row,
+    BOTH, ENDS, NEG_INF, end_of_split, exp, find_columns, find_rows, finite, first_column, fma, get, load, load_per_row, of_row,
     offsets_of_rows, opaque, places, places_of_ends, put, store, times, times_inverse,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
@@ -42,18 +42,18 @@ def softmax_kernel(
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         seen = causal_past(query, n_cols, n_queries, lead, past, C)
+        end, seen_end = end_of_split(past, split, n_cols, C), end_of_split(seen, split, n_cols, C)
 
         # Reduce.
         if C.STEP == "map":
             peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
             peak, total = combine(peaks, totals, tl.max(peaks, 0, keep_dims=True), heat, C)
         elif C.IN_REGISTERS:
-            scores, peak = load_tile(x, mask, x_col, m_col, lead, seen, there, by, heat, first, C)
+            scores, peak = load_tile(x, mask, x_col, m_col, lead, seen_end, there, by, heat, first, C)
             base = finite(peak)
             powers, total, _ = add_powers(scores, base, heat, C)
         else:
-            end = last_column(first, seen, C)
-            peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, there, by, heat, first, end, C)
+            peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen_end, there, by, heat, first, C)
 
         if C.STEP == "reduce":
             store_statistics(words_ptr, rows, exists, split, peak, total, C)
@@ -70,27 +70,27 @@ def softmax_kernel(
             if late if C.MAP_REGISTERS else True:
                 if C.EXCHANGE:
                     if late:
-                        peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, there, by, heat, 0, tl.max(seen), C)
+                        peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, there, by, heat, 0, C)
                     else:
                         peak, total = combine(peaks, totals, highest, heat, C)
                 peak, total = add_sink(peak, total, sink_ptr, rows, exists, heat, C)
-                for column in tl.range(first, last_column(first, past, C), C.STREAM):
+                for column in tl.range(first, tl.max(end), C.STREAM):
                     place = places(column, C.STREAM, C)
-                    again = load_scores(x, mask, place, x_col, m_col, lead, seen, there, by, heat, BOTH, C)
-                    store(y, result_of(again, peak, total, heat, C), place, y_col, lead, past, there, BOTH, C)
+                    again = load_scores(x, mask, place, x_col, m_col, lead, seen_end, there, by, heat, BOTH, C)
+                    store(y, result_of(again, peak, total, heat, C), place, y_col, lead, end, there, BOTH, C)
             else:
                 if C.EXCHANGE:
                     peak, total = combine(peaks, totals, highest, heat, C)
                 peak, total = add_sink(peak, total, sink_ptr, rows, exists, heat, C)
                 factor, rest = factor_of(base, peak, total, heat, C)
-                begin = opaque(first, n_cols, C)
+                begin = opaque(first, C)
                 for k in tl.static_range(C.BLOCKS):
                     if C.LOG:
                         result = fall_of(get(scores, k, C), peak, heat, C) - tl.log(total)
                     else:
                         result = times(get(powers, k, C), factor, rest, C)
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
-                    store(y, result, place, y_col, lead, past, there, 2 * (k == 0) + (k >= C.TAIL), C)
+                    store(y, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.TAIL), C)
             if C.UNALIGNED:
                 if split == 0:
                     ends = places_of_ends(past, C)
@@ -172,6 +172,8 @@ def softmax_backward_kernel(
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
 
+        end = end_of_split(past, split, n_cols, C)
+
         # Reduce.
         if C.STEP == "map":
             totals, _ = load_statistics(words_ptr, rows, exists, 0.0, C)
@@ -182,13 +184,13 @@ def softmax_backward_kernel(
             sums = None
             for k in tl.static_range(C.BLOCKS):
                 place = places(first + k * C.BLOCK, C.BLOCK, C)
-                a, b = load_pair(dy, y, place, dy_col, y_col, lead, past, there, 2 * (k == 0) + (k >= C.TAIL), C)
+                a, b = load_pair(dy, y, place, dy_col, y_col, lead, end, there, 2 * (k == 0) + (k >= C.TAIL), C)
                 kept_dy, kept_y = put(kept_dy, a, k, C), put(kept_y, b, k, C)
                 terms = a if C.LOG else a * b
                 sums = terms if k == 0 else sums + terms
             total = tl.sum(sums, C.AXIS, keep_dims=True)
         else:
-            total = reduce_gradient(dy, y, dy_col, y_col, lead, past, there, first, last_column(first, past, C), C)
+            total = reduce_gradient(dy, y, dy_col, y_col, lead, end, there, first, C)
 
         if C.STEP == "reduce":
             store_statistics(words_ptr, rows, exists, split, total, tl.zeros_like(total), C)
@@ -205,21 +207,19 @@ def softmax_backward_kernel(
             if late if C.MAP_REGISTERS else True:
                 if C.EXCHANGE:
                     if late:
-                        total = reduce_gradient(dy, y, dy_col, y_col, lead, past, there, 0, tl.max(past), C)
+                        total = reduce_gradient(dy, y, dy_col, y_col, lead, past, there, 0, C)
                     else:
                         total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
-                map_gradient(dx, dy, y, x, dy_col, y_col, lead, past, there, total, by, heat, first, C)
+                map_gradient(dx, dy, y, x, dy_col, y_col, lead, end, there, total, by, heat, first, C)
             else:
                 if C.EXCHANGE:
                     total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
-                begin = opaque(first, n_cols, C)
+                begin = opaque(first, C)
                 for k in tl.static_range(C.BLOCKS):
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
                     a, b = get(kept_dy, k, C), get(kept_y, k, C)
-                    result = gradient(
-                        a, b, total, x, place, y_col, lead, past, there, by, heat, 2 * (k == 0) + (k >= C.TAIL), C
-                    )
-                    store(dx, result, place, y_col, lead, past, there, 2 * (k == 0) + (k >= C.TAIL), C)
+                    result = gradient(a, b, total, x, place, y_col, lead, end, there, by, heat, 2 * (k == 0) + (k >= C.TAIL), C)
+                    store(dx, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.TAIL), C)
             if C.UNALIGNED:
                 if split == 0:
                     ends = places_of_ends(past, C)
@@ -240,10 +240,10 @@ def load_pair(dy, y, place, dy_col, y_col, lead, past, there, EDGE: tl.constexpr
 
 
 @triton.jit
-def reduce_gradient(dy, y, dy_col, y_col, lead, past, there, first, end, C: tl.constexpr):
-    """Returns the sum of dy * y, or of dy with LOG, over columns, a block at a time."""
+def reduce_gradient(dy, y, dy_col, y_col, lead, past, there, first, C: tl.constexpr):
+    """Returns the sum of dy * y, or of dy with LOG, over columns from `first` on, a block at a time."""
     sums = filled(0.0, C.LANES, C)
-    for column in tl.range(first, end, C.STREAM):
+    for column in tl.range(first, tl.max(past), C.STREAM):
         a, b = load_pair(dy, y, places(column, C.STREAM, C), dy_col, y_col, lead, past, there, BOTH, C)
         sums += sum_of_lanes(by_lane(a if C.LOG else a * b, C), C)
     return tl.sum(sums, C.AXIS, keep_dims=True)
@@ -252,7 +252,7 @@ def reduce_gradient(dy, y, dy_col, y_col, lead, past, there, first, end, C: tl.c
 @triton.jit
 def map_gradient(dx, dy, y, x, dy_col, y_col, lead, past, there, total, scale, temperature, first, C: tl.constexpr):
     """Stores the gradients of a program's columns, which are loaded a block at a time."""
-    for column in tl.range(first, last_column(first, past, C), C.STREAM):
+    for column in tl.range(first, tl.max(past), C.STREAM):
         place = places(column, C.STREAM, C)
         a, b = load_pair(dy, y, place, dy_col, y_col, lead, past, there, BOTH, C)
         result = gradient(a, b, total, x, place, y_col, lead, past, there, scale, temperature, BOTH, C)

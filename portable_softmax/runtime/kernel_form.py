@@ -38,7 +38,7 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
 
     problem, tiling, picks = spec.problem, spec.tiling, spec.problem.log_probs
     threads, polls = _most_threads(spec, device), device.profile.launch.polls
-    gradient, hides = picks is not None and picks.gradient, problem.across or tiling.blocks > MANY_BLOCKS
+    gradient, hides = picks is not None and picks.gradient, problem.across or tiling.is_shared or tiling.blocks > MANY_BLOCKS
     scores, words = problem.scores, {None: "", "number": "number", "rows": "row"}
     return KernelConfig(
         LOG=problem.form == "log_softmax" and not picks,
@@ -54,10 +54,10 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
         OUT_LIKE_X=spec.out_like_x,
         VECTOR=problem.vector,
         UNALIGNED=problem.unaligned,
-        PADDED=spec.padded,
         ROWS=tiling.tile_rows,
         BLOCK=tiling.width,
         BLOCKS=tiling.blocks,
+        WHOLE=spec.whole,
         IN_REGISTERS=tiling.held and not gradient,
         ACCUMULATORS=_accumulators(spec, threads),
         HIDE=f"={device.vendor.register},0" if hides and device.vendor.register else "",

@@ -23,7 +23,7 @@ class KernelSpec:
         problem: with a size of 1 in place of each that no kernel depends on, and without its lines.
         tiling: the cut of rows into tiles.
         wide: rows may be 2**31 or more.
-        padded: tiles end elsewhere than rows do.
+        whole: the first so many blocks of all splits that are within rows, whatever vector these begin in; 0 without a tile.
         mask_shared: all heads of a batch have the same mask.
         mask_col: the mask's stride between columns if 0 or 1, else -1.
         out_like_x: the result has the strides of x, and is not contiguous.
@@ -34,7 +34,7 @@ class KernelSpec:
     problem: Problem
     tiling: Tiling
     wide: bool = False
-    padded: bool = True
+    whole: int = 0
     mask_shared: bool = False
     mask_col: int = 1
     out_like_x: bool = False
@@ -46,8 +46,7 @@ class KernelSpec:
         """Returns the kernel for any problem of the same types, alignment, form and tiling; the first of two launches.
 
         Raises:
-            ValueError: the tiling's programs together hold less than a row, or a block of a row starts past its end; or an
-                unaligned row may be inside one vector.
+            ValueError: the tiling's programs together hold less than a row; or an unaligned row may be inside one vector.
         """
         if problem.unaligned and min(problem.n_cols, tiling.width) < problem.vector:
             raise ValueError(
@@ -57,10 +56,6 @@ class KernelSpec:
         covered = tiling.covers(problem.width)
         if covered < problem.width:
             raise ValueError(f"{tiling} covers {covered} columns of {problem.width}; give it more splits or columns")
-        ends = 2 if problem.unaligned else 1  # blocks that may have the end of a row
-        unmasked = tiling.tile_cols - ends * tiling.width if tiling.splits == 1 else 0
-        if unmasked > problem.n_cols:
-            raise ValueError(f"{tiling} has whole blocks past the {problem.n_cols} columns; give it fewer blocks")
         lines, mask = problem.lines, problem.lines.mask if problem.lines and problem.scores.mask else None
         return cls(
             problem=replace(
@@ -68,7 +63,7 @@ class KernelSpec:
             ),
             tiling=tiling,
             wide=problem.n_rows >= WIDE_ROWS,
-            padded=problem.unaligned or covered != problem.n_cols,
+            whole=_whole_blocks(problem, tiling) if tiling.held else 0,
             mask_shared=problem.mask_shared,
             mask_col=mask[0] if mask and mask[0] in (0, 1) else -1 if mask else 1,
             out_like_x=bool(lines and problem.stores and not lines.out_is_contiguous),
@@ -151,3 +146,10 @@ class KernelSpec:
         problem = self.problem
         kind = "*i8" if problem.scores.mask == "bool" else f"*{TRITON_NAMES[problem.scores.mask or problem.x_dtype]}"
         return f"{kind}:16" if problem.mask_vector > 1 else kind
+
+
+def _whole_blocks(problem: Problem, tiling: Tiling) -> int:
+    """Returns how many blocks at the start of each split are within rows; the last splits may have one more than the first."""
+    blocks, within = -(-problem.width // tiling.width), problem.n_cols // tiling.width
+    fewest, in_last = blocks // tiling.splits, -(-blocks // tiling.splits)
+    return max(0, min(fewest, in_last - (blocks - within)))

@@ -33,15 +33,22 @@ def assert_triton_has(tiling, hardware):
 def assert_covers(tiling, problem, spec):
     """No split is empty, and what reaches past a row is masked."""
     assert (tiling.strategy == "shared") == (tiling.splits > 1)
-    assert spec.padded == (problem.unaligned or tiling.covers(problem.n_cols) != problem.n_cols)
     if tiling.strategy == "online":
         assert tiling.splits == 1
         return
     assert (tiling.splits - 1) * tiling.tile_cols < problem.width <= tiling.splits * tiling.tile_cols
     assert tiling.splits <= MOST_SPLITS
-    if not spec.padded or tiling.splits == 1:  # blocks ahead of the last one, or two of unaligned rows, have no mask
-        whole = tiling.tile_cols * tiling.splits - spec.padded * (1 + problem.unaligned) * tiling.width
-        assert whole <= problem.n_cols
+    blocks = -(-problem.width // tiling.width)  # as kernels cut them: the last splits have one more than the first
+    starts = [split * (blocks // tiling.splits) + max(0, split - tiling.splits + blocks % tiling.splits)
+              for split in range(tiling.splits + 1)]  # fmt: skip
+    assert starts[0] == 0
+    assert starts[-1] == blocks
+    counts = [past - first for first, past in itertools.pairwise(starts)]
+    assert max(counts) <= tiling.blocks
+    assert spec.whole <= min(counts)
+    if tiling.held:
+        assert all((first + spec.whole) * tiling.width <= problem.n_cols or not spec.whole for first in starts[:-1])
+        assert spec.whole >= min(min(counts), max(counts) - 1 - problem.unaligned)
 
 
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
@@ -66,8 +73,6 @@ def test_tilings_that_do_not_cover_their_rows_are_refused():
 
     with pytest.raises(ValueError, match="covers 48 columns of 49; give it more"):
         spec(Tiling(1, 16, splits=3), 49)
-    with pytest.raises(ValueError, match="has whole blocks past the 31 columns; give it fewer"):
-        spec(Tiling(1, 16, blocks=3), 31)
     with pytest.raises(ValueError, match="a vector of 4: they cannot be unaligned"):
         spec(Tiling(1, 4), 3, unaligned=True)
     online = Tiling(1, 16, held=False)

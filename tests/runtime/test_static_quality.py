@@ -106,7 +106,13 @@ def faults_of_accesses(found, compiled, device, n_cols, dtype):
     allowed = Counter({element: edges, 8: (5 if "ptx" in compiled.asm else 10) * (found.tiling.splits > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
-    if not problem.unaligned and found.tiling.tile_rows == 1 and n_cols % found.tiling.tile_cols == 0 and "ptx" in compiled.asm:
+    if (
+        not problem.unaligned
+        and found.tiling.held
+        and found.tiling.tile_rows == 1
+        and n_cols % found.tiling.tile_cols == 0
+        and "ptx" in compiled.asm
+    ):
         yield from (f"a mask where tiles end where rows do: {access}" for access in re.findall(PTX_MASKED, compiled.asm["ptx"]))
 
 
@@ -225,7 +231,7 @@ def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, 
 def rests_kernel(out_ptr, n_cols, HIDDEN: tl.constexpr, C: tl.constexpr):
     """Stores numbers that fit 16 bits, of places of a split; Triton 3.8 adds them in pairs where it sees that they fit."""
     split = tl.program_id(0) % C.SPLITS
-    first = first_column(split, n_cols, C) if HIDDEN else split * C.WIDTH
+    first = first_column(split, n_cols, C) if HIDDEN else split * C.BLOCK
     place = first + tl.arange(0, C.BLOCK)
     tl.store(out_ptr + place, tl.where(place // 8 % 2 == 1, (place * 9 + 1) % 1000, place), mask=place % 2 == 0)
 
