@@ -35,13 +35,6 @@ def prefix(y, x, BLOCK: tl.constexpr):
     tl.store(y + at, tl.exp(-tl.cumsum(tl.load(x + at), 0) / 16))
 
 
-@triton.jit
-def product(c, a, b, SIZE: tl.constexpr):
-    row, column = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :]
-    found = tl.dot(tl.load(a + row * SIZE + column), tl.load(b + row * SIZE + column), input_precision="ieee")
-    tl.store(c + row * SIZE + column, found)
-
-
 def compiled(kernel, arch, signature, constants, **options):
     target = GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32)
     signature = signature | dict.fromkeys(constants, "constexpr")

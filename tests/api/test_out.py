@@ -56,15 +56,6 @@ def test_memory_that_is_read_is_written_last(x):
     torch.testing.assert_close(softmax(x, scale=2.0, out=x[0].expand(2, 3, 8).clone()), (x * 2).softmax(-1))
 
 
-def test_other_shapes_are_resized(x):
-    out = torch.empty(0, device=x.device)
-    assert softmax(x, out=out).shape == x.shape
-    with pytest.warns(UserWarning, match="resized"):
-        softmax(x, out=torch.empty(3, device=x.device))
-    out = torch.empty((), device=x.device)
-    assert softmax(x[0, 0, 0], 0, out=out) == 1
-
-
 def test_errors(x):
     for out, error, words in (
         (torch.empty_like(x, dtype=torch.half), RuntimeError, "Expected out tensor to have dtype"),

@@ -22,7 +22,6 @@ from portable_softmax.devices.backends.elf import sections
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 PROFILES = sorted({p.arch: name for name, p in profiles().items() if p.backend == "hip"}.values())  # one of each gfx
-FOREMOST = "amd/mi300x", "amd/rx-7900-xtx"
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,3 @@ def test_launches_for_an_h100(device, where, monkeypatch, n_cols, dtype, kind):
     if reason := machine.lacks(row):
         pytest.skip(reason)
     check(row, machine)
-
-
-LAYOUTS = {
-    "contiguous": torch.Tensor.contiguous,
-    "transposed": lambda mask: mask.transpose(2, 3).contiguous().transpose(2, 3),
-    "every third": lambda mask: torch.stack([mask] * 3, -1)[..., 1],
-    "padded": lambda mask: torch.cat([mask] * 2, -1)[..., : mask.shape[-1]],
-    "expanded": lambda mask: mask.expand(2, 3, 5, 48),
-}

@@ -4,7 +4,6 @@ import pytest
 from offline import A2, H200, MI300X, planned, with_hardware
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
-from portable_softmax.planning.grid import readings
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem, contiguous_problem
 
@@ -66,15 +65,6 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     assert f"num_programs {plan.num_programs}: one per tile" in text
     assert "runner-up of " in text
     assert f"expected {plan.terms}" in str(plan).replace("\n    ", " ")
-
-
-def test_rows_that_are_shorter_than_two_cache_lines_are_never_unaligned():
-    """Most of such a row would be in its ends; shorter ones may lie inside one vector."""
-    device = Device.from_profile(H200)
-    for dtype, vector, lines in (("float16", 8, 128), ("float32", 4, 64)):
-        for n_cols in range(1, lines + 2 * vector):
-            found = [each.unaligned for each in readings(contiguous_problem(40, n_cols, dtype), device)]
-            assert any(found) == (n_cols > lines and n_cols % vector > 0)
 
 
 def test_a_row_is_not_shared_where_its_splits_would_not_run_at_once():

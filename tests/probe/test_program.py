@@ -20,7 +20,6 @@ MATRICES = "a=f16[512,512] b=f16[512,512] c=f16[512,512] M=512 N=512 K=512 sam=5
 TYPES = "--args x_ptr=*fp32:16 y_ptr=*fp32:16 out_ptr=*fp32:16 n_elements=i32:16"
 NAMES = {
     "KERNELS": SUPPORT / "launched_kernels.py",
-    "DECORATED": SUPPORT / "decorated_kernels.py",
     "EXAMPLES": SUPPORT / "example_kernels.py",
     "RMS": ROOT / "examples" / "rms_norm.py",
     "BLOCKS": "--args BLOCK_M=16 BLOCK_N=16 BLOCK_K=16 GROUP_M=1",
@@ -38,43 +37,29 @@ def spelled(line):
 
 REFUSED = """
  | 2 | the following arguments are required: COMMAND
-textbook | 2 | argument COMMAND: invalid choice: 'textbook'
 plan --on | 2 | argument --on: expected at least one argument
 plan --on '' | 2 | no profile named ''
-plan --on nothing/* | 2 | no profile matches 'nothing/*'
 plan --on H200 --dtype int8 | 2 | 'int8' is not one of float16, bfloat16, float32
 plan --on H200 --rows 0 | 2 | argument --rows: '0' is not a number from 1 on
 plan --on H200 --shapes 44 | 2 | argument --shapes: '' is not a number
 plan --on H200 --shapes 4x4 --rows 4 | 2 | --shapes replaces --rows and --cols
-plan --on H200 --config 1 | 2 | unrecognized arguments: --config 1
-plan --on H200 --mask boolean added | 2 | boolean and added exclude each other
-plan --on H200 --softcap nan | 2 | argument --softcap: 'nan' is not a positive number
 plan --on H200 --backward --softcap 3 | 2 | --backward with --softcap is not one launch
-plan --on nvidia/h2000 | 2 | ProfileError: no profile named 'nvidia/h2000'; did you mean
 plan --on H200 --at-least metal=3 | 2 | 'metal' is not one of cuda, hip
 plan --on H200 --require hip | 1 | ValueError: --require hip: the device is of backend cuda
 plan | 4 | NoDeviceError: nothing there
 plan --on H200 --dump sass | 1 | ValueError: --dump: no stage sass; there are
 verify --on H200 | 2 | an emulated AMD GPU (--on amd/mi300x)
-verify --on amd/mi300x amd/mi210 | 2 | an emulated AMD GPU (--on amd/mi300x)
 verify --on amd/mi300x --kernel KERNELS:add | 2 | verify --kernel requires --case NAME
 kernel f.py --on H200 | 2 | argument FILE:NAME: 'f.py' is not FILE:NAME
-kernel f.py:k --config x | 2 | 'x' is not a number from 0 on
 kernel KERNELS:add --suggest rows=n | 2 | --suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing
 kernel nowhere.py:k --on H200 | 2 | UnknownKernelError:
-kernel KERNELS:add | 4 | NoDeviceError: nothing there
 kernel EXAMPLES:add_kernel --on H200 --case nothing | 1 | has no function 'nothing'
-kernel EXAMPLES:add_kernel --on H200 --case incomplete_case | 1 | should return (grid, arguments, expected):
-kernel EXAMPLES:add_kernel --on H200 --case swapped_case | 1 | (grid, arguments, expected): a tuple, a dict and a dict, not
 kernel KERNELS:add --on H200 --args n=1 | 1 | TypeError: add needs x, y, z too, such as --args
-kernel KERNELS:add --on H200 --args n=x | 1 | n=x: an argument is a tensor as f16[4096,4096], a value as 4096
 kernel KERNELS:add --on intel/arc-a770 --args n=1 | 4 | TargetError: this Triton's backends (
 kernel KERNELS:tuned --on H200 --args MATRICES | 1 | and none was chosen; select one with --config N:
-kernel DECORATED:tuned --on H200 --config 2 TYPES | 1 | and 2 is none of them
-kernel DECORATED:by_arguments --on H200 TYPES | 1 | the heuristic of BLOCK_SIZE needs 'n_elements'; give its value:
+kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | the heuristic of BLOCK_SIZE needs 'n_elements'; give its value:
 kernel KERNELS:add --on H200 --config all | 1 | is not under @triton.autotune
 diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
-report none | 2 | there is no file none
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
 """
 ANSWERED = """
@@ -85,38 +70,30 @@ plan --on MI300X --cols 781 --facts | 0 |
     device amd/mi300x (hip/gfx942, CDNA 3, absent) ;; multiprocessor_count - 304 304 profile (vendor)
 plan --on H200 --explain | 0 | why ;; limits warps
 plan --on h200,MI300X --markdown | 0 | | device | launch | regs | ;; | nvidia/h200 | tile
-plan --on MI300X H200 ascend/910b3 --dtype float32 f16 --facts | 0 | ascend/910b3 4096x4096 float16 ;; warp_size - 64
-plan --on 'ascend/*' --cols 781 | 0 | ascend/910b1 ;; ascend/950pr
 plan --on H200 --rows 512 --cols 512 --mask added --scale rows | 0 | float32 with scale of each row and added float32 mask on
-plan --on H200 --rows 512 --cols 512 --softcap 30 --sink | 0 | float32 with softcap 30.0 and sink on
-plan --on H200 --rows 512 --cols 512 --mask lower_right boolean | 0 | boolean mask and causal lower_right on
 plan --on H200 --rows 512 --cols 512 --backward --temperature | 0 | 512 x 512 float32 backward with temperature on
-plan --on intel/arc-b580 | 4 | TargetError
 plan --on intel/arc-b580 MI300X | 4 | amd/mi300x tile
 plan --on H200 --at-least 1 --no-spills | 0 | occupancy
 plan --on H200 ascend/910b3 --at-least cuda=64 npu=1 | 1 | CheckFailed: ;; at least 64 required; limited by
 kernel KERNELS:matmul --on H200 --args MATRICES BM=64 BN=64 BK=64 | 0 |
     num_warps=4 (default) num_ctas=1 (default) num_stages=3 (default) ;; sak=1 (specialised, by the argument) ;;
     4 programs per SM ;; M N K sam sbk scm: i32, multiple of 16
-kernel DECORATED:tuned --on H200 --config 1 --num-warps 2 TYPES | 0 | num_warps 2
-kernel DECORATED:tuned_once --on H200 TYPES | 0 | num_warps 8
-kernel DECORATED:by_heuristic --on H200 TYPES | 0 | num_warps 4
+kernel EXAMPLES:tuned --on H200 --config 1 --num-warps 2 TYPES | 0 | num_warps 2
 kernel KERNELS:tuned --on H200 MI300X --args MATRICES --config all | 0 | nvidia/h200 configuration 1 8 warps ;;
     # the highest occupancy without spills, which is no estimate of speed ;; num_warps=8, num_stages=2, maxnreg=64), # nvidia ;;
     triton.Config({'BM': 64, 'BN': 64, 'BK': 64, 'waves_per_eu': 4, 'matrix_instr_nonkdim': 16}, num_warps=4, num_stages=2), #
 kernel KERNELS:tuned --on H200 --args MATRICES --config all --option num_stages=16 | 1 | 0/SM ;; does not fit: a program needs
 kernel KERNELS:tuned --on H200 --args MATRICES --config 1 --suggest | 0 | configuration 1 num_warps 8 num_stages 2
-kernel DECORATED:plain --on MI300X --args x_ptr=*fp32:16 BLOCK_SIZE=1024 --suggest | 0 | num_warps 16 num_stages 1 16 warps, 1
+kernel EXAMPLES:plain --on MI300X --args x_ptr=*fp32:16 BLOCK_SIZE=1024 --suggest | 0 | num_warps 16 num_stages 1 16 warps, 1
 kernel RMS:rms_norm_kernel --on MI300X --args ROWS --suggest rows=n_rows cols=n_cols block=BLOCK --explain | 0 |
     why num_programs ;; expected (not calibrated for this device) ;; BLOCK=4096 (suggested) ;; # the least expected time ;;
     triton.Config({'BLOCK': 4096, 'STAGES': 1}, num_warps=2, num_stages=2), # amd/mi300x
-kernel KERNELS:add --on H200 MI300X | 1 | nvidia/h200; amd/mi300x: TypeError: add needs
-kernel DECORATED:plain --on ascend/910b3 --args x_ptr=*fp32:16 BLOCK_SIZE=65536 | 1 |
+kernel EXAMPLES:plain --on ascend/910b3 --args x_ptr=*fp32:16 BLOCK_SIZE=65536 | 1 |
     0 programs per vector core ;; bytes of Unified Buffer
-kernel DECORATED:tuned_once --on H200 intel/arc-a770 TYPES | 4 | 8 warps, 2 stages ;; : TargetError: this Triton's backends (
+kernel EXAMPLES:tuned_once --on H200 intel/arc-a770 TYPES | 4 | 8 warps, 2 stages ;; : TargetError: this Triton's backends (
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 --num-warps 1 | 0 | add on nvidia/h200; Triton ;; next step spills
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 --num-warps 1 --no-spills | 1 | CheckFailed: spills
-kernel DECORATED:plain --on H200 --args x_ptr=*fp32:16 BLOCK_SIZE=8192 --num-warps 64 | 1 |
+kernel EXAMPLES:plain --on H200 --args x_ptr=*fp32:16 BLOCK_SIZE=8192 --num-warps 64 | 1 |
     no program fits: threads per program; with 32 warps instead of 64, 2 would
 kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 | a grid of 1 x 67108864 x 1 has
     67,108,864 programs along y, and nvidia/h200 launches at most ;; grid 1 x 67108864 x 1

@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-import decorated_kernels
+import example_kernels
 import pytest
 import torch
 from triton.runtime.jit import KernelInterface
@@ -149,15 +149,15 @@ class Library(KernelInterface):
 def test_a_librarys_wrapper_is_read_and_not_run(device):
     given = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 4096}
     for kernel in (
-        Library(decorated_kernels.tuned_once),
-        Library(Library(decorated_kernels.tuned).fn.fn, configs=decorated_kernels.TWO),
-        Library(decorated_kernels.by_arguments),
-        torch.library.wrap_triton(decorated_kernels.tuned_once),
+        Library(example_kernels.tuned_once),
+        Library(Library(example_kernels.tuned).fn.fn, configs=example_kernels.TWO),
+        Library(example_kernels.by_arguments),
+        torch.library.wrap_triton(example_kernels.tuned_once),
     ):
         several = len(configurations(kernel)) > 1
         found = inspect_kernel(kernel, given, config=1 if several else None, device=device)
         block, options = found.launch.constants["BLOCK_SIZE"].value, {"num_stages": found.launch.options["num_stages"].value}
         options["num_warps"] = found.resources.num_warps
-        plain = inspect_kernel(decorated_kernels.add_kernel, given, {"BLOCK_SIZE": block}, device=device, **options)
+        plain = inspect_kernel(example_kernels.add_kernel, given, {"BLOCK_SIZE": block}, device=device, **options)
         assert found.launch.compiled.hash == plain.launch.compiled.hash
         assert not getattr(kernel, "cache", None)

@@ -1,14 +1,12 @@
 """Launches of row kernels on the device that is here: right whatever is given, by position and by name, and kept."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import row_kernels
 import torch
 import triton
 from row_kernels import RMS, adding, fresh, one_row, scaled
 
-from portable_softmax import CompileError, launcher
+from portable_softmax import launcher
 
 pytestmark = pytest.mark.kernel
 
@@ -45,21 +43,6 @@ def test_decorated_kernels_run(where):
             assert torch.equal(y, x * 3)
 
 
-@pytest.mark.accelerator  # the interpreter takes one thread at a time
-def test_from_threads(where):
-    run = fresh()
-
-    def launch(rows):
-        _, arguments, _, exact = row_kernels.rms_norm(rows, 64, torch.float32)
-        placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
-        for _ in range(3):
-            run(*placed)
-        row_kernels.assert_right(row_kernels.rms_norm, placed, exact)
-
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(launch, (1, 2, 3, 4))) == [None] * 4
-
-
 @pytest.mark.accelerator
 def test_the_first_call_may_be_captured(where):
     x = torch.randn(64, 1000, device=where)
@@ -94,20 +77,3 @@ def test_constants_that_compare_equal_are_launches_of_their_own(where):
         assert torch.equal(y, expected)
     plan = [run.plan(x, y, 2, 4, F=factor).meta["F"] for factor in (2, 2.0)]
     assert [*map(type, plan)] == [int, float]
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"num_programs": -1}, "num_programs of adding should be a number from 1 on, not -1"),
-        ({"num_programs": 3.5}, "num_programs of adding should be a number from 1 on, not 3.5"),
-        ({"wrong": 1}, "wrong"),
-        ({"n_rows": 2.0}, "n_rows of adding should be a number from 0 on, not 2.0"),
-    ],
-)
-def test_calls_that_are_refused(where, given, words):
-    run, x = fresh(adding), torch.ones(2, 4, device=where)
-    arguments = {"x": x, "y": x, "n_rows": 2, "n_cols": 4, "eps": 0.5}
-    run(**arguments | {"y": torch.empty_like(x)})
-    with pytest.raises((TypeError, CompileError), match=words):
-        run(**arguments | given)

@@ -31,12 +31,6 @@ def test_what_the_compiler_reported_lies_between(case):
 
 
 @triton.jit
-def product(a, b, c, SIZE: tl.constexpr):
-    at = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
-    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at)))
-
-
-@triton.jit
 def online_unrolled(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     peak = tl.full((), float("-inf"), tl.float32)

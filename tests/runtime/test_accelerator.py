@@ -1,7 +1,5 @@
 """Graphs, streams, several devices, threads, processes, sizes and training: only a real device shows them."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import exact
 import pytest
 import torch
@@ -87,20 +85,6 @@ def test_a_device_that_is_not_the_current_one(where):
         near = torch.randn(shape, device=f"{where.type}:0")
         assert_close(softmax(near, 1), expected("softmax", near, 1))
     assert module.current_device() == 0
-
-
-def test_eight_threads_forward_and_backward(where):
-    def work(seed):
-        shape = SHAPES[seed % len(SHAPES)]
-        x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(where).requires_grad_()
-        y = softmax(x, 1)
-        (dx,) = torch.autograd.grad((y * x.detach()).sum(), x)
-        getattr(torch, where.type).synchronize()
-        return x, y.detach(), dx
-
-    with ThreadPoolExecutor(8) as pool:
-        for x, y, dx in pool.map(work, range(64)):
-            assert_replayed(x, y, dx)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,14 @@
 """The benchmark's own arithmetic, and that its checks tell right from wrong; nothing is timed here."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from benchmark import documents, report, scores, sweeps, timing
+from benchmark import documents, report, sweeps, timing
 from benchmark import run as benchmark_run
 from benchmark.providers import load
 from benchmark.results import Result, cells_of, read
 from msgspec.structs import replace
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 TIMES = {  # microseconds by direction, shape and provider
     ("forward", "4096x128"): {"copy": 5, "torch": 20, "ours": 10},
     ("forward", "4096x256"): {"copy": 5, "torch": 40, "quack": 5, "ours": 10},
@@ -69,7 +67,3 @@ def test_a_whole_run_writes_a_file_that_reads_again(monkeypatch, tmp_path):
     again = read(options.out)
     assert [(each.cell, each.provider) for each in again] == [(each.cell, each.provider) for each in found]
     assert "backward" in report.text_of(again)
-
-
-SCORES = [("attention", (1, 2, 24, 40), each) for each in (*scores.MASKS, "gradient, boolean mask", "gradient, causal")]
-SCORES += [("sampling", (6, 200), each) for each in ("temperature", "plain")]

@@ -1,4 +1,4 @@
-"""Two kernels of the usual introductions, to inspect and to run: a vector addition and a tiled matrix product."""
+"""A vector addition, plain and under the decorators that people use, and a tiled matrix product, to inspect and to run."""
 
 import torch
 import triton
@@ -10,6 +10,17 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n_elements, BLOCK_SIZE: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     mask = offsets < n_elements
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask), mask=mask)
+
+
+TWO = [triton.Config({"BLOCK_SIZE": 1024}, num_warps=4), triton.Config({"BLOCK_SIZE": 2048}, num_warps=8, num_stages=2)]
+tuned = triton.autotune(configs=TWO, key=["n_elements"])(add_kernel)
+tuned_once = triton.autotune(configs=TWO[1:], key=["n_elements"])(add_kernel)
+by_arguments = triton.heuristics({"BLOCK_SIZE": lambda arguments: triton.next_power_of_2(arguments["n_elements"])})(add_kernel)
+
+
+@triton.jit
+def plain(x_ptr, BLOCK_SIZE: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK_SIZE), 0.0)
 
 
 @triton.jit
@@ -67,12 +78,3 @@ def wide_case():
     _, arguments, expected = add_case()
     return (lambda meta: (1, 2**20 * meta["BLOCK_SIZE"])), arguments, expected
 
-
-def incomplete_case():
-    """A case without arguments."""
-    return ((16,),)
-
-
-def swapped_case():
-    """A case whose grid stands behind its arguments."""
-    return {}, (16,), {}

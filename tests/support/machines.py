@@ -19,7 +19,6 @@ ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "
 DROPPED = {"gfx1030"} if triton_version() >= (3, 9) else set()  # by Triton
 AMD = {Device.from_profile(name).arch: name for name, profile in sorted(profiles().items()) if profile.backend == "hip"}
 AMD = {arch: AMD[arch] for arch in ARCHITECTURES if arch not in DROPPED}
-FOREMOST = {"gfx942", "gfx1100"}  # one of 64 lanes, one of 32
 
 
 @dataclass(frozen=True)
