@@ -8,7 +8,7 @@ driver_NAME.json     Triton's driver properties and torch's device properties (t
 occupancy_NAME.json  the driver's own count of resident programs for every kernel that the planner chooses
                      (tests/devices/test_occupancy.py); its registers and spills are compared at once
 probe_NAME.json      the probe's --json (tests/probe/test_recorded_probe.py)
-plans.json           with --plans: plans of many problems (tests/planning/test_golden_plans.py)
+plans.json           with --plans: plans of many problems (tests/planning/test_planner.py)
 """
 
 import argparse

@@ -1,7 +1,10 @@
-"""The planner's decisions: arithmetic over a profile, and a function in place of the compiler."""
+"""The planner's decisions: arithmetic over a profile, and a function in place of the compiler; recorded plans."""
+
+import json
+from pathlib import Path
 
 import pytest
-from offline import A2, H200, MI300X, planned, with_hardware
+from offline import A2, H200, MI300X, planned, table, with_hardware
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.planning.planner import choose
@@ -73,3 +76,13 @@ def test_a_row_is_not_shared_where_its_splits_would_not_run_at_once():
     problem = contiguous_problem(64, 262_144, "float32")
     plan = choose(problem, device, lambda problem, tiling, device: KernelResources(tiling.num_warps, 32, 70_000))
     assert plan.tiling.splits <= 12, "three on each multiprocessor"
+
+
+GOLDEN = Path(__file__).parents[1] / "support" / "recorded" / "plans.json"
+
+
+def test_plans_change_only_on_purpose():
+    golden, planned = json.loads(GOLDEN.read_text()), table()
+    changed = [f"{name}: {golden.get(name)} -> {plan}" for name, plan in planned.items() if golden.get(name) != plan]
+    assert not changed, "\n".join(["if it is meant to be so, run: python scripts/record.py --plans", *changed])
+    assert golden.keys() == planned.keys()

@@ -77,4 +77,3 @@ def wide_case():
     """The launch of add_kernel along y, of more programs than NVIDIA's devices take there, and more threads than AMD's."""
     _, arguments, expected = add_case()
     return (lambda meta: (1, 2**20 * meta["BLOCK_SIZE"])), arguments, expected
-

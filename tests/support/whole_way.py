@@ -3,8 +3,6 @@
 A vendor's test file takes these tests (`from whole_way import *`), and its conftest.py has the fixture `machine`.
 """
 
-from typing import NamedTuple
-
 import pytest
 import torch
 from closeness import assert_close, expected
@@ -12,26 +10,16 @@ from machine import BACKEND
 
 from portable_softmax import current_device, plan, softmax
 
-
-class Known(NamedTuple):
-    """A device as it should be detected; multiprocessors are WGPs on RDNA, registers those of one of them."""
-
-    profile: str
-    arch: str
-    multiprocessors: int
-    warp_size: int | None
-    registers: int | None
-
-
+# Profile, architecture, multiprocessors (WGPs on RDNA), lanes, and registers of a multiprocessor.
 DETECTED = {
     "hip": {
-        "driver_mi300x": Known("amd/mi300x", "gfx942", 304, 64, 131072),
-        "driver_mi300x_newer_rocm": Known("amd/mi300x", "gfx942", 304, 64, 131072),
-        "driver_mi250x": Known("amd/mi250x", "gfx90a", 104, 64, 131072),
-        "driver_rx7900xtx": Known("amd/rx-7900-xtx", "gfx1100", 48, 32, 196608),
-        "driver_rx7900xtx_cu_mode": Known("amd/rx-7900-xtx", "gfx1100", 48, 32, 196608),
+        "driver_mi300x": ("amd/mi300x", "gfx942", 304, 64, 131072),
+        "driver_mi300x_newer_rocm": ("amd/mi300x", "gfx942", 304, 64, 131072),
+        "driver_mi250x": ("amd/mi250x", "gfx90a", 104, 64, 131072),
+        "driver_rx7900xtx": ("amd/rx-7900-xtx", "gfx1100", 48, 32, 196608),
+        "driver_rx7900xtx_cu_mode": ("amd/rx-7900-xtx", "gfx1100", 48, 32, 196608),
     },
-    "npu": {"Ascend910B3": Known("ascend/910b3", "Ascend910B3", 40, None, None)},
+    "npu": {"Ascend910B3": ("ascend/910b3", "Ascend910B3", 40, None, None)},
 }[BACKEND]
 FIRST = {"hip": ("driver_mi300x", "driver_rx7900xtx"), "npu": ("Ascend910B3",)}[BACKEND]  # one of each number of lanes
 LONG = {"hip": ((2, 60_000), "shared"), "npu": ((5, 10_000), "online")}[BACKEND]
