@@ -57,7 +57,11 @@ def token_log_probs_kernel(
             scores, peak = load_tile(x, x, 1, 0, lead, end, reads, by, heat, first, C)
             _, total, falls = add_powers(scores, finite(peak), heat, C)
         else:
-            peak, total, falls = reduce_row(x, x, 1, 0, lead, seen_end, reads, by, heat, first, C)
+            peak = tl.full((C.ROWS, 1), 0.0, tl.float32)
+            total = peak + 1.0
+            falls = total
+            if tl.max(seen_end) > 0:
+                peak, total, falls = reduce_row(x, x, 1, 0, lead, seen_end, reads, by, heat, first, C)
 
         score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
         if C.STEP == "reduce":
@@ -202,12 +206,15 @@ def token_log_probs_backward_kernel(
                 if C.MANY:
                     ds = add_more(ds, s, ends - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
                 store(dx, ds, ends, 1, lead, past, there, ENDS, C)
+        some = tl.max(reads.to(tl.int32)) != 0
         for column in tl.range(first, tl.max(end), C.STREAM):
             place = places(column, C.STREAM, C)
-            s = load_scores(x, x, place, 1, 0, lead, end, reads, by, heat, BOTH, C)
-            ds = gradient(s, place - lead, token, d_out, lse, rest, total, slope, idle, by, heat, C)
-            if C.MANY:
-                ds = add_more(ds, s, place - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
+            ds = tl.full((C.ROWS, C.STREAM), 0.0, tl.float32)
+            if some:  # else zeros are stored as fast as memory takes them
+                s = load_scores(x, x, place, 1, 0, lead, end, reads, by, heat, BOTH, C)
+                ds = gradient(s, place - lead, token, d_out, lse, rest, total, slope, idle, by, heat, C)
+                if C.MANY:
+                    ds = add_more(ds, s, place - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
             store(dx, ds, place, 1, lead, end, there, BOTH, C)
 
 

@@ -31,10 +31,13 @@ def neighbours(where):
         return [{name: number} for number in (1.0, 1, True, 2.0**-70, 0.0, None)]
 
     wrong = [{}, {"dim": 0}, {"dim": True}, {"dim": 1}, {"softcap": 1.0}, {"softcap": True}, {"softcap": 2.0}]
-    of_rows = rows, rows.bfloat16(), rows.double(), x, leaf[:, :1]
-    factors = [{name: t} for name in ("scale", "temperature", "sink") for t in of_rows]
-    factors += [*numbers("scale"), *numbers("temperature")]
-    yield {"x": x}, [*wrong, *factors, *layouts("x", x),
+    of_rows = rows.bfloat16(), rows.double(), rows.expand(4, 2)[:, ::2], x, rows.clone().requires_grad_(), rows[:1]
+    for name in ("scale", "temperature", "sink"):
+        yield {"x": x, name: rows}, [{name: t} for t in of_rows]
+    for name in ("scale", "temperature"):
+        yield {"x": x, "function": "log_probs", "ids": ids, name: rows}, [{name: t} for t in of_rows]
+        yield {"x": x, name: 1.0}, numbers(name)
+    yield {"x": x}, [*wrong, *layouts("x", x),
         {"function": "log_softmax"}, {"causal": True}, {"causal": "lower_right"}, {"causal": 1}, {"dtype": torch.float32},
         {"dtype": torch.float64}, {"masked_rows": "zero"}, {"invariant": True}, {"x": leaf}, {"x": leaf, "no_grad": True},
     ]  # fmt: skip
@@ -75,7 +78,7 @@ def neighbours(where):
     ]
     others += [{"ids": two.t().contiguous().t()}, {"ignore_index": 1}, {"ignore_index": True}, {"invariant": True}]
     statistics = [{"entropy": True}, {"entropy": 1}, {"return_lse": True}, {"return_lse": 1}, every]
-    yield tokens, [*wrong, *others, *statistics, *layouts("x", x), *(o for o in factors if "sink" not in o), {"x": leaf}]
+    yield tokens, [*wrong, *others, *statistics, *layouts("x", x), *numbers("scale"), *numbers("temperature"), {"x": leaf}]
     yield tokens | {"x": leaf, "dim": 1}, [{"dim": True}, {"no_grad": True}]
     d_out = dy[0].contiguous()
     gradient = tokens | {"x": leaf, "dys": [d_out]}
