@@ -1,129 +1,157 @@
-"""Launches that are timed, of the softmax and of row kernels, and the tables that they are written to."""
+"""Launches of the softmax and of a row kernel, and their times on the local device."""
 
-import csv
-import gzip
-import io
-import math
-from collections.abc import Iterable
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, NamedTuple
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, product, zip_longest
+from typing import Any
 
-import msgspec
+import torch
 
-from portable_probe.tune.cells import SHAPES, Cell, problem_on
 from portable_probe.tune.fit import Timed
-from portable_softmax.devices.backends.base import KernelResources
+from portable_probe.tune.kernel import row_kernel
+from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
+from portable_softmax.errors import PlanError
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, softmax_facts
-from portable_softmax.planning.grid import readings
-from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.planner import spilled_by
-from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.lines import lines_of
+from portable_softmax.planning.planner import Ranked, ranked, spilled_by, unfit
+from portable_softmax.planning.problem import Problem, problem_of
+from portable_softmax.runtime.compiled import resources_of
+from portable_softmax.runtime.launch import bind_tiling, sizes_of
+from portable_softmax.runtime.specialization import KernelSpec
+
+# Sizes of problems by class: of a softmax along the second dimension, and of the row kernel.
+SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "short": ((2**18, 64), (2**15, 512)),
+    "row": ((2**14, 1024), (2**12, 4096), (2**10, 16384), (2**13, 256), (256, 8192)),
+    "long": ((512, 32768), (333, 50304), (64, 262144)),
+    "few": ((128, 1024), (8, 131072)),
+    "unaligned": ((83468, 201), (10479, 1601), (2621, 6401), (10, 50257)),
+    "across": ((2**13, 16, 128), (128, 1024, 128), (2, 65536, 128), (1337, 256, 49), (18641, 300, 3)),
+    "norm": ((2**12, 4096), (1170, 14336), (2**8, 65536), (73, 14336)),
+    "swish": ((2**14, 1001), (2**12, 4096), (2**8, 8192)),
+}
+BEST, RANDOM = 4, 8  # launches of a problem: those of the least expected time, and others
+BLOCKS, MAX_PER_THREAD = (1024, 2048, 4096, 8192), 64
+ROUNDING = 0.02  # error of a result, in parts of the largest element: that of bfloat16 is 0.004
+Call = tuple[Callable[[], Any], torch.Tensor, torch.Tensor]  # a launch, its result, and the result in float64
+Job = Callable[[], Timed]
 
 
-class SoftmaxLaunch(NamedTuple):
-    """A cell's launch: how rows are read and cut, what a program uses, programs on a multiprocessor, and microseconds."""
-
-    cell: Cell
-    problem: Problem
-    tiling: Tiling
-    resources: KernelResources
-    resident: int
-    us: float = math.nan
-
-    @property
-    def num_programs(self) -> int:
-        """Returns the size of the grid."""
-        return self.problem.tiles(self.tiling.tile_rows) * self.tiling.splits
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Returns the line of a table."""
-        measured = {"reading": reading_of(self.problem), "resident": self.resident, "us": self.us}
-        return asdict(self.cell) | measured | asdict(self.tiling) | asdict(self.resources)
-
-    def timed(self, device: Device) -> Timed:
-        """Returns what a fit needs."""
-        spilled = spilled_by(self.resources)
-        facts = softmax_facts(self.problem, self.tiling, self.num_programs, self.resident, device, spilled)
-        return Timed(str(self.cell), self.cell.kind.split()[0], True, facts, self.us)
-
-    def __str__(self) -> str:
-        return f"{self.cell}, {reading_of(self.problem)}: {self.tiling}"
-
-
-class KernelLaunch(NamedTuple):
-    """The launch of a row kernel, its type, what a row moves, and microseconds."""
-
-    kernel: str
-    dtype: str
-    launch: RowLaunch
-    traffic: Traffic
-    us: float = math.nan
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Returns the line of a table."""
-        return {"kernel": self.kernel, "dtype": self.dtype} | self.launch._asdict() | self.traffic._asdict() | {"us": self.us}
-
-    def timed(self, device: Device) -> Timed:
-        """Returns what a fit needs."""
-        problem = f"{self.kernel} {self.launch.n_rows} x {self.launch.n_cols} {self.dtype} {self.launch.multiple}"
-        return Timed(problem, self.kernel, False, row_facts(self.traffic, self.launch, device), self.us)
-
-
-Launch = SoftmaxLaunch | KernelLaunch
-
-
-def reading_of(problem: Problem) -> str:
-    """Returns the name of the way in which a problem is read."""
-    return next((name for name in ("unaligned", "scattered") if getattr(problem, name)), "plain")
-
-
-def table_of(launches: Iterable[Launch]) -> str:
-    """Returns a table as comma-separated text, a line for each launch of one kind."""
-    rows = [launch.columns for launch in launches]
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows([*rows[:1], *(row.values() for row in rows)])
-    return text.getvalue()
-
-
-def read(path: Path, device: Device) -> list[Launch]:
-    """Reads a table of a device's launches, which may be compressed; readings and columns that no longer exist are left out.
+def jobs_of(device: Device) -> list[Job]:
+    """Returns functions that time a launch: one of every problem in random order, then the next one of every problem.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is none; names the line.
+        PlanError: when called: the launch does not fit, or its result is wrong.
+        CompileError: when called.
     """
-    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
-    launches: list[Launch] = []
-    number = 1
-    try:
-        for number, row in enumerate(csv.DictReader(text.splitlines()), 2):  # noqa: B007 - the error names it
-            launch = _launch({key: value for key, value in row.items() if value}, device)
-            if launch and not 0 < launch.us < math.inf:
-                raise ValueError(f"{launch.us} microseconds are no time")
-            launches += [launch] if launch else []
-    except (ValueError, KeyError, csv.Error) as error:
-        raise ValueError(f"{path}, line {number}, should be as `portable-softmax tune` writes it: {error!r}") from error
-    return launches
+    problems = product(SHAPES, ("float32", "bfloat16"), (False, True))
+    jobs = (_jobs(kind, shape, dtype, backward, device) for kind, dtype, backward in problems for shape in SHAPES[kind])
+    turns = [[job for job in turn if job] for turn in zip_longest(*jobs)]
+    for number, turn in enumerate(turns):
+        random.Random(number).shuffle(turn)
+    return list(chain.from_iterable(turns))
 
 
-def _launch(row: dict[str, str], device: Device) -> Launch | None:
-    us = float(row["us"])
-    if "kernel" in row:
-        launch, traffic = (_converted([row[name] for name in of._fields], of) for of in (RowLaunch, Traffic))
-        return KernelLaunch(row["kernel"], row["dtype"], launch, traffic, us)
-    cell, tiling = _converted(row, Cell), _converted(row, Tiling)
-    if cell.kind.split()[0] not in {kind.split()[0] for kind, _ in SHAPES}:
-        return None
-    problem = problem_on(cell, device)
-    ways = {reading_of(way): way for way in readings(problem, device)} if problem else {}
-    if row["reading"] not in ways:
-        return None
-    return SoftmaxLaunch(cell, ways[row["reading"]], tiling, _converted(row, KernelResources), int(row["resident"]), us)
+def _jobs(kind: str, shape: tuple[int, ...], dtype: str, backward: bool, device: Device) -> Iterator[Job]:
+    """Yields those of a problem: alternately the predicted best and random; of the row kernel random ones."""
+    chance = random.Random(f"{kind} {shape[1]} {dtype} {backward}")  # other numbers of rows share compiled kernels
+    best: list[Job] = []
+    if kind in ("norm", "swish"):
+        warp, threads = device.hardware.warp_size or 1, device.hardware.max_threads_per_program or 1
+        warps = [1 << power for power in range((threads // warp).bit_length())]
+        others = [
+            partial(time_kernel, kind, shape, dtype, block, num_warps, loops, device)
+            for block, num_warps, loops in product(BLOCKS, warps, (False, True))
+            if 1 <= block / (num_warps * warp) <= MAX_PER_THREAD and not backward
+        ]
+    else:
+        problem = softmax_problem(shape, dtype, backward, device)
+        order = ranked(problem, device) if problem else []
+        best = [partial(time_softmax, kind, shape, launch, device) for launch in order[:BEST]]
+        others = [partial(time_softmax, kind, shape, launch, device) for launch in order[BEST:]]
+    chance.shuffle(others)
+    yield from (job for pair in zip_longest(best, others[:RANDOM]) for job in pair if job)
 
 
-def _converted(values: Any, kind: Any) -> Any:
-    return msgspec.convert(values, kind, strict=False)
+def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: Device) -> Problem | None:
+    """Returns the softmax along the second dimension, or its gradient; None if the device does not read it in place."""
+    strides = [torch.empty(shape, device="meta").stride()] * (2 + backward)
+    lines = lines_of(shape, 1, strides, device.vendor.scattered_rows)
+    return problem_of(lines, dtype, dtype, backward=backward) if lines else None
+
+
+def time_softmax(kind: str, shape: tuple[int, ...], launch: Ranked, device: Device) -> Timed:
+    """Compiles and times a launch of a softmax or its gradient."""
+    problem, tiling, _ = launch
+    used = resources_of(KernelSpec.of(problem, tiling), device)
+    fit = device.vendor.occupancy(used, device.hardware)
+    if reason := unfit(problem, tiling, fit, device):
+        raise PlanError(reason)
+    programs = problem.tiles(tiling.tile_rows) * tiling.splits
+    facts = softmax_facts(problem, tiling, programs, fit.programs_per_multiprocessor, device, spilled_by(used))
+
+    def prepared() -> Call:
+        result, x, *last = operands(shape, problem.x_dtype, 2 + problem.backward, device)
+        exact = x.double().softmax(1)
+        for y in last:
+            y.copy_(torch.softmax(y.float(), 1))
+            exact = y.double() * (x.double() - (x.double() * y.double()).sum(1, True))
+        call = bind_tiling(problem, tiling, programs, sizes_of(problem), device, result.device)
+        return partial(call, result, x, *last), result, exact
+
+    return Timed(kind, f"{shape} {problem.x_dtype} {problem.backward}", facts, median_us(prepared, device))
+
+
+def time_kernel(
+    kind: str, shape: tuple[int, ...], dtype: str, block: int, num_warps: int, loops: bool, device: Device
+) -> Timed:
+    """Compiles and times a launch of the row kernel, with a program for every row, or resident programs that loop over rows."""
+    (n_rows, n_cols), size, norm = shape, DTYPE_BYTES[dtype], kind == "norm"
+    options = {"BLOCK": block, "NORM": norm, "num_warps": num_warps}
+    used = kernel_resources(shape, dtype, options, device)
+    fit = device.vendor.occupancy(used, device.hardware)
+    if not (resident := fit.programs_per_multiprocessor):
+        raise PlanError(f"does not fit: {', '.join(fit.limited_by)}")
+    programs = min(n_rows, device.resident(fit) or 1) if loops else n_rows
+    exponents = 0 if norm else n_cols
+    traffic = Traffic(2 * n_cols * size, 0, n_cols * size * norm, size, 2 + norm, 0, float(norm), 0, exponents)
+    about = n_rows, n_cols, min(16, n_cols & -n_cols), programs, resident, num_warps, block, 1, True
+    facts = row_facts(traffic, RowLaunch(*about, used.spilled_bytes_per_thread), device)
+
+    def prepared() -> Call:
+        y, x = operands(shape, dtype, 2, device)
+        factor = (x.double().square().mean(1, keepdim=True) + 1e-6).rsqrt() if norm else x.double().sigmoid()
+        return partial(row_kernel[(programs,)], y, x, *shape, **options), y, x.double() * factor
+
+    return Timed(kind, f"{kind} {shape} {dtype}", facts, median_us(prepared, device))
+
+
+def kernel_resources(shape: tuple[int, ...], dtype: str, options: dict[str, Any], device: Device) -> KernelResources:
+    """Compiles the row kernel."""
+    y, x = operands(shape, dtype, 2, device)
+    return device.vendor.resources(row_kernel.warmup(y, x, *shape, grid=(1,), **options))
+
+
+def operands(shape: tuple[int, ...], dtype: str, number: int, device: Device) -> list[torch.Tensor]:
+    """Returns random operands on the device."""
+    where = device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}")
+    return [torch.randn(shape, dtype=getattr(torch, dtype), device=where) for _ in range(number)]
+
+
+def median_us(prepared: Callable[[], Call], device: Device) -> float:
+    """Compares the result with float64, and returns the median time with the L2 cache flushed; 1 in the interpreter.
+
+    A host that stalls while do_bench estimates the number of calls leaves it one: the lower of two medians counts.
+    """
+    call, result, exact = prepared()
+    result.fill_(float("nan"))
+    call()
+    if not (error := float((result.double() - exact).abs().max() / exact.abs().max())) <= ROUNDING:
+        raise PlanError(f"the result differs from float64 by {error:.3g} of its largest element")
+    if device.index is None:
+        return 1
+    from triton.testing import do_bench
+
+    return min(float(do_bench(call, warmup=1, rep=6, return_mode="median")) for _ in range(2)) * 1e3

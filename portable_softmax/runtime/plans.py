@@ -1,6 +1,5 @@
 """Plans for shapes, kept; the planner gets the resources of compiled kernels from here."""
 
-import dataclasses
 import functools
 import logging
 from typing import TYPE_CHECKING
@@ -87,23 +86,7 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     if plan.warning:
         sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
         _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, plan.tiling, plan.warning)
-    if device.index is not None and _is_assumed(device):
-        notice = f"what launches cost on {device.profile.name} is assumed; `portable-softmax tune` measures it"
-        _notify(notice)
-        plan = dataclasses.replace(plan, reasons=(*plan.reasons, notice))
     return plan
-
-
-def _is_assumed(device: Device) -> bool:
-    """True if the cost of launches was not measured, on this device or one of its architecture."""
-    cost = device.profile.launch.cost
-    return bool(cost and device.profile.sources[cost.source].verified != "measured")
-
-
-@functools.cache
-def _notify(notice: str) -> None:
-    """Logs a notice once per process."""
-    _log.info(notice)
 
 
 def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:

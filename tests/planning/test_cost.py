@@ -11,7 +11,7 @@ import pytest
 from offline import every_launch, with_hardware
 from random_plans import random_problems
 
-from portable_probe.tune.cells import Cell, cells_of, problem_on
+from portable_probe.tune.launches import SHAPES, softmax_problem
 from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.planning.cost import cost
@@ -45,7 +45,9 @@ def costs(n_rows=4096, n_cols=1024, dtype="bfloat16", tiling=TILES, resident=8, 
 def problems_of(product=H100):
     """Returns problems of all classes, in both types and directions, as the device reads them; and the device."""
     device = Device.from_profile(product)
-    return [problem_on(cell, device) for cell in cells_of(device)[::3]], device
+    sizes = [shape for kind, shapes in SHAPES.items() if kind not in ("norm", "swish") for shape in shapes]
+    kinds = itertools.product(sizes, ("float32", "bfloat16"), (False, True))
+    return [softmax_problem(*kind, device) for kind in list(kinds)[::3]], device
 
 
 SHORT = {"n_rows": 2**18, "n_cols": 64}
@@ -183,7 +185,7 @@ def test_threads_of_scattered_rows_have_neighbouring_columns():
     """Triton does not see that they are neighbours, unless a vector of them is: so more threads add up a wide block."""
     odd, even = (
         next(each for each in readings(problem, H100_DEVICE) if each.scattered)
-        for problem in (problem_on(Cell(f"across {inner}", 2**16 * inner, 64, "float32"), H100_DEVICE) for inner in (3, 4))
+        for problem in (softmax_problem((2**16, 64, inner), "float32", False, H100_DEVICE) for inner in (3, 4))
     )
     issued = {
         (problem.inner, width): facts_of(problem, Tiling(16, width, 2, 1, blocks=64 // width), 1).issued

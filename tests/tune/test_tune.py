@@ -1,0 +1,171 @@
+"""Tuning: the fit finds known numbers, the profile is used, and timed launches are compared with float64."""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+
+from portable_probe.program import main
+from portable_probe.tune import command, fit, launches
+from portable_softmax import Device
+from portable_softmax.devices.backends.base import KernelResources
+from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.policy import COST_NUMBERS
+from portable_softmax.errors import PlanError
+from portable_softmax.planning.grid import estimated
+from portable_softmax.runtime.plans import plan_problem
+
+NAME = "nvidia/h100-sxm"
+DEVICE = Device.from_profile(NAME)
+BEGIN = np.array([getattr(DEVICE.profile.launch.cost, name) for name in COST_NUMBERS])
+KNOWN = BEGIN * np.random.default_rng(3).uniform(0.75, 1.33, len(BEGIN))
+
+
+@pytest.fixture(scope="module")
+def timed():
+    """Returns all launches of a run, with estimated resources and without times; every fifth spills."""
+    number = iter(range(10**6))
+
+    def spilling(used):
+        return dataclasses.replace(used, spilled_bytes_per_thread=48 * (next(number) % 5 == 0))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(launches, "median_us", lambda prepared, device: 1.0)
+        patched.setattr(launches, "resources_of", lambda spec, device: spilling(estimated(*spec, device)))
+        patched.setattr(launches.KernelSpec, "of", lambda problem, tiling: (problem, tiling))
+        patched.setattr(launches, "kernel_resources", lambda *_: spilling(KernelResources(4, 32, 1024)))
+        found = []
+        for job in launches.jobs_of(DEVICE):
+            with contextlib.suppress(PlanError):  # does not fit
+                found.append(job())
+        return found
+
+
+def noisy(timed, numbers, noise):
+    """Returns the launches with times by the numbers, and noise."""
+    us = [launch._replace(us=float(fit.cost(launch.facts, fit.CostNumbers(**numbers)).total)) for launch in timed]
+    factors = np.random.default_rng(7).lognormal(0, noise, len(us))
+    return [launch._replace(us=launch.us * factor) for launch, factor in zip(us, factors, strict=True)]
+
+
+def by_name(numbers):
+    return dict(zip(COST_NUMBERS, map(float, numbers), strict=True))
+
+
+def test_every_class_has_several_launches_of_every_problem(timed):
+    assert {launch.kind for launch in timed} == set(launches.SHAPES)
+    problems = [launch.problem for launch in timed]
+    assert min(problems.count(name) for name in set(problems)) > 2
+
+
+def test_known_numbers_are_found(timed):
+    """Within four standard errors, or what the prior adds."""
+    prepared = fit.prepared(noisy(timed, by_name(KNOWN), 0.01))
+    numbers, errors = fit.fitted(prepared, BEGIN)
+    off = dict(zip(COST_NUMBERS, np.abs(np.log(numbers / KNOWN)) - 4 * errors, strict=True))
+    assert max(off.values()) < 0.03, off
+    assert np.median(errors) < 0.03
+    assert float(next(fit.table(prepared, fit.left_out(prepared, BEGIN)))[2].rstrip("%")) < 2, "regret"
+
+
+def test_what_no_launch_shows_stays_and_is_unsure(timed):
+    prepared = fit.prepared(noisy([launch for launch in timed if not launch.facts.exchanges], by_name(1.1 * BEGIN), 0.01))
+    numbers, errors = fit.fitted(prepared, BEGIN)
+    at = COST_NUMBERS.index("exchange_us")
+    assert numbers[at] == pytest.approx(BEGIN[at], rel=0.01)
+    assert errors[at] > 3 * np.median(errors)
+
+
+def test_disturbed_launches_change_little_and_their_own_times_predict_nothing(timed):
+    quiet = fit.prepared(noisy(timed, by_name(BEGIN), 0.01))
+    us = np.where(np.arange(len(quiet.us)) % 50 == 0, 3 * quiet.us, quiet.us)
+    numbers, _ = fit.fitted(quiet._replace(us=us), BEGIN)
+    bandwidth = COST_NUMBERS.index("bandwidth")
+    assert numbers[bandwidth] == pytest.approx(BEGIN[bandwidth], rel=0.01)
+    first = quiet.problem == 0
+    expected, again = (fit.left_out(quiet._replace(us=us), BEGIN) for us in (quiet.us, np.where(first, 1.5, 1) * quiet.us))
+    assert (again[first] == expected[first]).all()
+    assert (again != expected).any()
+
+
+@pytest.fixture
+def on_h100(timed, tmp_path, monkeypatch):
+    """Returns a function that tunes with some launches and errors, and the folder of the profile."""
+    monkeypatch.setattr(command, "current_device", lambda: DEVICE)
+    fakes = noisy(timed, by_name(KNOWN), 0.01)
+
+    def failing(error):
+        raise error
+
+    def run(*errors, launched=None, minutes="3"):
+        jobs = [*(lambda launch=launch: launch for launch in fakes[:launched])]
+        jobs[1:1] = [lambda error=error: failing(error) for error in errors]
+        monkeypatch.setattr(launches, "jobs_of", lambda device: jobs)
+        return main(["tune", "--minutes", minutes, "--out", str(tmp_path)])
+
+    return run, tmp_path
+
+
+def test_the_profile_is_used_and_a_failed_launch_is_printed(on_h100, monkeypatch, capsys):
+    run, directory = on_h100
+    assert run(PlanError("the result differs")) == 0
+    printed = capsys.readouterr()
+    assert "PlanError: the result differs" in printed.err
+    assert f"PORTABLE_SOFTMAX_PROFILES={directory}" in printed.out
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(directory))
+    profile = Device.from_profile(NAME).profile
+    cost = profile.launch.cost
+    assert cost.bandwidth == pytest.approx(KNOWN[COST_NUMBERS.index("bandwidth")], rel=0.02)
+    assert set(cost.errors) == set(COST_NUMBERS)
+    assert 0 < cost.error_90 < 0.1
+    assert profile.sources[cost.source].verified == "measured"
+
+
+@pytest.mark.parametrize(
+    ("errors", "options"), [([RuntimeError("lost")], {}), ([], {"minutes": "-1"}), ([], {"launched": 5})], ids=str
+)
+def test_too_few_launches_write_nothing(on_h100, capsys, errors, options):
+    run, directory = on_h100
+    assert run(*errors, **options) == 1
+    assert "too few to fit; increase --minutes" in capsys.readouterr().err
+    assert not list(directory.rglob("*.yaml"))
+
+
+def test_a_device_without_cost_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(command, "current_device", lambda: Device.from_profile("ascend/910b3"))
+    assert main(["tune"]) == 2
+    assert "ascend/910b3 has no `cost`" in capsys.readouterr().err
+
+
+SOFTMAXES = {"row": (8, 256), "unaligned": (8, 33), "across": (4, 16, 32)}
+
+
+@pytest.fixture
+def local(device, monkeypatch):
+    """Returns the local device, whose interpreter reports no resources."""
+    here = current_device()
+    if here.index is None:
+        for name in ("resources_of", "kernel_resources"):
+            monkeypatch.setattr(launches, name, lambda *_: KernelResources(1, 32))
+        monkeypatch.setattr(launches, "unfit", lambda *_: None)
+    return here
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("kind", SOFTMAXES)
+def test_a_timed_softmax_is_right(local, monkeypatch, kind, backward):
+    problem = launches.softmax_problem(SOFTMAXES[kind], "bfloat16", backward, local)
+    plan = plan_problem(problem, local)
+    launch = launches.Ranked(plan.problem, plan.tiling, None)
+    assert launches.time_softmax(kind, SOFTMAXES[kind], launch, local).us > 0
+    monkeypatch.setattr(launches, "ROUNDING", -1.0)
+    with pytest.raises(PlanError, match=r"differs from float64 by .* of its largest element"):
+        launches.time_softmax(kind, SOFTMAXES[kind], launch, local)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("kind", ["norm", "swish"])
+def test_a_timed_kernel_is_right(local, kind):
+    assert launches.time_kernel(kind, (12, 300), "float32", 128, 4, True, local).us > 0
