@@ -41,11 +41,9 @@ def token_log_probs_kernel(
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         writes = exists & (split == C.SPLITS - 1)
         ids = load_ids(ids_ptr, rows, exists if C.SKIP else writes, 0, n_ids, ignored, C)  # on their way meanwhile
-        seen = past
         if C.SKIP:
             reads = reads & any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C)
-            seen = tl.where(reads, past, 0)
-        end, seen_end = end_of_split(past, split, n_cols, C), end_of_split(seen, split, n_cols, C)
+        end = end_of_split(past, split, n_cols, C)
 
         if C.STEP == "map":
             peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
@@ -60,8 +58,8 @@ def token_log_probs_kernel(
             peak = tl.full((C.ROWS, 1), 0.0, tl.float32)
             total = peak + 1.0
             falls = total
-            if tl.max(seen_end) > 0:
-                peak, total, falls = reduce_row(x, x, 1, 0, lead, seen_end, reads, by, heat, first, C)
+            if tl.max(reads.to(tl.int32)) != 0:
+                peak, total, falls = reduce_row(x, x, 1, 0, lead, end, reads, by, heat, first, C)
 
         score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
         if C.STEP == "reduce":
@@ -83,7 +81,7 @@ def token_log_probs_kernel(
                         _zeros, parts, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, 0.0, C)
                         late = late | (tl.max(lowest) == MISSING)
                     if late:
-                        peak, total, falls = reduce_row(x, x, 1, 0, lead, seen, reads, by, heat, 0, C)
+                        peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, 0, C)
                     else:
                         peak, total, falls = whole(peaks, totals, parts, heat, C)
             if split == C.SPLITS - 1:
