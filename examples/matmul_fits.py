@@ -4,6 +4,7 @@
 """
 
 import os
+from functools import partial
 
 import torch
 import triton
@@ -53,7 +54,7 @@ def main() -> None:
         arguments = {"a": "f16[4096,4096]", "b": "f16[4096,4096]", "c": "f16[4096,4096]"}
         arguments |= dict.fromkeys(("n_rows", "n_cols", "n_inner"), 4096)
         for name in ("nvidia/rtx-5090", "nvidia/h200", "amd/mi300x"):
-            kept = fits.with_(kernel=matmul_kernel, device=name)(CONFIGS, arguments)
+            kept = partial(fits, kernel=matmul_kernel, device=name)(CONFIGS, arguments)
             print(f"{name} can run {len(kept)} of {len(CONFIGS)} configurations")
     where = torch.device("cpu") if INTERPRETED else torch.accelerator.current_accelerator()
     if where is None:

@@ -19,9 +19,10 @@ from portable_softmax.errors import DeviceError, GridError, PlanError, PortableS
 from portable_softmax.planning.facts import GB_PER_S, softmax_facts
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import scored_problem
+from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.decorators import implied_arguments, jit_function
 from portable_softmax.row_kernels.fits import too_many_together
-from portable_softmax.row_kernels.launched import Chosen, Launched, launched, read_arguments
+from portable_softmax.row_kernels.inspection import Chosen, Launched, launched
 from portable_softmax.row_kernels.offsets import warnings_of
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan, plan_problem

@@ -12,7 +12,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.schema import Source
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Scores
-from portable_softmax.row_kernels.launched import Chosen
+from portable_softmax.row_kernels.inspection import Chosen
 
 SCHEMA_VERSION = 6
 PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "triton-xpu", "torch-npu", "numpy")

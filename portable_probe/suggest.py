@@ -13,9 +13,9 @@ from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import KernelCall, Report, Time, json_value
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
+from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import dropped
 from portable_softmax.row_kernels.decorators import OF_CONFIG, configurations, jit_function
-from portable_softmax.row_kernels.launched import read_arguments
 
 STAGES = 1, 2, 3, 4
 

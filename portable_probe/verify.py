@@ -19,7 +19,7 @@ from portable_softmax.errors import DeviceError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Scores
 from portable_softmax.row_kernels.arguments import argument_of, constant_of
-from portable_softmax.row_kernels.decorators import constexprs_of, decorated
+from portable_softmax.row_kernels.decorators import configuration, constexprs_of, decorated
 
 GUARD = 16  # elements after each row that must keep their value
 PEAK = 200.0  # its exponential overflows float32
@@ -241,7 +241,7 @@ def run_here(kernel: Any, config: int | None, options: Mapping[str, Any], case: 
         DeviceError: the launch fails, or has not ended after LONGEST seconds.
     """
     arguments = {**case.arguments, **options}
-    outermost, _ = decorated(kernel, config, arguments.keys(), {})
+    outermost, _ = decorated(kernel, configuration(kernel, config), arguments.keys(), launches=True)
     where = _place(device)
     module, on_device = getattr(torch, where.type), placed(arguments, where)
     with contextlib.nullcontext() if device.index is None else module.device(device.index):

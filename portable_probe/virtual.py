@@ -17,7 +17,7 @@ from portable_softmax.operators import launch as operators_launch
 from portable_softmax.planning.grid import read_as
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
-from portable_softmax.row_kernels.launched import Launched
+from portable_softmax.row_kernels.inspection import Launched
 from portable_softmax.runtime import launch as runtime_launch
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem

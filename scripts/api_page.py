@@ -22,11 +22,9 @@ OTHERS = {  # public names that are imported from their modules
     "portable_softmax.planning.plan": ("Tiling",),
     "portable_softmax.devices.schema": ("Hardware",),
     "portable_softmax.devices.limits": ("Limits",),
-    "portable_softmax.row_kernels.fits": ("Fits",),
     "portable_softmax.row_kernels.inspection": ("Inspected",),
     "portable_softmax.row_kernels.launcher": ("Launcher",),
     "portable_softmax.row_kernels.row_choice": ("RowPlan",),
-    "portable_softmax.row_kernels.resident": ("ResidentPrograms",),
     "portable_probe.testing": ("assert_occupancy",),
 }
 HEAD = """# API

@@ -11,10 +11,11 @@ BLOCK=1024  ACC=tl.float32  NAME=text   of a constexpr
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from portable_softmax.errors import CompileError
+from portable_softmax.row_kernels.decorators import constexprs_of
 
 MAX_BYTES = 2**63
 CONSTANTS = {"True": True, "False": False, "None": None}
@@ -69,6 +70,19 @@ class Pointer:
         if shape is not None:  # which heuristics may read
             self.shape = shape
             self.numel: Callable[[], int] = lambda: math.prod(shape)
+
+
+def read_arguments(jit: Any, arguments: Mapping[str, Any]) -> dict[str, Argument]:
+    """Returns the arguments of a @triton.jit function with text read; TypeError if it has no such parameter."""
+    if unknown := arguments.keys() - {*jit.arg_names}:
+        raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(jit.arg_names)}")
+    constexprs, read = constexprs_of(jit), {}
+    for name, value in arguments.items():
+        argument = value if isinstance(value, Argument) else Argument(value)
+        if isinstance(value, str):
+            argument = Argument(constant_of(value)) if name in constexprs else argument_of(name, value)
+        read[name] = argument
+    return read
 
 
 def argument_of(name: str, text: str) -> Argument:

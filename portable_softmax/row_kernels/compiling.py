@@ -8,8 +8,8 @@ import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from portable_softmax.devices.device import Device
@@ -33,38 +33,33 @@ def compiled_for(kernel: Any, configs: Sequence[Any], values: Mapping[str, Any],
     Raises:
         CompileError: this Triton does not compile for the device.
     """
-    with front_end(device):
-        target_to_compile_for(device)
-        is_tuned, kernels = bool(configurations(kernel)), []
-        for config in configs:
-            passed = dict(values) if is_tuned else config.all_kwargs() | values
-            kernels.append((decorated(kernel, None, passed.keys(), (), configs=[config] if is_tuned else None)[0], passed))
-        # Triton compiles in threads from 3.4 on; hooks of configurations change the arguments, so they run in turn.
-        in_turn = triton_version() < (3, 4) or any(config.pre_hook for config in configs)
-        there = absent(device) if device.detected is None else contextlib.nullcontext()
-        return compiled_in(kernels, jit_function(kernel), device, there, 1 if in_turn else os.cpu_count() or 1)
+    is_tuned, kernels = bool(configurations(kernel)), []
+    for config in configs:
+        passed = dict(values) if is_tuned else config.all_kwargs() | values
+        kernels.append((decorated(kernel, config, passed.keys())[0], passed))
+    return compiled_in(kernels, jit_function(kernel), device, in_turn=any(config.pre_hook for config in configs))
 
 
-def compiled_in(
-    kernels: Sequence[tuple[Any, Mapping[str, Any]]],
-    jit: Any,
-    device: Device,
-    there: contextlib.AbstractContextManager[object],
-    threads: int = 1,
-) -> list[Any]:
+def compiled_in(kernels: Sequence[tuple[Any, Mapping[str, Any]]], jit: Any, device: Device, in_turn: bool = False) -> list[Any]:
     """Returns what Triton compiles of kernels with their arguments and options, or the errors that it raises.
 
     Args:
         kernels: under decorators that choose nothing by measuring.
         jit: the @triton.jit function of them all.
-        device, there: the target, and a context in which it is the current one.
-        threads: that compile.
+        device: the target.
+        in_turn: True where hooks of configurations change the arguments.
+
+    Raises:
+        CompileError: this Triton does not compile for the device.
     """
     passed = [{name: apart(value) for name, value in values.items()} for _, values in kernels]
     if triton_version() < (3, 5) and any((values.get("num_ctas") or 1) > 1 for values in passed):
         raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
+    threads = 1 if in_turn or triton_version() < (3, 4) else os.cpu_count() or 1  # 3.3 does not compile in threads
     with contextlib.ExitStack() as left:
-        key = left.enter_context(there)
+        left.enter_context(front_end(device))
+        target_to_compile_for(device)
+        key = left.enter_context(absent(device)) if device.detected is None else None
         left.callback(setattr, jit, "pre_run_hooks", jit.pre_run_hooks)  # which may write to the arguments
         left.enter_context(contextlib.redirect_stdout(sys.stderr))  # where Triton prints a compiler's complaint
         jit.pre_run_hooks = []
@@ -73,10 +68,7 @@ def compiled_in(
         pool = left.enter_context(ThreadPoolExecutor(threads, initializer=_on, initargs=(device,)))
         runs = [functools.partial(_run, kernel, jit, values) for (kernel, _), values in zip(kernels, passed, strict=True)]
         submitted = [(run, pool.submit(run)) for run in runs]
-        return [
-            _with_reasons(future.exception() or future.result(), functools.partial(pool.submit, run))
-            for run, future in submitted
-        ]
+        return [_explained(future, functools.partial(pool.submit, run)) for run, future in submitted]
 
 
 def _run(kernel: Any, jit: Any, values: Mapping[str, Any]) -> Any:
@@ -86,35 +78,23 @@ def _run(kernel: Any, jit: Any, values: Mapping[str, Any]) -> Any:
     return kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
 
 
-def _with_reasons(compiled: Any, again: Callable[[], Any]) -> Any:
+def _explained(future: "Future[Any]", again: "Callable[[], Future[Any]]") -> Any:
     """Returns what Triton compiled, or its error; one without a reason gets the first that a second run writes."""
-    if not isinstance(compiled, Exception) or not any(text in str(compiled) for text in UNEXPLAINED):
-        return compiled
-    with stderr_lines() as lines:
-        again().exception()
-    reasons = [line.partition("error: ")[2] for line in lines if "error: " in line and "Failures have been" not in line]
-    return RuntimeError(f"{compiled}: {reasons[0]}") if reasons else compiled
-
-
-@contextlib.contextmanager
-def stderr_lines() -> Iterator[list[str]]:
-    """Captures what this process writes to file descriptor 2; its lines are in the list afterwards."""
-    lines: list[str] = []
-    try:
+    error = future.exception()
+    if not isinstance(error, Exception) or not any(text in str(error) for text in UNEXPLAINED):
+        return error or future.result()
+    with tempfile.TemporaryFile() as written:
         before = os.dup(2)
-    except OSError:  # closed
-        yield lines
-        return
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
+        os.dup2(written.fileno(), 2)
         try:
-            yield lines
+            again().exception()
         finally:
-            sys.stderr.flush()
             os.dup2(before, 2)
             os.close(before)
-            kept.seek(0)
-            lines += kept.read().decode(errors="replace").splitlines()
+        written.seek(0)
+        lines = written.read().decode(errors="replace").splitlines()
+    reasons = [line.partition("error: ")[2] for line in lines if "error: " in line and "Failures have been" not in line]
+    return RuntimeError(f"{error}: {reasons[0]}") if reasons else error
 
 
 def _on(device: Device) -> None:
@@ -137,12 +117,11 @@ def dropped(kernel: Any, values: Mapping[str, Any], device: Device) -> set[int]:
         values: arguments by name; where the pruning reads another one, no configuration is known to be dropped.
         device: the target.
     """
-    layer = next((candidate for candidate in layers(kernel) if hasattr(candidate, "prune_configs")), None)
+    layer = copy.copy(next((layer for layer in layers(kernel) if hasattr(layer, "prune_configs")), None))
     if layer is None:
         return set()
-    asking = copy.copy(layer)
-    asking.nargs = {name: apart(value) for name, value in values.items()}
+    layer.nargs = {name: apart(value) for name, value in values.items()}
     with absent(device), contextlib.suppress(KeyError, AttributeError, TypeError):
-        left = {id(config) for config in asking.prune_configs({})}
+        left = {id(config) for config in layer.prune_configs({})}
         return {number for number, config in enumerate(layer.configs) if id(config) not in left}
     return set()

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from portable_softmax.errors import CompileError
-
 INTERPRETED = "InterpretedFunction"  # Triton's, of a module that needs numpy
 OF_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
@@ -38,6 +36,14 @@ def jit_function(kernel: Any) -> Any:
     return jit
 
 
+def by_position(kernel: Any, values: Sequence[Any]) -> dict[str, Any]:
+    """Returns arguments by the names of the kernel's first parameters; TypeError if there are more."""
+    names = jit_function(kernel).arg_names
+    if len(values) > len(names):
+        raise TypeError(f"the kernel has {len(names)} parameters, and {len(values)} arguments were passed")
+    return dict(zip(names, values, strict=False))
+
+
 def constexprs_of(jit: Any) -> set[str]:
     """Returns the names of a @triton.jit function's constexprs."""
     if hasattr(jit, "params"):
@@ -63,45 +69,55 @@ def configurations(kernel: Any) -> list[Any]:
     return next((list(layer.configs) for layer in layers(kernel) if hasattr(layer, "configs")), [])
 
 
+def configuration(kernel: Any, number: int | None) -> Any:
+    """Returns a configuration of @triton.autotune; None without it.
+
+    Raises:
+        ValueError: there are several configurations and none was chosen, or no such one.
+    """
+    configs = configurations(kernel)
+    if number is None and len(configs) < 2:
+        return next(iter(configs), None)
+    if number is None or not 0 <= number < len(configs):
+        choice = "none was chosen" if number is None else f"{number} is none of them"
+        listed = "\n  ".join(f"{at}: {config}" for at, config in enumerate(configs))
+        raise ValueError(
+            f"the kernel is tuned over {len(configs)} configurations, and {choice}; select one with --config N:\n  {listed}"
+        )
+    return configs[number]
+
+
 def decorated(
-    kernel: Any,
-    config: int | None,
-    decided: Collection[str],
-    unknown: Collection[str],
-    configs: Sequence[Any] | None = None,
-    launches: bool = False,
+    kernel: Any, config: Any, decided: Collection[str], unknown: Collection[str] = (), launches: bool = False
 ) -> tuple[Any, dict[str, str]]:
     """Returns a kernel under copies of its decorators that choose nothing by measuring, and the origin of every name.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
-        config: number of one of the configurations of @triton.autotune.
+        config: Triton's Config, in place of those of @triton.autotune if it is there.
         decided: names that the user sets, which win over decorators.
-        unknown: names of arguments whose values are unknown, which no decorator may read.
-        configs: those of @triton.autotune, if not its own.
+        unknown: names of arguments whose values are unknown; a decorator that reads one raises KeyError.
         launches: False to let hooks of configurations see stand-ins of tensors, so that none is written.
-
-    Raises:
-        ValueError: there are several configurations and none was chosen, or no such one.
     """
     import triton
     from triton.runtime.autotuner import Autotuner, Heuristics
 
+    def of_known(function: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
+        return lambda named: function({name: value for name, value in named.items() if name not in unknown})
+
     *wrappers, outermost = layers(kernel)
-    if config is not None and not any(hasattr(layer, "configs") for layer in wrappers):
-        raise ValueError(f"configuration {config} was chosen, and the kernel is not under @triton.autotune")
     origins: dict[str, str] = {}
     for layer in reversed(wrappers):
         if hasattr(layer, "configs"):
-            chosen = _without(_chosen(configs or layer.configs, config), decided, unknown, launches)
-            origins = dict.fromkeys(chosen.all_kwargs(), "configuration") | origins
-            outermost = _around(outermost, layer, Autotuner, triton.autotune, configs=[chosen])
+            left = copy.copy(config)  # without what is decided, where Triton would refuse both
+            left.kwargs = {name: value for name, value in config.kwargs.items() if name not in decided}
+            vars(left).update({name: None for name in OF_CONFIG if name in decided and hasattr(left, name)})
+            if config.pre_hook and not launches:
+                left.pre_hook = of_known(lambda named: config.pre_hook(unwritten(named)))
+            origins = dict.fromkeys(left.all_kwargs(), "configuration") | origins
+            outermost = _around(outermost, layer, Autotuner, triton.autotune, configs=[left])
         if hasattr(layer, "values") and not callable(layer.values):
-            values = {
-                name: _asking(f"the heuristic of {name}", heuristic, unknown, f"its value: --args {name}=VALUE")
-                for name, heuristic in layer.values.items()
-                if name not in decided
-            }
+            values = {name: of_known(heuristic) for name, heuristic in layer.values.items() if name not in decided}
             origins |= dict.fromkeys(values, "heuristic")
             outermost = _around(outermost, layer, Heuristics, triton.heuristics, values=values)
     return outermost, origins
@@ -132,29 +148,6 @@ def implied_arguments(kernel: Any) -> dict[str, Any]:
     return {**arguments, **meta.get("constants", {})}
 
 
-def _chosen(configs: Sequence[Any], number: int | None) -> Any:
-    if number is None and len(configs) == 1:
-        return configs[0]
-    if number is None or not 0 <= number < len(configs):
-        choice = "none was chosen" if number is None else f"{number} is none of them"
-        listed = "\n  ".join(f"{at}: {config}" for at, config in enumerate(configs))
-        raise ValueError(
-            f"the kernel is tuned over {len(configs)} configurations, and {choice}; select one with --config N:\n  {listed}"
-        )
-    return configs[number]
-
-
-def _without(config: Any, decided: Collection[str], unknown: Collection[str], launches: bool) -> Any:
-    """Returns a copy of a configuration without the names that are decided, where Triton would refuse both."""
-    left = copy.copy(config)
-    left.kwargs = {name: value for name, value in config.kwargs.items() if name not in decided}
-    vars(left).update({name: None for name in OF_CONFIG if name in decided and hasattr(left, name)})
-    if left.pre_hook:
-        hook = left.pre_hook if launches else lambda named, of=left.pre_hook: of(unwritten(named))
-        left.pre_hook = _asking("the configuration's pre_hook", hook, unknown, "tensors: --args 'x=f16[4096,4096] ...'")
-    return left
-
-
 def unwritten(named: Mapping[str, Any]) -> dict[str, Any]:
     """Returns arguments with tensors of the same shapes and strides that have no memory in place of tensors."""
     return {name: _unwritten(value) for name, value in named.items()}
@@ -174,17 +167,3 @@ def apart(value: Any) -> Any:
         vars(copied).update(base=_unwritten(value.base), block_shape=list(value.block_shape))
         return copied
     return value
-
-
-def _asking(asker: str, function: Callable[[Mapping[str, Any]], Any], unknown: Collection[str], way_out: str) -> Any:
-    """Returns a function whose error names what needs the value of an argument of which only the type is known."""
-
-    def ask(arguments: Mapping[str, Any]) -> Any:
-        try:
-            return function({name: value for name, value in arguments.items() if name not in unknown})
-        except KeyError as error:
-            if error.args[0] not in unknown:
-                raise
-            raise CompileError(f"{asker} needs {error}; give {way_out}") from error
-
-    return ask

@@ -1,13 +1,69 @@
-"""Inspects any Triton kernel: what it uses and how many of its programs fit a multiprocessor, on devices here or not."""
+"""Inspects any Triton kernel: what `kernel[grid](...)` launches, what it uses, and how many of its programs fit.
+
+Triton's own launch path decides everything: `run(..., warmup=True)` of the outermost decorator. Only its driver is another.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
-from portable_softmax.row_kernels.arguments import Argument
-from portable_softmax.row_kernels.launched import Launched, by_position, launched
+from portable_softmax.errors import CompileError, PortableSoftmaxError
+from portable_softmax.row_kernels.absent import front_end
+from portable_softmax.row_kernels.arguments import Argument, read_arguments
+from portable_softmax.row_kernels.compiling import compiled_in
+from portable_softmax.row_kernels.decorators import (
+    by_position,
+    configuration,
+    constants_of,
+    constexprs_of,
+    decorated,
+    implied_arguments,
+    jit_function,
+    name_of,
+)
+from portable_softmax.runtime.compiler import target_of
+
+
+class LaunchedArgument(NamedTuple):
+    """Triton's type of a run-time argument, and its known attributes, as (("tt.divisibility", 16),)."""
+
+    kind: str
+    known: tuple[tuple[str, int], ...]
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """A value, and its origin: given, configuration, heuristic, default, argument (it is 1 or None), or Triton."""
+
+    value: Any
+    by: str = msgspec.field(name="from")
+
+
+class Launched(NamedTuple):
+    """A kernel as Triton launches it.
+
+    Args:
+        compiled: Triton's CompiledKernel; its `run` and `[grid]` need the device, its `asm`, `metadata` and `src` do not.
+        arguments: the run-time arguments, by name.
+        constants: the arguments that are compiled into the kernel, by name.
+        options: the compiler's options, by name.
+    """
+
+    compiled: Any
+    arguments: dict[str, LaunchedArgument]
+    constants: dict[str, Chosen]
+    options: dict[str, Chosen]
+
+    def __str__(self) -> str:
+        """Gives the kernel with its arguments, constants and the options that most launches choose, in short lines."""
+        constants = [f"{name} {value.value} ({value.by})" for name, value in self.constants.items()]
+        options = [f"{name} {self.options[name].value}" for name in ("num_warps", "num_stages") if name in self.options]
+        arguments = [f"{name} {value.kind}" for name, value in self.arguments.items()]
+        lines = f"{self.compiled.metadata.name}: {', '.join(arguments)}", f"constants {', '.join(constants) or 'none'}"
+        return "\n".join((*lines, f"launch {', '.join(options)}"))
 
 
 class Inspected(NamedTuple):
@@ -43,7 +99,8 @@ def inspect_kernel(
         options: of Triton's backend, such as num_warps, num_stages, maxnreg or waves_per_eu; None leaves one to Triton.
 
     Raises:
-        CompileError: the kernel does not compile, in the compiler's own words; or an argument is no such text.
+        CompileError: the kernel does not compile, in the compiler's own words; an argument is no such text; or a decorator
+            reads an argument of which only the type is known.
         TypeError: a parameter is missing or unknown, or the device is not one.
         ProfileError: there is no profile of that name.
         ValueError: the kernel is under @triton.autotune with several configurations and none was chosen.
@@ -55,3 +112,57 @@ def inspect_kernel(
     launch = launched(kernel, {**arguments, **values}, options, device, config)
     resources = device.vendor.resources(launch.compiled)
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
+
+
+def launched(
+    kernel: Any, arguments: Mapping[str, Any], options: Mapping[str, Any], device: Device, config: int | None = None
+) -> Launched:
+    """Compiles what `kernel[grid](**arguments, **options)` would launch on the device; see `inspect_kernel`."""
+    jit = jit_function(kernel)
+    known = read_arguments(jit, implied_arguments(kernel) | dict(arguments))
+    unknown = {name for name, argument in known.items() if argument.kind}
+    passed = {name: argument.value for name, argument in known.items()}
+    passed |= {name: value for name, value in options.items() if value is not None}
+    outermost, origins = decorated(kernel, configuration(kernel, config), passed.keys(), unknown)
+    (compiled,) = compiled_in([(outermost, passed)], jit, device)
+    if isinstance(compiled, PortableSoftmaxError):
+        raise compiled
+    if isinstance(compiled, KeyError) and compiled.args[0] in unknown:
+        raise CompileError(f"a decorator of {jit.__name__} needs {compiled}; give its value, or what is computed of it")
+    if isinstance(compiled, BaseException):
+        kind = TypeError if isinstance(compiled, TypeError) else CompileError
+        raise kind(f"{jit.__name__} for {device.backend}/{device.arch}: {compiled}") from compiled
+    origins |= dict.fromkeys(passed, "given")
+    types, constants = _specialised(compiled, jit, origins)
+    return Launched(compiled, types, constants, _options(compiled, device, origins))
+
+
+def _specialised(compiled: Any, jit: Any, origins: Mapping[str, str]) -> tuple[dict[str, LaunchedArgument], dict[str, Chosen]]:
+    """Returns the run-time arguments, and the constants with their origins."""
+    source = compiled.src
+    attributes = (
+        source.attrs.get_fn_attrs() if hasattr(source.attrs, "get_fn_attrs") else source.attrs
+    )  # Triton 3.2: a descriptor
+    known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
+    values, constexprs = constants_of(compiled, jit), constexprs_of(jit)
+    by = {name: origins.get(name, "default") if name in constexprs else "argument" for name in values}
+    constants = {name: Chosen(value, by[name]) for name, value in values.items()}
+    runtime = {name: kind for name, kind in source.signature.items() if name not in constants}
+    types = {name: LaunchedArgument(_kind_of(kind), known.get(name, ())) for name, kind in runtime.items()}
+    return types, constants
+
+
+def _kind_of(kind: Any) -> str:
+    return kind if isinstance(kind, str) else f"({', '.join(map(_kind_of, kind))})"
+
+
+def _options(compiled: Any, device: Device, origins: Mapping[str, str]) -> dict[str, Chosen]:
+    """Returns the options, which a pass of the compiler may have changed, with their origins."""
+    from triton.compiler import make_backend
+
+    with front_end(device):
+        options, result = make_backend(target_of(device)).parse_options({}), {}
+    for name, value in vars(options).items():
+        final = getattr(compiled.metadata, name, value)
+        result[name] = Chosen(final, origins.get(name, "default" if final == getattr(type(options), name, None) else "Triton"))
+    return result

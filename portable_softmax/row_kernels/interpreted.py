@@ -42,7 +42,7 @@ def plan_of(request: Request, device: Device) -> RowPlan:
     if request.grid is not None or not request.rows:
         form, grid = Form(False), request.grid_of(constants) if request.rows else (0,)
     else:
-        kernel, _ = decorated(request.kernel, None, constants, (), [config])
+        kernel, _ = decorated(request.kernel, config, constants)
         form = checked(form_of(kernel, request.arguments | constants, request.names[0], request.names[1]), request)
         check_room(form, request)
         grid = (request.num_programs or 1,)

@@ -4,23 +4,20 @@ import functools
 import importlib
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch import SymInt
+import torch
 from torch.compiler import disable, is_dynamo_compiling
-from torch.library import wrap_triton
 
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels import interpreted
-from portable_softmax.row_kernels.arguments import NAMES, Pointer, argument_of
-from portable_softmax.row_kernels.decorators import constexprs_of, decorated, jit_function
-from portable_softmax.row_kernels.launched import by_position, option_names, read_arguments
+from portable_softmax.row_kernels.arguments import read_arguments
+from portable_softmax.row_kernels.decorators import by_position, constexprs_of, decorated, jit_function
 from portable_softmax.row_kernels.programs import Form
-from portable_softmax.row_kernels.resident import current_index, first_index
 from portable_softmax.row_kernels.row_choice import MANY_ROWS, Choice, RowPlan
 from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of, stages_of
 from portable_softmax.row_kernels.traffic import known_multiple
@@ -50,9 +47,10 @@ def launcher(
     launches do. Any other kernel needs `grid`.
 
     The first call for a size, data types and alignments compiles a few configurations, and selects the one of least expected
-    time; the next one looks it up. Neither waits for the device, so that a CUDA graph may capture both. In an operator of
-    `torch.library.triton_op`, torch.compile sees the kernel. Under `batch_invariant`, and where num_programs is set, BLOCK,
-    num_warps and num_stages do not depend on the number of rows, so that a row has the same bits in every batch.
+    time; the next one looks it up. Neither waits for the device, so that a CUDA graph may capture both. torch.compile breaks
+    its graph at a launch; in an operator of `torch.library.custom_op` it does not. Under `batch_invariant`, and where
+    num_programs is set, BLOCK, num_warps and num_stages do not depend on the number of rows, so that a row has the same bits in
+    every batch.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
@@ -72,7 +70,7 @@ persistent = launcher  # its name for kernels whose programs loop over rows
 
 
 class Launcher:
-    """A launcher; `launcher` makes it. Copies are itself."""
+    """A launcher; `launcher` makes it."""
 
     def __init__(self, kernel: Any, rows: str | None, cols: str, block: str, settings: Mapping[str, Any]) -> None:
         self.kernel, self._jit, self._settings = kernel, jit_function(kernel), dict(settings)
@@ -90,12 +88,6 @@ class Launcher:
         self._choices: dict[Any, Choice] = {}
         self._lock = threading.RLock()
         self._outside = disable(self.__call__)  # type: ignore[no-untyped-call]
-
-    def __copy__(self) -> "Launcher":
-        return self
-
-    def __deepcopy__(self, memo: Any) -> "Launcher":
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Names the kernel, which is imported where the pickle is loaded."""
@@ -117,7 +109,7 @@ class Launcher:
             return self._outside(*args, **kwargs)
         try:
             launch = self._known[self._read(*args, **kwargs)]
-        except (KeyError, AttributeError, TypeError, RuntimeError):  # new ones, or of other kinds than the last ones
+        except (KeyError, AttributeError, TypeError):  # new ones, or of other kinds than the last ones
             launch = self._looked_up(args, kwargs)
         return launch(*args, **kwargs)
 
@@ -140,7 +132,8 @@ class Launcher:
             return plan
         rows = MANY_ROWS if request.fixed else next_power_of_2(max(1, self._weighed(request)))
         with self._lock:
-            if (choice := self._choices.get(self._key(request, where, rows))) is None:
+            key = self._key(request, where, rows)
+            if (choice := self._choices.get(key)) is None:
                 choice = Choice(request, where, rows)
                 self._note(choice.form, request.arguments)
                 if len(self._choices) >= MOST_KEPT:
@@ -150,46 +143,33 @@ class Launcher:
 
     def _key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
         """Returns what the choice of a launch depends on."""
-        n_rows, arguments = self._names[0], request.arguments
-        kinds = [_kind(value, name in self._exact) for name, value in arguments.items() if name != n_rows]
-        options = [(name, *_kind(value, True)) for name, value in request.options.items()]
-        return where, rows, request.fixed, request.num_programs, request.grid, tuple(arguments), *kinds, *options
+        values = {name: value for name, value in (request.arguments | request.options).items() if name != self._names[0]}
+        return where, rows, request.fixed, request.num_programs, request.grid, *self._reader((), values)(**values)
 
     def request(self, *args: Any, **kwargs: Any) -> Request:
         """Returns what a launch is chosen by; errors as of a call."""
         jit, (n_rows, n_cols, _) = self._jit, self._names
         named = self._settings | by_position(self.kernel, args) | kwargs
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
-        named = {name: self._as_read(name, value) for name, value in named.items()}
-        num_programs, grid = options.pop("num_programs", None), options.pop("grid", None)
-        for name, value in {**options, "num_programs": num_programs}.items():
-            if name in COUNTS and value is not None and (type(value) is not int or value < 1):
-                raise TypeError(f"{name} of {jit.__name__} should be a number from 1 on, not {value!r}")
-        if interpreting() and (unknown := options.keys() - option_names()):  # which a compiler would refuse
-            raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}, and Triton no such option")
-        for name, least in ([(n_rows, 0)] if n_rows else []) + [(n_cols, 1)]:
-            value = named.get(name)
+        arguments = {name: argument.value for name, argument in read_arguments(jit, named).items()}
+        numbers = [(name, options[name], 1) for name in COUNTS if options.get(name) is not None]
+        numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
+        for name, value, least in numbers:
             if type(value) is not int or value < least:
                 raise TypeError(f"{name} of {jit.__name__} should be a number from {least} on, not {value!r}")
+        num_programs, grid = options.pop("num_programs", None), options.pop("grid", None)
         if grid is not None and num_programs is not None:
             raise TypeError(f"{jit.__name__}: num_programs={num_programs} is for a computed grid, and grid= was passed")
         if grid is None and n_rows is None:
             raise TypeError(f"rows= should name the number of rows of {jit.__name__}; a kernel without one needs grid=")
-        meta = {name: value for name, value in named.items() if name in self._constexprs and name not in self._names[:2]}
+        constants = {name for name in self._constexprs if name not in (n_rows, n_cols)}
+        meta = {name: value for name, value in arguments.items() if name in constants} | options
         request = Request(
-            self.kernel, self._names, self._stages, named, options, meta | options, num_programs, grid,
-            named[n_rows] if n_rows else 1, named[n_cols], known_multiple(named[n_cols], n_cols in self._constexprs),
-            fixed=num_programs is not None or is_batch_invariant(),
+            self.kernel, self._names, self._stages, arguments, options, meta, num_programs, grid,
+            arguments[n_rows] if n_rows else 1, arguments[n_cols],
+            known_multiple(arguments[n_cols], n_cols in self._constexprs), num_programs is not None or is_batch_invariant(),
         )  # fmt: skip
         return request if n_rows else request._replace(rows=self._weighed(request))
-
-    def _as_read(self, name: str, value: Any) -> Any:
-        """Returns an argument as Triton compiles for it: text read, a tensor without memory as what stands for it."""
-        if isinstance(value, str) and hasattr(self._jit, "params"):
-            return read_arguments(self._jit, {name: value})[name].value
-        if isinstance(value, str) and name not in self._constexprs:
-            return argument_of(name, value).value
-        return _stand_in(value)
 
     def _weighed(self, request: Request) -> int:
         """Returns the number of rows that a launch is chosen for; of programs with `grid`."""
@@ -202,10 +182,9 @@ class Launcher:
         return width * height * depth
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        args = tuple(int(value) if isinstance(value, SymInt) else value for value in args)
         self.request(*args, **kwargs)  # says what is wrong
         with self._lock:
-            self._read = self._reader(args, kwargs)
+            self._read = self._reader(args, kwargs, current_index())
             if (key := self._read(*args, **kwargs)) not in self._known:
                 if len(self._known) >= MOST_KEPT:
                     self._known.clear()
@@ -223,11 +202,13 @@ class Launcher:
             self._known.clear()
             self._choices.clear()
 
-    def _reader(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., tuple[Any, ...]]:
+    def _reader(
+        self, args: Sequence[Any], named: Mapping[str, Any], index: Callable[[], int] | None = None
+    ) -> Callable[..., tuple[Any, ...]]:
         """Returns a function of such arguments that reads what launches differ in; Triton too makes one per kernel."""
-        names = [*self._jit.arg_names[: len(args)], *kwargs]
-        parts = ["index()"] * (current_index() is not first_index) + ["invariant()", *map(repr, kwargs)]
-        for name, value in zip(names, (*args, *kwargs.values()), strict=False):
+        first = self._jit.arg_names[: len(args)]
+        parts = ["index()"] * bool(index) + ["invariant()", *map(repr, named)]
+        for name, value in zip((*first, *named), (*args, *named.values()), strict=False):
             if name in self._names[:2]:
                 parts.append(f"{name} | 0")  # no float
             elif name in self._constexprs or name not in self._jit.arg_names:
@@ -235,33 +216,30 @@ class Launcher:
             elif type(value) is int:
                 parts += [name] if name in self._exact else [f"{name} == 1", f"{name} & 15 == 0"]
             elif hasattr(value, "data_ptr"):
-                place = "storage_offset()" if _is_traced(value) else "data_ptr() & 15"
-                parts += f"type({name})", f"{name}.dtype", f"{name}.{place}"
-                parts += [f"{name}.numel()"] if name in self._parts else []
+                parts += f"type({name})", f"{name}.dtype", f"{name}.data_ptr() & 15"
+                parts += [f"{name}.numel()"] if name in self._parts and hasattr(value, "numel") else []
             else:
                 parts.append(f"type({name})")
-        known = {"index": current_index(), "invariant": is_batch_invariant}
-        signature = ", ".join([*names[: len(args)], *(["/"] if args else []), *(["*"] if kwargs else []), *kwargs])
+        known = {"index": index, "invariant": is_batch_invariant}
+        signature = ", ".join([*first, *(["/"] if args else []), *(["*"] if named else []), *named])
         read: Callable[..., tuple[Any, ...]] = eval(f"lambda {signature}: ({', '.join(parts)},)", known)
         return read
 
     def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns what launches the kernel on such arguments."""
         plan = self.plan(*args, **kwargs)
-        self._read = self._reader(args, kwargs)
+        self._read = self._reader(args, kwargs, current_index())
         if not plan.num_programs:
             return lambda *_, **__: None
         for text in plan.warnings:
             warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=5)
         first, options = self._jit.arg_names[: len(args)], plan.meta.keys() | {"num_programs", "grid"}
         settings = {name: value for name, value in self._settings.items() if name not in (*first, *kwargs, *options)}
-        kernel, _ = decorated(self.kernel, None, plan.meta, (), [plan.config], launches=True)
+        kernel, _ = decorated(self.kernel, plan.config, plan.meta, launches=True)
         grid = {**self._settings, **kwargs}.get("grid") or plan.grid
-        traced = any(map(_is_traced, (*args, *kwargs.values())))
-        launch = wrap_triton(kernel)[grid] if traced else functools.partial(kernel.run, grid=grid, warmup=False)
         meta = {name: value for name, value in plan.meta.items() if name not in first}
         names = [name for name in kwargs if name in self._jit.arg_names and name not in meta]
-        launch = functools.partial(launch, **settings, **meta)
+        launch = functools.partial(kernel.run, grid=grid, warmup=False, **settings, **meta)
         return (lambda *args, **kwargs: launch(*args, **{name: kwargs[name] for name in names})) if kwargs else launch
 
 
@@ -270,31 +248,9 @@ def _named(module: str, name: str, names: tuple[str | None, str, str], settings:
     return Launcher(kernel, *names, settings)
 
 
-def _kind(value: Any, exact: bool) -> tuple[Any, ...]:
-    """Returns what launches differ in, of an argument: a tensor's type and alignment, a number's class; itself if `exact`."""
-    if exact:
-        return type(value), value or repr(value)
-    if type(value) is int:
-        return (2 if value == 1 else value & 15 == 0,)
-    if not hasattr(value, "data_ptr"):
-        return (type(value),)
-    try:
-        return type(value), value.dtype, value.data_ptr() & 15 == 0
-    except RuntimeError:  # it has no memory
-        return type(value), value.dtype, _is_aligned(value)
-
-
-def _is_traced(value: Any) -> bool:
-    """True if an argument is a tensor of a compiler that traces: one without memory."""
-    return type(value).__name__ in ("FakeTensor", "FunctionalTensor")
-
-
-def _is_aligned(value: Any) -> bool:
-    return bool(value.storage_offset() * value.element_size() % 16 == 0)
-
-
-def _stand_in(value: Any) -> Any:
-    """Returns what Triton compiles for in place of a tensor that has no memory."""
-    if not _is_traced(value):
-        return value
-    return Pointer(NAMES[str(value.dtype).removeprefix("torch.")], _is_aligned(value), tuple(map(int, value.shape)))
+@functools.cache
+def current_index() -> Callable[[], int] | None:
+    """Returns torch's function that returns the current device; None where there is one device."""
+    module = None if interpreting() else getattr(torch, chosen(None).vendor.torch_device_type)
+    index: Callable[[], int] | None = module.current_device if module and module.device_count() > 1 else None
+    return index

@@ -14,7 +14,6 @@ from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts
 from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.row_kernels.blocks import smaller_block
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import constants_of, jit_function
 from portable_softmax.row_kernels.offsets import overflows
@@ -265,9 +264,7 @@ class Choice:
             return GridError(f"{self._name}: {refusal(device, grid, best.resources.num_warps)}")
         used = next(iter(self._compiled.values()))
         reason = f"no program of {self._name} fits {device.name}: a block of {used.setting.block} uses {used.resources}"
-        values = request.arguments | request.options | used.setting.config.kwargs
-        block = values.pop(request.block)
-        return PlanError(f"{reason}; {smaller_block(request.kernel, values, request.block, block, device)}")
+        return PlanError(f"{reason}; give a smaller {request.block}")
 
     def _reasons(self, request: Request, costed: Sequence[_Costed]) -> Iterator[str]:
         traffic, best = self._traffic, costed[0]

@@ -54,9 +54,14 @@ class Request(NamedTuple):
 
     def grid_of(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
         """Returns the grid of the request, for values of constexprs."""
-        grid = self.grid({**self.arguments, **self.options, **constants}) if callable(self.grid) else self.grid
-        width, height, depth = (*(grid if isinstance(grid, tuple | list) else (grid,)), 1, 1)[:3]
-        return int(width), int(height), int(depth)
+        return axes_of(self.grid, {**self.arguments, **self.options, **constants})
+
+
+def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
+    """Returns the programs along all axes of a grid as `kernel[grid]` takes it; `values` are the arguments by name."""
+    axes = grid(values) if callable(grid) else grid
+    width, height, depth = (*(axes if isinstance(axes, tuple | list) else (axes,)), 1, 1)[:3]
+    return int(width), int(height), int(depth)
 
 
 class Setting(NamedTuple):

@@ -54,10 +54,10 @@ kernel f.py --on H200 | 2 | argument FILE:NAME: 'f.py' is not FILE:NAME
 kernel KERNELS:add --suggest rows=n | 2 | --suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing
 kernel nowhere.py:k --on H200 | 2 | UnknownKernelError:
 kernel EXAMPLES:add_kernel --on H200 --case nothing | 1 | has no function 'nothing'
-kernel KERNELS:add --on H200 --args n=1 | 1 | TypeError: add needs x, y, z too, such as --args
+kernel KERNELS:add --on H200 --args n=1 | 1 | TypeError: add: 
 kernel KERNELS:add --on intel/arc-a770 --args n=1 | 4 | TargetError: this Triton's backends (
 kernel KERNELS:tuned --on H200 --args MATRICES | 1 | and none was chosen; select one with --config N:
-kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | the heuristic of BLOCK_SIZE needs 'n_elements'; give its value:
+kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel needs 'n_elements'; give its value
 kernel KERNELS:add --on H200 --config all | 1 | is not under @triton.autotune
 diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'

@@ -1,6 +1,7 @@
 """Configurations of an autotuner that a device can run."""
 
 import logging
+from functools import partial
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ PRODUCTS = mostly_slow(("nvidia/rtx-5090", "nvidia/b200", "amd/mi300x", "amd/rx-
 
 
 def kept_of(name, configs=CONFIGS, **choices):
-    return fits.with_(kernel=matmul_kernel, device=name, **choices)(configs, ARGUMENTS)
+    return partial(fits, kernel=matmul_kernel, device=name, **choices)(configs, ARGUMENTS)
 
 
 def used(config, name):
@@ -61,20 +62,20 @@ def test_what_does_not_compile_goes(caplog):
 def test_a_grid_that_the_device_does_not_take():
     configs = [triton.Config({"BLOCK_SIZE": size}) for size in (128, 1024)]
     arguments = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 2**24}
-    chosen = fits.with_(kernel=add_kernel, device="nvidia/h200")
+    chosen = partial(fits, kernel=add_kernel, device="nvidia/h200")
     kept = chosen(configs, arguments, grid=lambda meta: (1, triton.cdiv(meta["n_elements"], meta["BLOCK_SIZE"])))
     assert kept == configs[1:], "131,072 programs along y are too many, and 16,384 are not"
 
 
 def test_a_pruning_function_of_the_user_asks():
     def prune(configs, named_args, **others):
-        return fits.with_(device="nvidia/rtx-5090")(configs, named_args, **others)[:1]
+        return partial(fits, device="nvidia/rtx-5090")(configs, named_args, **others)[:1]
 
     tuned = triton.autotune(CONFIGS, ["m"], prune_configs_by={"early_config_prune": prune})(matmul_kernel)
     x = torch.empty(1024, 1024, dtype=torch.float16, device="meta")
     tuned.nargs = dict(zip(tuned.arg_names, (x, x, x, 1024, 1024, 1024), strict=False))
     assert tuned.prune_configs({"grid": (64,), "warmup": True}) == kept_of("nvidia/rtx-5090")[:1]
-    assert fits.with_(kernel=matmul_kernel, device="nvidia/rtx-5090")([], ARGUMENTS) == []
+    assert partial(fits, kernel=matmul_kernel, device="nvidia/rtx-5090")([], ARGUMENTS) == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_a_pruning_function_of_the_user_asks():
 )
 def test_refusals(change, arguments, error, words):
     with pytest.raises(error, match=words):
-        fits.with_(**{"kernel": matmul_kernel, "device": "nvidia/h200"} | change)(CONFIGS, arguments)
+        partial(fits, **{"kernel": matmul_kernel, "device": "nvidia/h200"} | change)(CONFIGS, arguments)
 
 
 @pytest.mark.kernel
@@ -104,7 +105,7 @@ def test_what_is_dropped_does_not_launch_here(where):
     if where.type == "cpu":
         return
     arguments = dict(zip(matmul_kernel.arg_names, (a, b, c, size, size, size), strict=False))
-    kept = fits.with_(kernel=matmul_kernel, max_spilled=10**6)(CONFIGS, arguments)
+    kept = partial(fits, kernel=matmul_kernel, max_spilled=10**6)(CONFIGS, arguments)
     for each in CONFIGS:
         try:
             matmul_kernel[(1,)](a, b, c, size, size, size, **each.all_kwargs())

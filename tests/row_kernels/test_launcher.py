@@ -1,6 +1,7 @@
 """Launches of row kernels that are computed: for devices that are not here, and on the one that is."""
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -116,34 +117,6 @@ def test_refusals(arguments, given, error, words):
         scaled.plan(*arguments, **{"device": "nvidia/h100-sxm"} | given)
 
 
-def test_a_compiler_that_traces_sees_the_kernel(monkeypatch):
-    """In an operator of torch.library.triton_op, for a device that is not here."""
-    from torch._dynamo.backends.common import aot_autograd
-
-    from portable_softmax.row_kernels import launcher as module
-
-    monkeypatch.setattr(module, "chosen", lambda device: Device.from_profile("nvidia/h100-sxm"))
-    monkeypatch.setattr(module, "current_index", lambda: lambda: 0)
-    run, seen = fresh(), []
-
-    @torch.library.triton_op("test_persistent::rms_norm", mutates_args={})
-    def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        y = torch.empty_like(x)
-        run(x, w, y, *x.shape, 1e-6)
-        return y
-
-    def stop(graph, inputs):
-        seen.append(graph.code)
-        raise NotImplementedError("seen")
-
-    compiled = torch.compile(rms_norm, backend=aot_autograd(fw_compiler=stop), fullgraph=True)
-    with pytest.raises(Exception, match="seen"):
-        compiled(torch.empty(64, 1000), torch.empty(1000))
-    plan = run.plan("f32[64,1000]", "f32[1000]", "f32[64,1000]", 64, 1000, 1e-6)
-    assert f"grid = [({plan.num_programs}, 1, 1)]" in seen[0]
-    assert "'BLOCK': 1024" in seen[0]
-
-
 def test_launches_do_not_depend_on_rows_where_batches_must_not_matter():
     run = fresh()
 
@@ -174,6 +147,6 @@ def test_a_plan_writes_nothing():
     x, y = torch.rand(64, 64), torch.full((64, 64), 3.0)
     launcher(kernel, cols="n_cols", block="BLOCK", grid=(64,)).plan(x, y, 64, 64, device="nvidia/t4")
     inspect_kernel(kernel, {"x": x, "y": y, "n_rows": 64, "n_cols": 64, "BLOCK": 64}, config=0, device="nvidia/t4")
-    fits.with_(kernel=kernel, device="nvidia/t4")(kernel.configs, {"x": x, "y": y, "n_rows": 64, "n_cols": 64, "BLOCK": 64})
+    partial(fits, kernel=kernel, device="nvidia/t4")(kernel.configs, {"x": x, "y": y, "n_rows": 64, "n_cols": 64, "BLOCK": 64})
     assert set(written) == {"meta"}
     assert (y == 3).all()
