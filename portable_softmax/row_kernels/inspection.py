@@ -130,8 +130,9 @@ def launched(
     if isinstance(compiled, KeyError) and compiled.args[0] in unknown:
         raise CompileError(f"a decorator of {jit.__name__} needs {compiled}; give its value, or what is computed of it")
     if isinstance(compiled, BaseException):
-        kind = TypeError if isinstance(compiled, TypeError) else CompileError
-        raise kind(f"{jit.__name__} for {device.backend}/{device.arch}: {compiled}") from compiled
+        if isinstance(compiled, TypeError):
+            raise TypeError(f"{jit.__name__}: {compiled}") from compiled
+        raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {compiled}") from compiled
     origins |= dict.fromkeys(passed, "given")
     types, constants = _specialised(compiled, jit, origins)
     return Launched(compiled, types, constants, _options(compiled, device, origins))
