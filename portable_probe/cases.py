@@ -18,7 +18,7 @@ from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import DeviceError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.facts import GB_PER_S, softmax_facts
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.problem import scored_problem
+from portable_softmax.planning.problem import contiguous_problem
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.decorators import implied_arguments, jit_function
 from portable_softmax.row_kernels.fits import too_many_together
@@ -114,7 +114,9 @@ def _of_softmax(report: Report, device: Device, verify: bool, stages: str | None
     assert isinstance(case, SoftmaxProblem)
     if case.scores:
         check_dtype(case.dtype)
-        launch_plan = plan_problem(scored_problem(case.n_rows, case.n_cols, case.dtype, case.scores, case.backward), device)
+        launch_plan = plan_problem(
+            contiguous_problem(case.n_rows, case.n_cols, case.dtype, backward=case.backward, scores=case.scores), device
+        )
     else:
         launch_plan = plan(case.n_rows, case.n_cols, case.dtype, device, backward=case.backward)
     report = msgspec.structs.replace(

@@ -15,7 +15,8 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, softmax_facts
 from portable_softmax.planning.lines import lines_of
-from portable_softmax.planning.planner import Ranked, ranked, spilled_by, unfit
+from portable_softmax.planning.plan import LaunchPlan, spilled_by
+from portable_softmax.planning.planner import ranked, unfit
 from portable_softmax.planning.problem import Problem, problem_of
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.launch import bind_tiling, sizes_of
@@ -82,7 +83,7 @@ def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: 
     return problem_of(lines, dtype, dtype, backward=backward) if lines else None
 
 
-def time_softmax(kind: str, shape: tuple[int, ...], launch: Ranked, device: Device) -> Timed:
+def time_softmax(kind: str, shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> Timed:
     """Compiles and times a launch of a softmax or its gradient."""
     problem, tiling, _ = launch
     used = resources_of(KernelSpec.of(problem, tiling), device)

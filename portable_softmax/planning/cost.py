@@ -14,7 +14,7 @@ NS = 1e-3  # microseconds of a nanosecond
 AHEAD = 16  # latency that a turn loaded ahead hides
 IN_STEP = 12  # turns in which programs still wait at the same time, at most
 FLOOR = 8  # exponent: nearly the larger of beginning all programs and all else
-SECOND = 0.3  # start of a launch that follows another one, in parts of the first one's
+SECOND = 0.6  # start of a launch that follows another one, in parts of the first one's: 2.7 us on an H100
 
 
 class Facts(NamedTuple):
@@ -35,6 +35,7 @@ class Facts(NamedTuple):
         issued: accesses and shuffles of a program's warps in a turn.
         own_issued: the same of a program beside its turns.
         launches: one, or two of which the second reads what the first has reduced.
+        alone: multiprocessors of the device per one that has a program.
     """
 
     memory_us: Any
@@ -51,6 +52,7 @@ class Facts(NamedTuple):
     issued: Any
     own_issued: Any
     launches: Any = 1
+    alone: Any = 1
 
 
 class Terms(NamedTuple):
@@ -97,6 +99,11 @@ class Terms(NamedTuple):
         return f"{self.total:.1f} us: {', '.join(f'{name} {value:.1f}' for value, name in terms if round(value, 1))}"
 
 
+def larger(a: Any, b: Any) -> Any:
+    """Returns the larger one, of numbers or of arrays."""
+    return (a + b + abs(a - b)) / 2
+
+
 def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     """Returns the terms of a launch. Arithmetic alone, so arrays of facts yield arrays of terms."""
     latency = numbers.latency_us * facts.loads / (1 + AHEAD * facts.ahead)
@@ -106,7 +113,8 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     own = NS * numbers.issue_ns * facts.own_issued * facts.beside
     turn = latency + elements + exchange + issue
 
-    memory = facts.memory_us / numbers.bandwidth
+    slowest = facts.alone / numbers.l2_bandwidth  # a multiprocessor moves no more than its share of the L2 cache's bandwidth
+    memory = facts.memory_us * larger(1 / numbers.bandwidth, slowest)
     lines = memory * numbers.line * facts.left_out + facts.l2_us / numbers.l2_bandwidth
     walking = (memory + lines) * numbers.walking * (1 - 1 / facts.turns)
     moving = memory + lines + walking + 1e-9  # some kernels move nothing that is known of

@@ -6,7 +6,6 @@ There is no order of preference among them: they are compared by cost.
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
 
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
@@ -102,35 +101,22 @@ def _may_be_unaligned(problem: Problem) -> bool:
 
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MOST_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compile for minutes
+MOST_SHARED_BLOCKS = 24  # of a split in registers
 NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
 NARROW_WARPS = 4  # of a program of such a tile
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks that are read twice
-# Of rows; those side by side have limits of their own, as measured launches beyond them are never much faster.
-MOST_SHARED_BLOCKS = 32, 24  # of a split in registers
-LEAST_SHARED = 16, 32  # elements of all operands per thread, where programs share rows
+LEAST_SHARED = 16, 32  # elements of all operands per thread, where programs share rows, in rows and side by side
 MOST_HELD = 128  # elements of a thread in registers, of rows side by side
 MOST_SPLIT = 96  # elements of all operands of a thread where programs share rows, of rows side by side
 MOST_PIECES = 5, 8  # blocks of at most one access of a row, and a thread's loads of these: more hit lines on their way
 
-
-class Place(NamedTuple):
-    """A place of the grid: rows, warps, elements of a block per thread, splits of a row, and whether registers hold it."""
-
-    rows: int
-    warps: int
-    per_thread: int
-    splits: int
-    held: bool
+MOST_NARROW = 16  # a thread's loads of less than the widest access: more are not in flight at once
 
 
 def grid(problem: Problem, device: Device) -> list[Tiling]:
     """Returns the launches of a problem that is read in one way, without duplicates."""
-    budget = Budget(problem, device)
-    sizes = device.profile.launch.registers
-    if not device.hardware.warp_size:
-        tilings = _of_vector_cores(budget)
-    else:
-        tilings = _side_by_side(budget) if problem.across else _of_rows(budget)
+    budget, sizes = Budget(problem, device), device.profile.launch.registers
+    tilings = _of_warps(budget) if device.hardware.warp_size else _of_vector_cores(budget)
     possible = [tiling for tiling in dict.fromkeys(tilings) if is_possible(tiling)]
     return [replace(tiling, max_registers=size) for tiling in possible for size in sizes.value] if sizes else possible
 
@@ -140,65 +126,68 @@ def is_possible(tiling: Tiling) -> bool:
     return tiling.elements <= MOST_ELEMENTS and not (tiling.held and tiling.blocks > MOST_BLOCKS)
 
 
-def _of_rows(budget: Budget) -> Iterator[Tiling]:
-    """Yields tiles of rows whose elements are next to each other; they are read twice only if they cannot be in registers."""
+def _of_warps(budget: Budget) -> Iterator[Tiling]:
+    """Yields tiles of all numbers of rows: of rows side by side, from a sector of memory wide to two cache lines.
+
+    Blocks have one access of each thread, up to two of the widest; or they are whole rows.
+    """
     problem, warps = budget.problem, powers(1, budget.most_threads // budget.warp)
+    if problem.across:
+        word = max(1, WORD_BYTES // problem.element_bytes)
+        sizes = powers(max(problem.vector, word), 2 * problem.widest)[::-1]
+        narrow, line = (min(budget.most_rows, word * elements) for elements in (budget.sector, budget.line))
+        if problem.scattered:
+            narrow = max(narrow, next_power_of_2(problem.inner + 1))  # of several matrices
+        for rows in powers(narrow, min(budget.most_rows, 2 * line)):
+            places = product([rows], warps[:-1] or warps, sizes)
+            tilings = [tiling for place in places if (tiling := _tiling(budget, *place))]
+            if budget.shares and not problem.scattered and 2 * rows * problem.width * budget.operands > budget.registers:
+                tilings += _shared(budget, rows, warps[1:-1], sizes[1::-1], MOST_SPLITS // 2 if rows <= line else 1)
+                if rows > narrow:  # and so many splits that half of the multiprocessors have one
+                    least = max(4, min(MOST_SPLITS, budget.multiprocessors // (2 * problem.tiles(rows))))
+                    tilings += _read_twice(budget, rows, warps[1:-2], sizes, powers(next_power_of_2(least), MOST_SPLITS))
+            yield from tilings or _read_twice(budget, rows, warps, sizes[:1], [1])
+        yield _smallest(budget, narrow)
+        return
+    whole, longest = next_power_of_2(problem.width), budget.most_threads * problem.vector  # an access of every thread
     anywhere = problem.vector == 1 or problem.unaligned  # where rows start: a thread has one access per row
     sizes = [problem.vector] if anywhere else powers(problem.vector, 2 * problem.widest)[::-1]
-    fit = budget.most_threads * problem.vector // next_power_of_2(problem.width)
-    for rows in powers(1, min(fit, next_power_of_2(-(-problem.n_rows // budget.multiprocessors)))):
-        whole = rows * next_power_of_2(problem.width)  # one block, if one thread held it
-        places = [*product([rows], warps, [*sizes, whole] if anywhere else [whole, *sizes], [1], [True])]
-        is_long = rows == 1 and problem.width >= budget.most_threads * problem.vector  # an access for every possible thread
+    for rows in powers(1, min(longest // whole, next_power_of_2(-(-problem.n_rows // budget.multiprocessors)))):
+        blocks = [*sizes, rows * whole] if anywhere else [rows * whole, *sizes]
+        held = [tiling for place in product([rows], warps, blocks) if (tiling := _tiling(budget, *place))]
+        is_long = rows == 1 and problem.width >= longest
         if is_long and budget.shares:
-            places += _shared(budget, rows, warps, sizes[::-1], MOST_SPLITS)
-        held = [tiling for place in places if (tiling := _tiling(budget, Place(*place)))]
+            narrow = min(sizes[-1], VECTOR_BYTES // WORD_BYTES)
+            held += _shared(budget, rows, warps, [*dict.fromkeys([narrow, *sizes[::-1]])], MOST_SPLITS)
         yield from held
-        fits = [tiling for tiling in held if is_possible(tiling) and tiling.splits <= budget.multiprocessors]
+        fits = any(is_possible(tiling) and tiling.splits <= budget.multiprocessors for tiling in held)
         if not problem.reads_again or not fits:
-            splits = powers(1, MOST_SPLITS) if is_long and budget.shares else [1]
-            places = [*product([rows], warps, sizes, splits, [False])]
-            yield from (tiling for place in places if (tiling := _tiling(budget, Place(*place))))
+            yield from _read_twice(budget, rows, warps, sizes, powers(1, MOST_SPLITS) if is_long and budget.shares else [1])
         if is_long and budget.splits_in_two_launches:
             yield from _two_launches(budget, warps, sizes)
     yield _smallest(budget, 1)
 
 
-def _side_by_side(budget: Budget) -> Iterator[Tiling]:
-    """Yields tiles of rows side by side, from a sector of memory wide to two cache lines; long rows are split."""
-    problem, warps = budget.problem, powers(1, budget.most_threads // budget.warp)
-    word = max(1, WORD_BYTES // problem.element_bytes)
-    sizes = powers(max(problem.vector, word), 2 * problem.widest)
-    narrow, line = (min(budget.most_rows, word * elements) for elements in (budget.sector, budget.line))
-    if problem.scattered:
-        narrow = max(narrow, next_power_of_2(problem.inner + 1))  # of several matrices
-    for rows in powers(narrow, min(budget.most_rows, 2 * line)):
-        places = [*product([rows], warps[:-1] or warps, sizes[::-1], [1], [True])]
-        if budget.shares and not problem.scattered and 2 * rows * problem.width * budget.operands > budget.registers:
-            if rows <= line:
-                places += _shared(budget, rows, warps[1:-1], sizes[-2:], MOST_SPLITS // 2)
-            if rows > narrow:  # and so many splits that half of the multiprocessors have one
-                least = next_power_of_2(max(4, min(MOST_SPLITS, budget.multiprocessors // (2 * problem.tiles(rows)))))
-                places += product([rows], warps[1:-2], sizes[::-1], powers(least, MOST_SPLITS), [False])
-        tilings = [tiling for place in places if (tiling := _tiling(budget, Place(*place)))]
-        yield from tilings
-        if not tilings:
-            yield from (tiling for num in warps if (tiling := _tiling(budget, Place(rows, num, sizes[-1], 1, False))))
-    yield _smallest(budget, narrow)
+def _shared(budget: Budget, rows: int, warps: list[int], sizes: list[int], most: int) -> Iterator[Tiling]:
+    """Yields programs that share rows, by blocks per program: small ones first, which need fewer registers."""
+    counts = sorted([*powers(1, MOST_SHARED_BLOCKS), *powers(3, MOST_SHARED_BLOCKS)])
+    for num_warps, size, count in product(warps, sizes, counts):
+        splits = -(-budget.problem.width // (max(1, size * num_warps * budget.warp // rows) * count))
+        if 1 < splits <= most and (tiling := _tiling(budget, rows, num_warps, size, splits)):
+            yield tiling
 
 
-def _shared(budget: Budget, rows: int, warps: list[int], sizes: list[int], most: int) -> Iterator[Place]:
-    """Yields places of programs that share rows, by blocks per program: small ones first, which need fewer registers."""
-    across = budget.problem.across
-    sizes, blocks = (
-        sizes if across else [*dict.fromkeys([min(sizes[0], VECTOR_BYTES // WORD_BYTES), *sizes])],
-        MOST_SHARED_BLOCKS[across],
-    )
-    for num_warps, size, count in product(warps, sizes, sorted([*powers(1, blocks), *powers(3, blocks)])):
-        cols = max(1, size * num_warps * budget.warp // rows) * count
-        splits = -(-budget.problem.width // cols)
-        if 1 < splits <= most:
-            yield Place(rows, num_warps, size, splits, held=True)
+def _read_twice(budget: Budget, rows: int, warps: list[int], sizes: list[int], splits: list[int]) -> Iterator[Tiling]:
+    """Yields programs that read their part of a row twice, block by block; as many splits as may occupy all warps."""
+    resident = budget.multiprocessors * budget.resident_threads
+    for num_warps, size, count in product(warps, sizes, splits):
+        threads = num_warps * budget.warp
+        width = max(1, min(size * threads // rows, next_power_of_2(-(-budget.problem.width // count))))
+        least = max(NARROWEST_TILE, FEW * threads if budget.problem.across and count > 1 else 0)
+        enough = count > 1 and budget.problem.tiles(rows) * count * threads >= 2 * resident
+        tiling = None if enough or rows * width < least else _tiling(budget, rows, num_warps, size, count, held=False)
+        if tiling and (not tiling.is_shared or tiling.blocks > 1):  # else it would be read once more for nothing
+            yield tiling
 
 
 def _two_launches(budget: Budget, warps: list[int], sizes: list[int]) -> Iterator[Tiling]:
@@ -217,12 +206,12 @@ def _smallest(budget: Budget, rows: int) -> Tiling:
     return Tiling(rows, width, max(1, min(NARROW_WARPS, rows * width // budget.warp)), 1, held=False)
 
 
-def _tiling(budget: Budget, place: Place) -> Tiling | None:
+def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int = 1, held: bool = True) -> Tiling | None:
     """Returns the tiling of blocks of so many elements a thread, or of one of a row or split where it is as wide.
 
     None if it gains nothing, if its threads have fewer registers, or if another one is as fast.
     """
-    problem, threads, (rows, warps, per_thread, splits, held) = budget.problem, place.warps * budget.warp, place
+    problem, threads = budget.problem, warps * budget.warp
     width, split = per_thread * threads // rows, -(-problem.width // splits)
     if width < problem.vector and not problem.across:
         return None
@@ -231,16 +220,11 @@ def _tiling(budget: Budget, place: Place) -> Tiling | None:
     cols = blocks * width
     splits = -(-problem.width // cols)
     elements = rows * (cols if held else width)
-    if 2 * elements * budget.operands > min(budget.registers, threads * budget.most_registers):
-        return None
+    registers = min(budget.registers, threads * budget.most_registers)
+    if 2 * elements * budget.operands > registers or (warps > 1 and rows * min(cols, problem.width) < threads):
+        return None  # or some threads would have nothing
     if splits > 1 and rows * cols * budget.operands < LEAST_SHARED[problem.across] * threads:
         return None  # programs would exchange for little
-    if not held and elements < max(NARROWEST_TILE, FEW * threads * (problem.across and splits > 1)):
-        return None
-    if not held and splits > 1 and (blocks == 1 or _are_enough(budget, place)):
-        return None  # it would be read once more, or be exchanged, for nothing
-    if warps > 1 and rows * min(cols, problem.width) < threads:
-        return None  # some threads would have nothing
     if held and _is_slow(budget, rows, width, blocks, splits, threads):
         return None
     return Tiling(rows, width, warps, 1, splits, blocks=blocks, held=held)
@@ -252,19 +236,14 @@ def _is_slow(budget: Budget, rows: int, width: int, blocks: int, splits: int, th
     if problem.across:
         return per_thread > MOST_HELD or (splits > 1 and per_thread * budget.operands > MOST_SPLIT)
     most_blocks, most_loads = MOST_PIECES
+    access = min(problem.vector, rows * width // threads)
+    if access and access * problem.element_bytes < VECTOR_BYTES and per_thread / access * budget.operands > MOST_NARROW:
+        return True
     pieces = blocks > most_blocks or per_thread / problem.vector * budget.operands > most_loads
-    pieces = pieces and width * problem.element_bytes <= VECTOR_BYTES
-    idle = (
-        per_thread < problem.vector
-        and problem.tiles(rows) * splits * threads > budget.multiprocessors * budget.resident_threads
-    )
-    return pieces or idle or (threads == budget.most_threads and per_thread <= FEW)
-
-
-def _are_enough(budget: Budget, place: Place) -> bool:
-    """True if half as many splits occupy all warps that the device holds at once."""
-    threads = budget.problem.tiles(place.rows) * place.splits * place.warps * budget.warp
-    return threads >= 2 * budget.multiprocessors * budget.resident_threads
+    filled = problem.tiles(rows) * splits * threads > budget.multiprocessors * budget.resident_threads
+    idle = filled and per_thread < problem.vector
+    largest = threads == budget.most_threads and per_thread <= FEW
+    return idle or largest or (pieces and width * problem.element_bytes <= VECTOR_BYTES)
 
 
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:

@@ -1,5 +1,6 @@
 """Tensors as the kernels address them: lines of adjacent elements, in matrices and batches, described by strides alone."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ class Lines(NamedTuple):
         levels: (size, strides of the operands in elements) of batches, of matrices in a batch, and of lines in a matrix.
         length: elements of a line.
         across: False where a line is a row; True where it holds the same column of so many rows, and a matrix these rows.
-        mask: a mask's strides from column to column, row to row, matrix to matrix and batch to batch; None without scores.
+        mask: a mask's strides from column to column, row to row, matrix to matrix and batch to batch; None without one.
     """
 
     levels: tuple[Level, Level, Level]
@@ -46,12 +47,32 @@ class Lines(NamedTuple):
         return alike or self.out_is_contiguous
 
     @property
+    def mask_is_shared(self) -> bool:
+        """True if all matrices of a batch, such as heads, share a mask, in which rows differ."""
+        return self.mask is not None and self.levels[1][0] > 1 and not self.mask[2] and bool(self.mask[1])
+
+    def mask_access(self, vector: int) -> tuple[int | None, int]:
+        """Returns the mask's stride within a line if 0 or 1, and the elements of a load, at most `vector`."""
+        if not self.mask:
+            return 1, 1
+        col, row, *outer = self.mask
+        along, beside = (row, col) if self.across else (col, row)
+        return (along, math.gcd(beside, *outer, vector)) if along in (0, 1) else (None, 1)
+
+    @property
     def strides(self) -> list[int]:
         """Returns the strides of all dimensions above size 1."""
         return [stride for size, strides in self.levels if size > 1 for stride in strides]
 
 
-def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], scattered: bool) -> Lines | None:
+def lines_of(
+    shape: Sequence[int],
+    dim: int,
+    strides: Sequence[Sequence[int]],
+    scattered: bool = True,
+    mask: Sequence[int] | None = None,
+    causal: bool = False,
+) -> Lines | None:
     """Describes operands of a softmax along `dim`, at least 0; None if some must be copied first.
 
     Args:
@@ -59,60 +80,34 @@ def lines_of(shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], s
         dim: the axis of the softmax.
         strides: per operand, in elements; the result's first. Those from the third on are laid out as the result is.
         scattered: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
-    """
-    if any(size > 1 and {along[0], *along[2:]} != {along[0]} for size, *along in zip(shape, *strides, strict=True)):
-        return None
-    n_cols = shape[dim] if shape else 1
-    columns: Level = n_cols, tuple(operand[dim] if n_cols > 1 else 1 for operand in strides)
-    others = [(size, tuple(operand[at] for operand in strides)) for at, size in enumerate(shape) if at != dim and size > 1]
-    levels = _merged(others) or [(1, (0,) * len(strides))]
-    rows = levels[-1]
-    across = any(stride != 1 for stride in columns[1])
-    if across and any(stride != 1 for stride in rows[1]):
-        return None
-    if not scattered and across and rows[0] < SHORTEST_LINE:
-        return None
-    lines = [*levels[:-1], columns if across else rows]
-    if len(lines) > (MOST_LEVELS if scattered else 1 + across):
-        return None
-    result = Lines(_three(lines), rows[0] if across else n_cols, across)
-    return result if result.out_is_readable else None
-
-
-def lines_of_scores(
-    shape: Sequence[int], dim: int, strides: Sequence[Sequence[int]], mask: Sequence[int], causal: bool
-) -> Lines | None:
-    """Describes operands as `lines_of` does, of a softmax of scores, whose rows keep their order and their numbers.
-
-    Args:
-        shape, dim, strides: see lines_of.
-        mask: strides of the mask, 0 along what it is the same for; all 0 without one.
+        mask: its strides, 0 along what it is the same for; None without one.
         causal: True if the rows of a matrix are those of the last dimension but one; dim is the last.
     """
     if any(size > 1 and {along[0], *along[2:]} != {along[0]} for size, *along in zip(shape, *strides, strict=True)):
         return None
-    own = len(shape) - 2 if causal else -1
-    every = [*strides, mask]
-    columns: Level = shape[dim] if shape else 1, tuple(operand[dim] if shape else 0 for operand in every)
-    others = [
-        (size, tuple(operand[at] for operand in every)) for at, size in enumerate(shape) if at not in (dim, own) and size > 1
-    ]
-    levels = _merged(others)
-    if causal:
-        levels.append((shape[own], tuple(operand[own] for operand in every)))
-    levels = levels or [(1, (0,) * len(every))]
-    in_rows = columns[0] == 1 or all(stride == 1 for stride in columns[1][:-1])
-    side_by_side = levels[-1][0] > 1 and all(stride == 1 for stride in levels[-1][1][:-1])
-    if not in_rows and not side_by_side:
+    operands = [*strides, *([] if mask is None else [mask])]
+
+    def level(at: int) -> Level:
+        return shape[at], tuple(operand[at] for operand in operands)
+
+    def adjacent(of_all: Level) -> bool:
+        return all(stride == 1 for stride in of_all[1][: len(strides)])
+
+    columns: Level = level(dim) if shape and shape[dim] > 1 else (1, (1,) * len(operands))
+    queries = len(shape) - 2 if causal else -1
+    levels = _merged([level(at) for at in range(len(shape)) if at not in (dim, queries) and shape[at] > 1])
+    levels += [level(queries)] if causal else []
+    *outer, rows = levels or [(1, (0,) * len(operands))]
+    across = not adjacent(columns)
+    if across and (rows[0] == 1 or not adjacent(rows) or (not scattered and rows[0] < SHORTEST_LINE)):
         return None
-    if len(levels) > MOST_LEVELS:
+    if len(outer) >= (MOST_LEVELS if scattered else 1 + across):
         return None
-    batches, matrices, rows = _three(levels)
-    strides_of_mask = columns[1][-1], rows[1][-1], matrices[1][-1], batches[1][-1]
-    lines = _three([*levels[:-1], rows if in_rows else columns])
-    operands = tuple((size, of_all[:-1]) for size, of_all in lines)
-    length = columns[0] if in_rows else rows[0]
-    result = Lines((operands[0], operands[1], operands[2]), length, not in_rows, strides_of_mask)
+    batches, matrices, lines = (
+        (size, of_all[: len(strides)]) for size, of_all in _three([*outer, columns if across else rows])
+    )
+    steps = None if mask is None else (columns[1][-1], *(of_all[-1] for _, of_all in reversed(_three([*outer, rows]))))
+    result = Lines((batches, matrices, lines), rows[0] if across else columns[0], across, steps)
     return result if result.out_is_readable else None
 
 

@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, check_dtype
-from portable_softmax.devices.device import Device
-from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
+from portable_softmax.planning.lines import Lines, lines_of
 
 if TYPE_CHECKING:
     import torch
@@ -162,14 +161,6 @@ class Problem:
         return DTYPE_BYTES[self.y_dtype]
 
     @property
-    def mask_shared(self) -> bool:
-        """True if all matrices of a batch, such as heads, share a mask, in which rows differ."""
-        if not self.lines or not self.lines.mask:
-            return False
-        _, row, matrix, _ = self.lines.mask
-        return self.lines.levels[1][0] > 1 and not matrix and bool(row)
-
-    @property
     def numbered(self) -> bool:
         """True if the kernel needs row numbers, as rows have values of their own in memory."""
         return bool(self.scores) or self.log_probs is not None
@@ -247,58 +238,52 @@ TOKEN_LOG_PROBS = "token_log_probs"
 SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
-def checked_problem(
-    n_rows: int, n_cols: int, dtype: "torch.dtype | str", device: Device, form: str, backward: bool, batch_invariant: bool
-) -> Problem:
-    """Checks the arguments of `plan`, and returns their contiguous_problem."""
-    if form not in (*FORMS, TOKEN_LOG_PROBS):
-        raise ValueError(f"form {form!r} was requested; forms are {', '.join((*FORMS, TOKEN_LOG_PROBS))}")
-    name = str(dtype).removeprefix("torch.")
-    name = SHORT.get(name, name)
-    check_dtype(name)
-    return contiguous_problem(n_rows, n_cols, name, form, backward, batch_invariant)
-
-
 def contiguous_problem(
     n_rows: int,
     n_cols: int,
-    dtype: str,
+    dtype: "torch.dtype | str",
     form: str = "softmax",
     backward: bool = False,
     batch_invariant: bool = False,
+    scores: Scores = NONE,
 ) -> Problem:
-    """Returns the softmax of aligned contiguous matrices, with input and output of one type.
+    """Returns the softmax of aligned contiguous matrices, with input and output of one type; a mask has the layout of x.
 
     The form "token_log_probs" has an output of one float32 number per row.
 
     Raises:
         TypeError: a size is not an integer.
-        ValueError: a size is not positive or too large.
+        ValueError: a size is not positive or too large, or there is no such form.
+        DtypeError: no kernel computes that type.
     """
-    n_rows, n_cols = _integer("n_rows", n_rows), _integer("n_cols", n_cols)
+    if form not in (*FORMS, TOKEN_LOG_PROBS):
+        raise ValueError(f"form {form!r} was requested; forms are {', '.join((*FORMS, TOKEN_LOG_PROBS))}")
+    name = str(dtype).removeprefix("torch.")
+    check_dtype(x_dtype := SHORT.get(name, name))
+    for size, value in {"n_rows": n_rows, "n_cols": n_cols}.items():
+        try:
+            operator.index(value)
+        except TypeError as error:
+            raise TypeError(f"{size} should be an integer, not {value!r}") from error
+    n_rows, n_cols = operator.index(n_rows), operator.index(n_cols)
     if n_rows < 1 or n_cols < 1:
         raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
-    lines = lines_of((n_rows, n_cols), 1, [(n_cols, 1)] * (3 if backward and form != TOKEN_LOG_PROBS else 2), True)
-    assert lines, "contiguous rows are read in place"
-    if form == TOKEN_LOG_PROBS:
-        y_dtype, wanted = dtype if backward else "float32", LogProbs(gradient=backward)
-        return problem_of(
-            lines, dtype, y_dtype, form="log_softmax", batch_invariant=batch_invariant and not backward, log_probs=wanted
-        )
-    return problem_of(lines, dtype, dtype, form=form, backward=backward, batch_invariant=batch_invariant)
-
-
-def scored_problem(n_rows: int, n_cols: int, dtype: str, scores: Scores, backward: bool = False) -> Problem:
-    """Returns the softmax of scores of one aligned contiguous matrix, or its gradient; a mask has the layout of x.
-
-    Raises:
-        ValueError: a size is not positive or too large.
-    """
+    picks = LogProbs(gradient=backward) if form == TOKEN_LOG_PROBS else None
     masked = bool(scores.mask) and not backward  # a gradient reads no mask: what was hidden is 0 in y
-    mask = (n_cols, 1) if masked else (0, 0)
-    lines = lines_of_scores((n_rows, n_cols), 1, [(n_cols, 1)] * (3 if backward else 2), mask, bool(scores.causal))
+    operands = [(n_cols, 1)] * (3 if backward and not picks else 2)
+    lines = lines_of((n_rows, n_cols), 1, operands, mask=(n_cols, 1) if masked else None, causal=bool(scores.causal))
     assert lines, "contiguous rows are read in place"
-    return problem_of(lines, dtype, dtype, scores=scores, backward=backward, mask_aligned=masked)
+    return problem_of(
+        lines,
+        x_dtype,
+        "float32" if picks and not backward else x_dtype,
+        form="log_softmax" if picks else form,
+        backward=backward and not picks,
+        batch_invariant=batch_invariant and not (picks and backward),
+        scores=scores,
+        mask_aligned=masked,
+        log_probs=picks,
+    )
 
 
 def problem_of(
@@ -329,7 +314,8 @@ def problem_of(
     n_lines, outer = lines.levels[2][0], lines.levels[0][0] * lines.levels[1][0]
     widest = VECTOR_BYTES // max(DTYPE_BYTES[x_dtype], DTYPE_BYTES[y_dtype])
     vector = math.gcd(lines.length, *lines.strides, widest)
-    mask_step, mask_vector = _mask_access(lines, vector if mask_aligned and not batch_invariant else 1)
+    # a batch-invariant mask is read one by one: its strides tell how many rows there are, and accesses the order of sums
+    mask_step, mask_vector = lines.mask_access(vector if mask_aligned and not batch_invariant else 1)
     return Problem(
         n_rows=outer * (lines.length if lines.across else n_lines),
         n_cols=n_lines if lines.across else lines.length,
@@ -349,24 +335,3 @@ def problem_of(
         mask_vector=mask_vector,
         log_probs=log_probs,
     )
-
-
-def _mask_access(lines: Lines, vector: int) -> tuple[int | None, int]:
-    """Returns `mask_step` and `mask_vector` of a Problem, the latter at most `vector`.
-
-    A batch-invariant mask is read one by one: its strides tell how many rows there are, and accesses the order of sums.
-    """
-    if not lines.mask:
-        return 1, 1
-    col, row, *outer = lines.mask
-    along, beside = (row, col) if lines.across else (col, row)
-    if along not in (0, 1):
-        return None, 1
-    return along, math.gcd(beside, *outer, vector)
-
-
-def _integer(name: str, value: int) -> int:
-    try:
-        return operator.index(value)
-    except TypeError as error:
-        raise TypeError(f"{name} should be an integer, not {value!r}") from error

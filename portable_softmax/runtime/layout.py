@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.lines import Lines, lines_of, lines_of_scores
+from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, LogProbs, Problem, Scores
 from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.launch import bind_problem, problem_from
@@ -106,11 +106,10 @@ def _lines(
 ) -> Lines | None:
     shape, strides = tensors[0].shape, [t.stride() for t in tensors]
     strides = strides if len(strides) > 1 else strides * 2
-    if scores or log_probs:
-        of_mask = (0,) * len(shape) if mask is None else mask.stride()
-        lines = lines_of_scores(shape, dim, strides, of_mask, bool(scores.causal))
-        return None if lines and lines.across and log_probs else lines  # the kernels of log-probabilities read rows alone
-    return lines_of(shape, dim, strides, device.vendor.scattered_rows)
+    numbered = bool(scores) or log_probs is not None
+    of_mask = None if mask is None else mask.stride()
+    lines = lines_of(shape, dim, strides, numbered or device.vendor.scattered_rows, of_mask, bool(scores.causal))
+    return None if lines and lines.across and log_probs else lines  # the kernels of log-probabilities read rows alone
 
 
 def _as_if_contiguous(tensors: tuple[Tensor, ...], lines: Lines, numbered: bool) -> bool:

@@ -10,7 +10,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import planner
 from portable_softmax.planning.plan import LaunchPlan, Tiling
-from portable_softmax.planning.problem import Problem, checked_problem
+from portable_softmax.planning.problem import Problem, contiguous_problem
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.specialization import KernelSpec
@@ -48,7 +48,7 @@ def plan(
         DeviceError: `device` is None, and there is no device.
     """
     device = chosen(device)
-    return plan_problem(checked_problem(n_rows, n_cols, dtype, device, form, backward, is_batch_invariant()), device)
+    return plan_problem(contiguous_problem(n_rows, n_cols, dtype, form, backward, is_batch_invariant()), device)
 
 
 def occupancy(resources: KernelResources, device: Device | str | None = None) -> Occupancy:

@@ -9,7 +9,7 @@ from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.problem import Problem, checked_problem
+from portable_softmax.planning.problem import Problem, contiguous_problem
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.guard import guard_of
@@ -60,7 +60,7 @@ def warm_up(
     device = chosen(device)
     directions, invariant = (False, True) if backward else (False,), is_batch_invariant()
     problems = [
-        checked_problem(*size, dtype, device, form, direction, invariant)
+        contiguous_problem(*size, dtype, form, direction, invariant)
         for size in sizes
         for dtype in dtypes
         for direction in directions

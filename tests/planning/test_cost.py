@@ -16,7 +16,7 @@ from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts, softmax_facts
-from portable_softmax.planning.grid import estimated, grid, readings
+from portable_softmax.planning.grid import grid, readings
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
 from portable_softmax.planning.problem import LogProbs, Problem, contiguous_problem
@@ -142,13 +142,11 @@ def test_a_launch_takes_no_less_than_its_bytes_and_the_sum_of_its_terms():
     for problem in problems:
         operands = 3 if problem.backward else 2
         floor = operands * problem.n_rows * problem.n_cols * problem.element_bytes / bandwidth / 1e3
-        for read, tiling, terms in ranked(problem, device)[::24]:
-            used = estimated(read, tiling, device)
-            resident = device.vendor.occupancy(used, device.hardware).programs_per_multiprocessor
-            found = cost(facts_of(read, tiling, resident), NUMBERS)
+        for launch in ranked(problem, device)[::24]:
+            found = cost(facts_of(launch.problem, launch.tiling, launch.occupancy.programs_per_multiprocessor), NUMBERS)
             assert found.total == pytest.approx(sum(found))
             assert min(found) >= 0
-            assert floor < found.total <= terms.total, (read, tiling)
+            assert floor < found.total <= launch.us, launch
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from portable_softmax.planning.lines import SHORTEST_LINE, lines_of, lines_of_scores
+from portable_softmax.planning.lines import SHORTEST_LINE, lines_of
 from portable_softmax.planning.problem import Scores, problem_of
 
 
@@ -68,7 +68,7 @@ def test_the_rows_found_are_the_rows_meant(x, dim, scattered, backward):
 def test_rows_of_scores_keep_their_order_and_their_numbers(x, dim, causal):
     causal = causal and x.dim() > 1
     dim = x.dim() - 1 if causal else dim % x.dim()
-    lines = lines_of_scores(x.shape, dim, [x.stride()] * 2, [0] * x.dim(), causal)
+    lines = lines_of(x.shape, dim, [x.stride()] * 2, mask=[0] * x.dim(), causal=causal)
     if lines is None:
         return
     rows = rows_of(lines, 1) + x.storage_offset()

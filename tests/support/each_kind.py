@@ -6,7 +6,7 @@ import triton
 
 from portable_softmax import Device
 from portable_softmax.errors import TargetError
-from portable_softmax.planning.problem import TOKEN_LOG_PROBS, Scores, contiguous_problem, scored_problem
+from portable_softmax.planning.problem import TOKEN_LOG_PROBS, Scores, contiguous_problem
 from portable_softmax.runtime.plans import plan_problem
 
 DEVICES = "nvidia/h100-sxm", "amd/mi300x"
@@ -14,7 +14,7 @@ SCORES = Scores(scale="number", mask="bool", causal="upper_left")
 PROBLEMS = {
     "softmax": contiguous_problem(8, 50_257, "bfloat16"),  # programs share unaligned rows
     "gradient": contiguous_problem(4096, 151_936, "bfloat16", backward=True),  # which are read twice
-    "scores": scored_problem(4096, 2048, "float32", SCORES),
+    "scores": contiguous_problem(4096, 2048, "float32", scores=SCORES),
     "log-probabilities": contiguous_problem(4096, 32_768, "bfloat16", TOKEN_LOG_PROBS),
 }
 
