@@ -35,7 +35,7 @@ class Facts(NamedTuple):
         issued: accesses and shuffles of a program's warps in a turn.
         own_issued: the same of a program beside its turns.
         launches: one, or two of which the second reads what the first has reduced.
-        alone: multiprocessors of the device per one that has a program.
+        alone: part of all bytes that the largest program moves, times the multiprocessors; at least 1.
     """
 
     memory_us: Any

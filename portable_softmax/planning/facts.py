@@ -85,7 +85,9 @@ def softmax_facts(
         issued=(accesses + shuffles) / memory.warp + LINE_PART * lines + LOOKUP * lookups,
         own_issued=0,
         launches=2 if tiling.two_launches else 1,
-        alone=max(1, memory.multiprocessors / num_programs),
+        alone=max(
+            1, memory.multiprocessors * min(1, tiling.tile_rows * -(-tiles // num_programs) / (problem.n_rows * tiling.splits))
+        ),
     )
 
 
@@ -268,7 +270,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         + shuffles * threads / lanes
         + LINE_PART * accesses * max(1 / lanes, at_once * traffic.element / (VECTOR_BYTES * lanes / 4)),
         own_issued=launch.block * traffic.program_operands / at_once / lanes,
-        alone=max(1, multiprocessors / programs),
+        alone=max(1, multiprocessors * turns / max(1, rows)),
     )
 
 

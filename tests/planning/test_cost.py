@@ -70,8 +70,8 @@ SHORT = {"n_rows": 2**18, "n_cols": 64}
             id="lines that warps ask for more than once",
         ),
         pytest.param(
-            {"n_rows": 8, "n_cols": 8192, "tiling": Tiling(1, 8192, 8, 1)},
-            {"n_rows": 8, "n_cols": 8192, "tiling": SPLITS},
+            {"n_rows": 8, "n_cols": 2048, "tiling": Tiling(1, 2048, 8, 1)},
+            {"n_rows": 8, "n_cols": 2048, "tiling": Tiling(1, 256, 1, 1, splits=8)},
             id="an exchange that nothing needs",
         ),
     ],
