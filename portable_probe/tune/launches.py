@@ -85,7 +85,7 @@ def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: 
 
 def time_softmax(kind: str, shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> Timed:
     """Compiles and times a launch of a softmax or its gradient."""
-    problem, tiling, _ = launch
+    problem, tiling = launch.problem, launch.tiling
     used = resources_of(KernelSpec.of(problem, tiling), device)
     fit = device.vendor.occupancy(used, device.hardware)
     if reason := unfit(problem, tiling, fit, device):

@@ -157,8 +157,8 @@ def local(device, monkeypatch):
 @pytest.mark.parametrize("kind", SOFTMAXES)
 def test_a_timed_softmax_is_right(local, monkeypatch, kind, backward):
     problem = launches.softmax_problem(SOFTMAXES[kind], "bfloat16", backward, local)
-    plan = plan_problem(problem, local)
-    launch = plan
+    launch = plan_problem(problem, local)
+
     assert launches.time_softmax(kind, SOFTMAXES[kind], launch, local).us > 0
     monkeypatch.setattr(launches, "ROUNDING", -1.0)
     with pytest.raises(PlanError, match=r"differs from float64 by .* of its largest element"):
