@@ -108,6 +108,7 @@ FEW = 8  # elements of a thread, at most: too few for the largest programs, and 
 LEAST_SHARED = 16, 32  # elements of all operands per thread, where programs share rows, in rows and side by side
 MOST_HELD = 128  # elements of a thread in registers, of rows side by side
 MOST_SPLIT = 96  # elements of all operands of a thread where programs share rows, of rows side by side
+ACCESSES = 8  # of a thread in a block of a row that is read once, block by block, since no element is stored
 MOST_PIECES = 5, 8  # blocks of at most one access of a row, and a thread's loads of these: more hit lines on their way
 
 MOST_NARROW = 16  # a thread's loads of less than the widest access: more are not in flight at once
@@ -162,7 +163,10 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         yield from held
         fits = any(is_possible(tiling) and tiling.splits <= budget.multiprocessors for tiling in held)
         if not problem.reads_again or not fits:
-            yield from _read_twice(budget, rows, warps, sizes, powers(1, MOST_SPLITS) if is_long and budget.shares else [1])
+            wide = [] if problem.stores or anywhere else powers(4 * problem.widest, ACCESSES * problem.widest)[::-1]
+            yield from _read_twice(
+                budget, rows, warps, [*wide, *sizes], powers(1, MOST_SPLITS) if is_long and budget.shares else [1]
+            )
         if is_long and budget.splits_in_two_launches:
             yield from _two_launches(budget, warps, sizes)
     yield _smallest(budget, 1)
