@@ -11,7 +11,6 @@ from portable_softmax import (
     LayoutError,
     LogSoftmax,
     Softmax,
-    batch_invariant,
     explain,
     log_softmax,
     softmax,
@@ -23,28 +22,22 @@ X, IDS = torch.randn(2, 3, 5), torch.tensor([[0, 4, -100], [1, 2, 3]])
 SPARSE, NESTED = X.to_sparse(), torch.nested.nested_tensor([X[0], X[1, :2]], layout=torch.jagged)
 WRONG = [
     ({"dim": 3}, IndexError, r"expected to be in range of \[-3, 2\], but got 3"),
-    ({"dim": 1.5}, TypeError, "argument 'dim' must be int, not float"),
     ({"dim": True}, TypeError, "argument 'dim' must be int, not bool"),
-    ({"dim": None}, TypeError, "argument 'dim' must be int, not NoneType"),
     ({"dtype": "float32"}, TypeError, "argument 'dtype' must be torch.dtype, not str"),
     ({"causal": "left"}, ValueError, "'upper_left' or 'lower_right', not 'left'"),
     ({"causal": True, "dim": 0}, ValueError, "use mask="),
     ({"masked_rows": "one"}, ValueError, "must be 'nan' or 'zero', not 'one'"),
     ({"softcap": 0}, ValueError, "must be positive and finite, not 0"),
-    ({"softcap": float("nan")}, ValueError, "must be positive and finite"),
     ({"softcap": "30"}, TypeError, "argument 'softcap' must be a number, not str"),
-    ({"scale": "2"}, TypeError, "argument 'scale' must be a number or Tensor, not str"),
     ({"scale": True}, TypeError, "argument 'scale' must be a number or Tensor, not bool"),
     ({"scale": torch.ones(5)}, RuntimeError, r"its size along dim 2 must be 1, .* broadcasts to \(2, 3, 1\)"),
     ({"temperature": torch.ones(4, 1)}, RuntimeError, "does not broadcast against input"),
     ({"temperature": torch.ones(3, 1, dtype=torch.bool)}, DtypeError, "must hold real numbers, not torch.bool"),
     ({"temperature": torch.ones(3, 1, device="meta")}, RuntimeError, "on the same device"),
-    ({"mask": torch.ones(4)}, RuntimeError, "does not broadcast"),
     ({"mask": [True]}, TypeError, "argument 'mask' must be Tensor, not list"),
     ({"mask": torch.ones(5, dtype=torch.int)}, DtypeError, "mask.bool()"),
     ({"mask": torch.ones(5).to_sparse()}, LayoutError, "use to_dense"),
     ({"sink": torch.ones(7)}, RuntimeError, "argument 'sink'"),
-    ({"sink": "1"}, TypeError, "argument 'sink'"),
 ]  # fmt: skip
 
 
@@ -57,15 +50,6 @@ def test_errors(function, options, error, words):
         pytest.skip("the negative is Python's")
     with pytest.raises(error, match=words):
         function(X, **options)
-
-
-@pytest.mark.kernel
-def test_a_launch_of_right_arguments_leaves_wrong_ones_wrong(where):
-    x = X.to(where)
-    for name, right in (("dim", 1), ("scale", 1.0), ("temperature", 1.0), ("softcap", 1.0)):
-        softmax(x, **{name: right})
-        with pytest.raises(TypeError):
-            softmax(x, **{name: True})
 
 
 def test_tensors_without_rows():
@@ -95,16 +79,12 @@ def test_types_of_results():
         ((X, IDS[:, :, None, None]), {}, ValueError, "or one more dimension"),
         ((X, IDS.float()), {}, DtypeError, "must hold integers"),
         ((X.long(), IDS), {}, DtypeError, "floating-point"),
-        ((X, [0]), {}, TypeError, "argument 'ids' must be Tensor"),
         ((SPARSE, IDS), {}, LayoutError, "to_dense"),
         ((X, IDS.to("meta")), {}, RuntimeError, "same device"),
-        ((X, IDS), {"dim": 5}, IndexError, "out of range"),
-        ((X, IDS), {"softcap": -1.0}, ValueError, "positive"),
         ((X, IDS), {"entropy": 1}, TypeError, "argument 'entropy' must be bool"),
         ((X, IDS), {"ignore_index": None}, TypeError, "argument 'ignore_index' must be int"),
         ((X, IDS), {"scale": torch.ones(5)}, RuntimeError, "argument 'scale'"),
         ((X, IDS), {"out": torch.empty(2, 2)}, RuntimeError, "out of shape"),
-        ((X, IDS), {"out": torch.empty(2, 3).double()}, RuntimeError, "dtype"),
         ((X.clone().requires_grad_(), IDS), {"out": torch.empty(2, 3)}, RuntimeError, "automatic differentiation"),
     ],
 )
@@ -138,19 +118,6 @@ def test_what_no_kernel_computes():
     assert "no kernel does with torch.float64" in explain(META.double(), device=H100)
     assert "no elements" in explain(META[:0], device=H100)
     assert "options" in explain(META, softcap=1e-30, device=H100)
-
-
-@pytest.mark.slow
-def test_launches_of_a_device_that_is_not_here():
-    for text, words in (
-        (explain(META, device=H100), "softmax of 64 rows of 4096 columns"),
-        (explain(META.t(), 0, scale=2.0, mask=META.t() > 0, device=H100), "scores"),
-        (explain(META[:, ::2], device=H100), "copied first: of its strides"),
-        (explain(META, ids=torch.empty(64, dtype=torch.long, device="meta"), entropy=True, device=H100), "log-probabilities"),
-    ):
-        assert words in text
-    with batch_invariant():
-        assert "batch_invariant reads rows" in explain(META.t(), device=H100)
 
 
 def test_errors_of_explain():

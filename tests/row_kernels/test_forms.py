@@ -38,7 +38,7 @@ def test_planned_or_refused_for_a_device_that_is_not_here(name, device):
     if form.grid is None:
         plan = run.plan(**arguments, device=device)
         assert plan.num_programs == 37 if plan.form.walks else 0
-        assert plan.form.in_blocks == (name in ("blocks of a row", "blocks counted ahead", "online blocks"))
+        assert plan.form.in_blocks == (name in ("blocks of a row", "online blocks"))
         assert set(plan.form.parts) == {"part"}.intersection(arguments)
         return
     with pytest.raises(PlanError, match=form.words):

@@ -3,7 +3,6 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,46 +11,7 @@ from closeness import assert_close, expected
 from portable_softmax import softmax
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime import compiler, workspace
-
-GRID = (5, 1, 1)
-
-
-class Compiled:
-    """Records what Triton's launcher is given."""
-
-    function, packed_metadata = "function", "metadata"
-
-    def __init__(self, *parameters):
-        self.loaded, self.ran = 0, []
-        self.src = SimpleNamespace(fn=SimpleNamespace(arg_names=parameters))
-
-    def _init_handles(self):
-        self.loaded += 1
-
-    def run(self, *arguments):
-        self.ran.append(arguments)
-
-
-@pytest.fixture
-def driver():
-    """Triton's driver of a machine whose streams are numbered from 100."""
-    from triton.runtime import driver
-
-    before = driver._active
-    driver.set_active(SimpleNamespace(get_current_stream=lambda index: 100 + index))
-    yield driver
-    driver._active = before
-
-
-def test_a_launch_is_on_the_stream_of_its_device(driver):
-    compiled = Compiled("y", "x", "TILE", "n", "absent")
-    launch = compiler.launcher(compiled, {"absent": None, "TILE": 8}, 3)
-    launch(GRID, "y", "x", 7)
-    launch(GRID, "y", "x", 9)
-    assert compiled.ran == [(*GRID, 103, "function", "metadata", None, None, None, "y", "x", 8, size, None) for size in (7, 9)]
-    assert compiled.loaded == 1
-
+from portable_softmax.runtime import workspace
 
 CPU, LEFT = torch.device("cpu"), 2**40 + 7
 

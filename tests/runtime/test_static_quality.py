@@ -4,17 +4,14 @@ import re
 from collections import Counter
 from itertools import cycle
 
-import machines
 import pytest
 import torch
 import triton
 import triton.language as tl
 from assembly import access_widths, is_bounded, polling_loops, whiles
-from launched_rows import check
 from offline import FOREMOST, H200, MI300X, PRODUCTS, read_problem
-from table import Row
 
-from amdgcn_cpu import Fault, Kernel, Race, Uninitialised
+from amdgcn_cpu import Fault, Kernel
 from portable_softmax import CompileError, Device, plan, profiles
 from portable_softmax.devices.backends import cuda
 from portable_softmax.devices.backends.base import DTYPE_BYTES
@@ -131,18 +128,6 @@ def test_a_loop_without_a_bound_or_in_a_cache_is_seen():
     for stage, old, new in (("ttir", "arith.andi", "arith.ori"), ("ptx", "ld.volatile.global", "ld.global")):
         changed = type("Changed", (), {"asm": compiled.asm | {stage: compiled.asm[stage].replace(old, new)}})
         assert any(faults_of_loops(found, changed, device))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "seen"),
-    [
-        ("\ts_barrier\n", "\ts_nop 0\n", pytest.raises((Race, Uninitialised), match=r"line \d+: ds_")),
-        ("row_shr:8", "row_shr:7", pytest.raises(AssertionError, match="wrong")),
-    ],
-)
-def test_a_fault_of_machine_code_is_seen(old, new, seen):
-    with seen:
-        check(Row("vectors", "many warps", "softmax"), machines.amd("gfx942", edit=lambda text: text.replace(old, new)))
 
 
 # ---------------------------------------------------------------- scores

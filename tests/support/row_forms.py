@@ -53,14 +53,6 @@ def walk_counted(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def walk_renamed(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
-    last = n_rows
-    step = tl.num_programs(0)
-    for row in range(tl.program_id(0), last, step):
-        _one(x, y, row, n_cols, BLOCK)
-
-
-@triton.jit
 def _all(x, y, first, last, step, n_cols, BLOCK: tl.constexpr):
     for row in range(first, last, step):
         _one(x, y, row, n_cols, BLOCK)
@@ -77,16 +69,6 @@ def walk_blocks(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
         at = tl.cast(row, tl.int64) * n_cols
         for start in range(0, n_cols, BLOCK):
             c = start + tl.arange(0, BLOCK)
-            tl.store(y + at + c, tl.load(x + at + c, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
-
-
-@triton.jit
-def walk_blocks_counted(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
-    n = tl.cdiv(n_cols, BLOCK)
-    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
-        at = tl.cast(row, tl.int64) * n_cols
-        for b in range(n):
-            c = b * BLOCK + tl.arange(0, BLOCK)
             tl.store(y + at + c, tl.load(x + at + c, mask=c < n_cols, other=0.0) * 2, mask=c < n_cols)
 
 
@@ -184,11 +166,6 @@ def other_grid2(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def other_axis1(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
-    _one(x, y, tl.program_id(1), n_cols, BLOCK)
-
-
-@triton.jit
 def other_tile(x, y, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
     _tile(x, y, tl.program_id(0), n_rows, n_cols, BLOCK, TILE)
 
@@ -249,10 +226,8 @@ FORMS = {
     "a loop by num_programs": Form(walk_for),
     "while": Form(walk_while),
     "counted ahead": Form(walk_counted),
-    "renamed bounds": Form(walk_renamed),
     "a loop in a helper": Form(walk_helper),
     "blocks of a row": Form(walk_blocks),
-    "blocks counted ahead": Form(walk_blocks_counted),
     "online blocks": Form(walk_online, result="logsumexp"),
     "a buffer with a row for each program": Form(walk_part, more={"part": 37}),
     "tiles by num_programs": Form(walk_tile, more={"TILE": 4}),
@@ -263,7 +238,6 @@ FORMS = {
     "a chunk of rows": Form(other_chunk, _chunks, "a chunk of 10 rows", {"part": 4, "per": 10}),
     "a constexpr step": Form(other_step, (13,), "its loop over rows steps by 13", {"NUM": 13}),
     "two axes": Form(other_grid2, _two, r"it reads tl.program_id\(1\), so its grid has 2 axes"),
-    "rows along axis 1": Form(other_axis1, lambda meta: (1, meta["n_rows"]), r"it reads tl.program_id\(1\)"),
     "a tile of rows": Form(other_tile, _chunks, "a program takes a tile of 4 rows", {"TILE": 4}),
     "a flat number of blocks": Form(other_flat, _blocks, "a program takes (a part of a|one) row"),
     "one program for all": Form(other_alone, (1,), "all its programs do the same"),
