@@ -20,7 +20,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
 WORKFLOW = yaml.safe_load((EXAMPLES / "ci_three_vendors.yml").read_text())
 STEPS = {job: WORKFLOW["jobs"][job]["steps"][-1]["run"] for job in ("compiled", "interpreted")}
-QUICK = {("my_kernel.py", None), ("softmax_and_plan.py", None), ("vocab_parallel.py", None), ("sampler.py", "1")}
+QUICK = {("my_kernel.py", None), ("softmax_and_plan.py", None), ("sampler.py", "1")}
 
 
 def run(*command, **environment):

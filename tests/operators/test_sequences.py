@@ -4,7 +4,7 @@ import pytest
 import torch
 from random_calls import Calls, recording, results
 
-from portable_softmax import batch_invariant, token_log_probs
+from portable_softmax import batch_invariant
 from portable_softmax.operators import launch
 
 pytestmark = pytest.mark.kernel
@@ -145,12 +145,3 @@ def test_the_dictionary_is_bounded(where, monkeypatch):
         x = torch.randn(2, n_cols, device=where)
         torch.testing.assert_close(results("softmax", x, -1)[0], x.softmax(-1))
         assert len(launch.calls) <= 4
-
-
-@pytest.mark.parametrize(("right", "wrong"), [({"entropy": True}, {"entropy": 1}), ({"return_lse": True}, {"return_lse": 1}),
-                                             ({"ignore_index": 1}, {"ignore_index": True})])  # fmt: skip
-def test_wrong_options_that_equal_right_ones_are_refused(where, right, wrong):
-    x, ids = torch.randn(3, 40, device=where), torch.arange(3, device=where)
-    token_log_probs(x, ids, **right)
-    with pytest.raises(TypeError):
-        token_log_probs(x, ids, **wrong)
