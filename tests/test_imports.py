@@ -3,11 +3,10 @@
 import ast
 import graphlib
 import re
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOFTMAX, PROBE, EMULATOR = "portable_softmax", "portable_probe", "amdgcn_cpu"
+SOFTMAX, PROBE = "portable_softmax", "portable_probe"
 FILES = {path.relative_to(ROOT).as_posix(): path for house in (SOFTMAX, PROBE) for path in sorted((ROOT / house).rglob("*.py"))}
 
 # Each room and those that its files may import, at any level of a file. Two are files: errors, invariance.
@@ -40,7 +39,6 @@ VENDORS = re.compile(
 )
 REPORTS = "portable_probe/", "portable_softmax/devices/backends/"
 WITHOUT_VENDORS = "portable_probe/tune/"
-ASKS_FOR_IT = "portable_probe/virtual.py"  # when a device that is not here should run
 
 
 def room_of(module):
@@ -81,22 +79,6 @@ def test_rooms_import_one_way_and_no_modules_each_other():
         wrong = [name for name in names if room_of(name) not in allowed]
         assert not wrong, f"{file} may import {', '.join(sorted(allowed))}, and imports {', '.join(wrong)}"
     graphlib.TopologicalSorter({name_of(file): names for file, names in graph.items()}).prepare()
-
-
-def roots(path):
-    """The first words of the modules that a file imports, of this distribution or another one."""
-    named = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
-    return {name.split(".")[0] for node in named for name in [getattr(node, "module", None) or node.names[0].name]}
-
-
-def test_the_emulator_stands_by_itself_and_one_file_asks_for_it():
-    house = ROOT / EMULATOR
-    sources, tests = sorted((house / "src").rglob("*.py")), sorted((house / "tests").rglob("*.py"))
-    wrong = {path.name: roots(path) - sys.stdlib_module_names - {EMULATOR, "numpy"} for path in sources}
-    wrong |= {path.name: roots(path) & {SOFTMAX, PROBE, "torch"} for path in tests}
-    assert sources
-    assert not any(wrong.values()), wrong
-    assert [file for file, path in FILES.items() if EMULATOR in roots(path)] == [ASKS_FOR_IT]
 
 
 def words_of(tree):

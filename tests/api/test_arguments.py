@@ -118,12 +118,3 @@ def test_what_no_kernel_computes():
     assert "no kernel does with torch.float64" in explain(META.double(), device=H100)
     assert "no elements" in explain(META[:0], device=H100)
     assert "options" in explain(META, softcap=1e-30, device=H100)
-
-
-def test_errors_of_explain():
-    with pytest.raises(ValueError, match="only scale, temperature and softcap"):
-        explain(META, ids=torch.empty(64, dtype=torch.long, device="meta"), causal=True, device=H100)
-    with pytest.raises(TypeError, match="must be Tensor"):
-        explain([1.0])
-    with pytest.raises(IndexError):
-        explain(META, 2)

@@ -89,15 +89,6 @@ def test_a_name_follows_the_directories_of_profiles(monkeypatch, tmp_path):
     assert before.hardware.multiprocessor_count == 132
 
 
-def test_an_unknown_architecture_is_estimated(monkeypatch):
-    machine = recorded("driver_h200")
-    play(monkeypatch, machine | {"target": ["cuda", 200, 32]})
-    device = current_device()
-    assert device.profile.estimated
-    assert device.origins["register_granule"] == "estimated"
-    assert device.origins["multiprocessor_count"] == "driver"
-
-
 def drivers(error, **active):
     """Triton's drivers by whether they claim the machine; whatever is asked of the active one raises `error`."""
 

@@ -63,16 +63,6 @@ def test_a_kernel_that_cannot_run_has_0_programs(resources, limit):
     assert limit in limited_by
 
 
-def test_an_occupancy_is_printed_with_what_limits_it():
-    found = occupancy(KernelResources(**simt(4, 66, 16, scalar_registers=40)), "amd/mi100")
-    limited, allowed = str(found).splitlines()
-    assert limited == "3 programs per multiprocessor (12 warps), limited by registers"
-    assert allowed.startswith("allowed by warps 10, barriers 16, registers 3")
-    assert repr(found).startswith("Occupancy(programs_per_multiprocessor=3, ")
-    core = occupancy(KernelResources(shared_memory_bytes=192 * 1024), "ascend/910b3")
-    assert str(core).startswith("1 program per multiprocessor, limited by programs and unified buffer\n")
-
-
 def test_a_vector_core_holds_one_program_if_its_tile_fits():
     assert count("ascend/910b3", shared_memory_bytes=1000) == (1, ("programs",))
     assert count("ascend/910b3", shared_memory_bytes=192 * 1024) == (1, ("programs", "unified buffer"))
@@ -121,14 +111,6 @@ def test_the_vendors_limits(profile, grid, launch, refused):
         assert found is None
     else:
         assert re.search(refused, found), found
-
-
-def test_an_option_lifts_the_limit_of_a_launch(monkeypatch):
-    device = Device.from_profile("ascend/910b3")
-    for value, lifted in (("0", False), ("1", True)):
-        monkeypatch.setenv(ALL_BLOCKS, value)
-        assert (refusal(device, (65536, 1, 1)) is None) == lifted
-    assert refusal(Device.from_profile("nvidia/h200"), (1, 65536, 1))
 
 
 def test_a_refusal_names_its_source():

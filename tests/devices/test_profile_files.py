@@ -189,24 +189,12 @@ CONTRADICTIONS = {
     "l2_cache_bytes": 5,
     "last_level_cache_bytes": 5,
 }
-NO_YAML = (
-    f"{TEXT}x: !!python/object/apply:os.getcwd []\n", f"{TEXT}x: 2026-13-45\n", f"{TEXT}1: 2\n", f"{TEXT}[a, b]: 2\n", "words",
-    "", b"\xff\xfe\x00", "a: &a\n  b: *a\n",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "value", "complaint"), REFUSED)
 def test_a_wrong_value(tmp_path, path, value, complaint):
     with pytest.raises(ProfileError, match=rf"(?s)nvidia/example\.yaml: .*{complaint}"):
         read(tmp_path, edited(path, value))
-
-
-@pytest.mark.parametrize("content", NO_YAML)
-def test_text_that_is_refused(tmp_path, content):
-    path = written(tmp_path, "")
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ProfileError, match=r"nvidia/example\.yaml: ."):
-        read_profiles([path])
 
 
 def test_each_relation_of_numbers_is_checked(tmp_path):

@@ -104,20 +104,3 @@ HEADS = torch.empty(2, 20, 4, 8).transpose(1, 2)
 def test_what_is_taken_as_it_lies(x, dim, depth, across):
     lines = lines_of(x.shape, dim, [torch.empty(x.shape).stride(), x.stride()], True)
     assert (lines and (lines.depth, lines.across)) == (None if depth is None else (depth, across))
-
-
-def test_an_output_that_lies_otherwise_than_the_gradient_of_its_input_is_copied():
-    rows, columns = torch.empty(5, 7).stride(), torch.empty(7, 5).t().stride()
-    assert lines_of((5, 7), 1, [rows, columns, rows], True) is None
-    assert lines_of((5, 7), 1, [columns, rows, columns], True) is None
-    assert lines_of((5, 7), 1, [rows, rows, columns], True) is None
-    assert lines_of((5, 7), 1, [rows, columns, columns], True) is None
-    assert lines_of((5, 7), 1, [rows, rows, (8, 1)], True) is None
-    assert lines_of((1, 7), 1, [rows, rows, (8, 1)], True), "a stride that leads nowhere"
-
-
-@pytest.mark.parametrize(
-    ("x", "dim", "taken"), [(HEADS, 3, False), (torch.empty(3, 7, 16), 1, True), (torch.empty(7, 15), 0, False)]
-)
-def test_where_tiles_reach_one_matrix_only_short_lines_and_nested_rows_are_copied(x, dim, taken):
-    assert bool(lines_of(x.shape, dim, [torch.empty(x.shape).stride(), x.stride()], False)) == taken

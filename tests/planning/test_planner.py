@@ -25,18 +25,6 @@ def test_a_launch_that_spills_much_is_left_for_the_next_and_the_plan_tells_both(
     assert str(asked[0]) not in runner_up, "it is the fastest of all others, compiled or not"
 
 
-def test_a_launch_whose_programs_are_fewer_than_expected_is_weighed_again():
-    """One program of 200 KB is alone on its multiprocessor: others, of less, are faster."""
-
-    def measure(problem, tiling, device):
-        return KernelResources(tiling.num_warps, 32, 200_000 if tiling.num_warps == first.num_warps else 16)
-
-    first = planned(H200, 4096, 4096).tiling
-    plan = planned(H200, 4096, 4096, measure=measure)
-    assert plan.num_warps != first.num_warps
-    assert plan.terms.total < 1.05 * planned(H200, 4096, 4096).terms.total
-
-
 def test_a_launch_that_does_not_fit_or_compile_is_rejected():
     def measure(problem, tiling, device):
         if tiling.strategy == "tile":

@@ -77,21 +77,6 @@ def test_what_is_given_wins():
     assert always.plan(*PLANNED["rms_norm"][1], device="nvidia/h100-sxm").meta["num_warps"] == 16
 
 
-def test_a_row_for_each_program():
-    plan = scaled.plan("f32[5000,300]", "f32[5000,300]", 5000, 300, device="amd/mi300x")
-    assert (plan.num_programs, plan.meta["BLOCK"], plan.meta["SCALE"]) == (5000, 512, 3)
-    assert plan.grid == (5000, 1, 1)
-    assert scaled.plan("f32[0,300]", "f32[0,300]", 0, 300, device="amd/mi300x").num_programs == 0
-
-
-def test_an_autotuners_configurations_are_the_candidates():
-    configs = [triton.Config({"STAGES": stages}, num_warps=warps) for stages in (1, 2) for warps in (4, 8)]
-    tuned = triton.autotune(configs, ["n_cols"])(RMS.rms_norm_kernel)
-    plan = fresh(tuned).plan(*PLANNED["rms_norm"][1], device="nvidia/h100-sxm")
-    assert plan.config.kwargs["STAGES"] in (1, 2)
-    assert (plan.meta["num_warps"] in (4, 8), plan.meta["BLOCK"]) == (True, 4096)
-
-
 @pytest.mark.parametrize(
     ("arguments", "given", "error", "words"),
     [

@@ -169,12 +169,3 @@ def test_a_device_that_nobody_measured_is_told_once(name, told):
     found = [plans.plan_problem(contiguous_problem(n_rows, 128, "float32"), device) for n_rows in (32, 64)]
     assert told() == [NOTICE.format(name)]
     assert all(plan.reasons[-1] == NOTICE.format(name) for plan in found)
-
-
-@pytest.mark.parametrize(("name", "index"), [("nvidia/h200", 0), ("amd/mi300x", None), ("ascend/910b3", 0)])
-def test_others_are_not(name, index, told):
-    device = dataclasses.replace(Device.from_profile(name), index=index)
-    for n_cols in (128, 5000):
-        found = plans.plan_problem(contiguous_problem(64, n_cols, "float32"), device)
-        assert told() == []
-        assert not found.reasons[-1].startswith("what launches cost")

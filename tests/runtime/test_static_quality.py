@@ -175,14 +175,6 @@ def test_heads_of_odd_lengths_and_masks_that_lie_badly():
 
 
 # ---------------------------------------------------------------- what compilers make of a kernel
-def test_a_tile_that_programs_share_keeps_its_layout():
-    """To move it takes longer than the exchange."""
-    device, problem = Device.from_profile(H200), Problem(4096, 4096, "bfloat16", "bfloat16", 8, inner=4096)
-    spec = KernelSpec.of(problem, Tiling(16, 64, 4, 1, 8, 128, blocks=8, walk=False))
-    compiled = compiler.compile_for(
-        device, kernel_of(spec), signature_of(spec), constexprs_of(spec, device), 4, 1, 128, True
-    )  # fmt: skip
-    assert not re.findall(r"ttg.convert_layout [^\n]*tensor<64x16x", compiled.asm["ttgir"])
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ FOREMOST = {H200, B200, MI300X, A2, "nvidia/t4", "amd/rx-7900-xtx", "intel/max-1
 
 _ONE_EACH = {(profiles()[name].backend, profiles()[name].arch): name for name in sorted(profiles(), key=FOREMOST.__contains__)}
 PRODUCTS = sorted(_ONE_EACH.values())  # one of each architecture, a foremost one if there is
-GPUS = [name for name in PRODUCTS if profiles()[name].backend in ("cuda", "hip")]
 
 
 def foremost(names) -> list[Any]:
