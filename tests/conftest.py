@@ -58,12 +58,6 @@ def without_needless_work():
     interpreter._get_np_dtype, tl.tensor.__init__ = dtype_of, describe
 
 
-@pytest.fixture(params=("softmax", "log_softmax"))
-def form(request):
-    """The name of each form; softmin is softmax with a scale of -1."""
-    return request.param
-
-
 @pytest.fixture
 def record_count(record_property):
     """`record_count(name, cases, differences)` adds to the line `name` of the summary, from xdist's workers too."""

@@ -1,20 +1,24 @@
 """Detection: what Triton's driver and torch tell, merged with the profile; and what is said when they cannot.
 
-The drivers are played back from tests/support/recorded/driver_*.json. Each says where it comes from: a machine
-(scripts/record.py), a public dump, or the vendor's sources.
+The drivers are played back from tests/support/recorded/*.json. Each says where it comes from: a machine (scripts/record.py), a
+public dump, or the vendor's sources. Lookalikes are devices of other vendors whose Triton takes the name of a known backend.
 """
 
 import importlib.metadata
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import triton
+import yaml
+from offline import read_problem
 from playback import MACHINES, RecordedDriver, fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
+from portable_probe.program import main
 from portable_softmax import (
     Device,
     DeviceError,
@@ -26,7 +30,9 @@ from portable_softmax import (
     plan,
     warm_up,
 )
+from portable_softmax.devices import detect
 from portable_softmax.devices import detect as device_module
+from portable_softmax.planning import planner
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -171,3 +177,56 @@ def test_torch_that_dies_at_import(tmp_path):
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "DeviceError: torch cannot be imported: Failed to load the backend extension: torch_npu" in outcome.stderr
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in outcome.stderr
+
+
+OTHERS = {
+    "lookalike_c550": "MetaX C550 is cuda/80 to Triton, but another vendor's: plans lean on .* of nvidia/est",
+    "lookalike_k100_ai": "K100_AI is hip/gfx928 to Triton, but another vendor's: plans lean on .* of amd/est",
+    "lookalike_p800": "P800 is xpu/3 to Triton, but another vendor's: plans lean on .* of intel/est",
+}
+
+
+@pytest.mark.parametrize(("name", "sentence"), OTHERS.items(), ids=OTHERS)
+def test_a_warning_names_the_device_and_every_problem_has_a_launch_that_fits(monkeypatch, name, sentence):
+    machine = recorded(name)
+    play(monkeypatch, machine)
+    with pytest.warns(UserWarning, match=sentence) as warned:
+        other, again = current_device(), current_device()
+    assert again is other
+    assert len(warned) == 1
+    expected = machine["expected"]
+    assert (other.profile.name, other.arch, other.profile.estimated) == (expected["profile"], expected["arch"], True)
+    for fact, (value, origin) in expected["facts"].items():
+        assert (getattr(other.hardware, fact), other.origins[fact]) == (value, origin), fact
+
+    def measure(problem, tiling, device):
+        return KernelResources(tiling.num_warps, None, 1024)
+
+    for n_rows, n_cols, backward in product((1, 4096), (1, 33, 781, 50257, 10**6), (False, True)):
+        chosen = planner.choose(read_problem(n_rows, n_cols, "bfloat16", other, "softmax", backward), other, measure)
+        assert chosen.occupancy.programs_per_multiprocessor >= 1
+        assert chosen.tiling.num_warps * other.hardware.warp_size <= other.hardware.max_threads_per_program
+
+
+def test_a_new_device_is_a_profile_at_once(monkeypatch, tmp_path, capsys):
+    machine = recorded("driver_h200")
+    unknown = {"target": ["cuda", 200, 32], "torch": [{**machine["torch"][0], "name": "NVIDIA X300 (lab)"}]}
+    play(monkeypatch, machine | unknown)
+    before = current_device()
+    assert before.profile.estimated
+    assert main(["profiles", "new", str(tmp_path)]) == 0
+    assert f"PORTABLE_SOFTMAX_PROFILES={tmp_path}" in capsys.readouterr().out
+    assert main(["profiles", "new", str(tmp_path)]) == 1
+    assert "FileExistsError" in capsys.readouterr().err
+    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
+    detect._device.cache_clear()
+    after = current_device()
+    assert after.profile.name == "nvidia/x300-lab"
+    assert after.hardware == before.hardware
+    offline = Device.from_profile("nvidia/x300-lab")
+    told = [key for key, origin in before.origins.items() if origin in ("driver", "torch")]
+    assert len(told) > 5
+    for key in told:
+        assert getattr(offline.hardware, key) == getattr(before.hardware, key)
+        assert offline.profile.origins[key].verified == "measured"
+    assert yaml.safe_load((tmp_path / "nvidia" / "x300-lab.yaml").read_text())["hardware"].keys() == {*told}

@@ -95,14 +95,6 @@ def test_programs_are_the_drivers(record_count, name):
     assert different, "at 48 and 96 KB there should be some"
 
 
-def test_a_program_too_large_for_its_registers_does_not_run():
-    """1,024 threads in sub-groups of 16 with 256 GRFs: the driver takes 512."""
-    assert occupancy(KernelResources(64, 64), "intel/arc-a770").programs_per_multiprocessor == 2
-    found = occupancy(KernelResources(64, 128), "intel/arc-a770")
-    assert (found.programs_per_multiprocessor, found.limited_by) == (0, ("threads per program",))
-    assert occupancy(KernelResources(32, 128), "intel/max-1550").programs_per_multiprocessor == 1
-
-
 INFO = """---
 version: '1.73'
 kernels:

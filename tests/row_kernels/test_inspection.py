@@ -1,12 +1,13 @@
-"""Any Triton kernel: what it uses and how many programs fit, with the two kernels of the usual introductions."""
+"""Any Triton kernel: what it uses, how many programs fit, and how many a device holds at once."""
 
 from pathlib import Path
 
 import pytest
 import torch
+from example_kernels import add_kernel
 
 from portable_probe.loading import load_kernel
-from portable_softmax import Device, KernelResources, inspect_kernel
+from portable_softmax import Device, DeviceError, KernelResources, inspect_kernel, resident_programs
 from portable_softmax.runtime.compiler import triton_version
 
 FILE = Path(__file__).parents[1] / "support" / "example_kernels.py"
@@ -50,3 +51,49 @@ def test_types_of_arguments(tmp_path, argument, kind, known):
     (tmp_path / "mine.py").write_text("import triton\n@triton.jit\ndef nothing(x):\n    pass\n")
     kernel = load_kernel(f"{tmp_path}/mine.py:nothing").kernel
     assert inspect_kernel(kernel, [argument], device="nvidia/h200").launch.arguments["x"] == (kind, known)
+
+
+PRODUCTS = ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"]
+
+
+def compiled_for(name, **options):
+    x = torch.empty(4096, device="meta")
+    return inspect_kernel(add_kernel, (x, x, x, 4096), {"BLOCK_SIZE": 1024}, device=name, **options)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_as_many_as_all_multiprocessors_hold(name):
+    inspected, device = compiled_for(name), Device.from_profile(name)
+    for where in (name, device):
+        found = resident_programs(inspected.launch.compiled, where)
+        assert found == device.hardware.multiprocessor_count * inspected.occupancy.programs_per_multiprocessor > 0
+        assert (found.occupancy, found.limited_by) == (inspected.occupancy, inspected.occupancy.limited_by)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "device", "error", "words"),
+    [
+        (add_kernel, "nvidia/h200", TypeError, "requires a compiled kernel, as kernel.warmup"),
+        (None, "nvidia/h200", TypeError, "not None"),
+        (compiled_for, "amd/mi300x", DeviceError, "compiled for cuda/90 was passed for .*MI300X.* hip/gfx942; inspect_kernel"),
+        (compiled_for, 7, TypeError, "device should be a Device"),
+    ],
+    ids=["not compiled", "nothing", "another architecture", "no device"],
+)
+def test_refusals(kernel, device, error, words):
+    given = compiled_for("nvidia/h200").launch.compiled if kernel is compiled_for else kernel
+    with pytest.raises(error, match=f"(?i){words}"):
+        resident_programs(given, device)
+
+
+@pytest.mark.kernel
+def test_the_device_here(where):
+    """A launch of as many programs as are resident; one in the interpreter."""
+    x = torch.rand(3000, device=where)
+    y, grid = torch.empty_like(x), (3,)
+    kernel = add_kernel.warmup(x, x, y, 3000, BLOCK_SIZE=1024, grid=grid)
+    found = resident_programs(kernel)
+    if where.type == "cpu":
+        assert (found, found.limited_by) == (1, ())
+    else:
+        assert found == resident_programs(add_kernel[grid](x, x, y, 3000, BLOCK_SIZE=1024)) >= 100

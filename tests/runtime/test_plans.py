@@ -107,6 +107,7 @@ SHAPES = [(64, 333), (2, 3, 70), (5,), ()]
 
 
 @pytest.mark.kernel
+@pytest.mark.parametrize("form", ["softmax", "log_softmax"])
 def test_a_call_plans_and_compiles_nothing_after_it(where, form):
     plans = warm_up(SHAPES, [torch.float32, "bfloat16"], form=form, backward=True)
     assert len(plans) == len(SHAPES) * 2 * 2

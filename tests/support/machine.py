@@ -1,28 +1,29 @@
 """A machine whose devices are not here: what they tell, which one is the current one, and the launches that happened.
 
-Real are Triton's compiler, its cache, the driver's choice of a target, and this package. Virtual are torch's tensors
-(host_tensor.py), what a vendor's runtime tells and does, and the device: each vendor's tests have a driver that runs what was
-compiled.
+Real are Triton's compiler, its cache, the driver's choice of a target, and this package. Virtual are torch's tensors, a class
+that computes on the CPU, what a vendor's runtime tells and does, and the device: each vendor's tests have a driver that runs
+what was compiled.
 """
 
 import json
+import types
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import host_tensor
-from host_tensor import HostTensor
+import torch
+from torch.utils._pytree import tree_map
 
 from portable_softmax.devices import detect
-from portable_softmax.operators import launch
+from portable_softmax.operators import arguments, launch
 
 BACKEND = "npu" if find_spec("triton.backends.ascend") else "hip"
 RECORDED = Path(__file__).with_name("recorded")
 
 
 class Launch(NamedTuple):
-    """A launch that happened;"""
+    """A launch that happened."""
 
     arch: str
     kernel: str
@@ -57,7 +58,7 @@ class Machine:
     def installed(self, patch, **functions):
         """Makes this process's machine this one; `functions` are more of torch.KIND's."""
         forget()
-        operators = host_tensor.install(patch, self.kind, list(self.facts.values()), **functions)
+        operators = _install(patch, self.kind, list(self.facts.values()), **functions)
         yield self
         operators._destroy()
         forget()
@@ -83,3 +84,117 @@ def on_host(value: Any) -> Any:
     if value.device.index != HostTensor.current:
         raise RuntimeError(f"a tensor on {value.device} in a launch on device {HostTensor.current}")
     return value.host
+
+
+class HostTensor(torch.Tensor):
+    """A tensor on one of the machine's devices; `host` holds its elements, and every operator runs on that."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    kind = "cuda"  # torch's name of the device's type
+    current = 0  # the current device
+
+    @staticmethod
+    def __new__(cls, host, index):
+        layout = {"strides": host.stride(), "storage_offset": host.storage_offset(), "dtype": host.dtype}
+        made = torch.Tensor._make_wrapper_subclass(cls, host.size(), device=torch.device(cls.kind, index), **layout)
+        made.host = host
+        return made
+
+    def data_ptr(self):
+        return self.host.data_ptr()
+
+    def __repr__(self):
+        return f"{self.host!r} on {self.device}"
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if function.namespace == "portable_softmax":  # torch calls this key for a real device
+            return function._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+        index = next((x.device.index for x in args if isinstance(x, cls)), cls.current)
+        if (device := kwargs.get("device")) is not None:
+            kwargs["device"] = torch.device("cpu")
+            index = None if torch.device(device).type == "cpu" else _index(device)
+        result = function(*tree_map(_host, args), **tree_map(_host, kwargs))
+        if index is None:
+            return result
+        if function._schema.is_mutable:
+            return args[0]
+        return tree_map(lambda x: cls(x, index) if isinstance(x, torch.Tensor) else x, result)
+
+
+def _host(x):
+    return x.host if isinstance(x, HostTensor) else x
+
+
+def _index(device):
+    """Returns the index of a device, in any form that torch's functions accept; the current index if it has none."""
+    index = device if isinstance(device, int) else device and torch.device(device).index
+    return HostTensor.current if index is None else index
+
+
+def _empty(size, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):
+    return HostTensor(torch.empty(size, dtype=dtype), _index(device))
+
+
+def _empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memory=None):
+    return HostTensor(torch.empty_strided(size, stride, dtype=dtype), _index(device))
+
+
+@contextmanager
+def _device(device):
+    """Stands in for `with torch.KIND.device(...)`: the device is the current one inside."""
+    before, HostTensor.current = HostTensor.current, _index(device)
+    try:
+        yield
+    finally:
+        HostTensor.current = before
+
+
+def _install(patch, kind, facts, **more):
+    """Makes this process's torch one that has devices of a type.
+
+    Args:
+        patch: pytest's monkeypatch, which undoes it.
+        kind: torch's name of the type: cuda (also for ROCm), xpu, or npu, which torch itself does not know.
+        facts: for each device, the result of torch.KIND.get_device_properties.
+        more: functions of torch.KIND, in addition to those that all types have.
+
+    Returns:
+        The operators that make tensors; they exist as long as this object does.
+    """
+    functions = {
+        "is_available": lambda: True,
+        "_lazy_init": lambda: None,
+        "device_count": lambda: len(facts),
+        "current_device": lambda: HostTensor.current,
+        "set_device": lambda device: setattr(HostTensor, "current", _index(device)),
+        "device": _device,
+        "get_device_properties": lambda device=None: types.SimpleNamespace(**facts[_index(device)]),
+        "current_stream": lambda device=None: types.SimpleNamespace(cuda_stream=0, sycl_queue=0),
+        "is_current_stream_capturing": lambda: False,
+        **more,
+    }
+    patch.setattr(HostTensor, "kind", kind)
+    patch.setattr(arguments, "Parameter", HostTensor)  # a plain tensor of a device is of no other class than torch's own
+    patch.setattr(arguments, "_dispatch_isTensorSubclassLike", lambda x: False)
+    key = kind.upper()
+    if not hasattr(torch, kind):
+        _set_up(kind)
+        key = "PrivateUse1"
+    for name, function in functions.items():
+        patch.setattr(getattr(torch, kind), name, function, raising=False)
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("empty.memory_format", _empty, key)
+    library.impl("empty_strided", _empty_strided, key)
+    return library
+
+
+def _set_up(kind):
+    """Makes torch know a type, once per process. The function is private: noxfile.py pins the version of torch."""
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+    module = types.ModuleType(f"torch.{kind}")
+    module.is_initialized, module._is_in_bad_fork = lambda: True, lambda: False
+    module.manual_seed_all, module.device_count = lambda seed: None, lambda: 1
+    _setup_privateuseone_for_python_backend(kind, backend_module=module)
