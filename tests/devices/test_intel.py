@@ -6,8 +6,8 @@ calculateAvailableThreadCount and alignSlmSizePerThreadGroup of intel/compute-ru
 
 import itertools
 import struct
+from collections import namedtuple
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import pytest
 
@@ -20,17 +20,8 @@ SLM_SIZES = [size * KB for size in (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)]
 UNEVEN = {24 * KB, 48 * KB, 96 * KB}  # sizes of which no whole number is what a core has
 
 
-class Facts(NamedTuple):
-    """Numbers of a device, as the driver has them."""
-
-    cores: int
-    eus: int
-    slm: int
-    lanes: int
-    grf_bytes: int
-    modes: dict[int, int]  # threads of an EU by the most GRFs of each
-
-
+# Numbers of a device, as the driver has them; modes are threads of an EU by the most GRFs of each.
+Facts = namedtuple("Facts", "cores eus slm lanes grf_bytes modes")
 BARRIERS = 32
 TWO_MODES = {128: 8, 256: 4}
 XE3 = {96: 10, 128: 8, 160: 6, 192: 5, 256: 4}
@@ -38,7 +29,6 @@ PRODUCTS = {
     "intel/max-1550": Facts(64, 8, 128 * KB, 32, 64, TWO_MODES),
     "intel/arc-a770": Facts(32, 16, 64 * KB, 16, 32, TWO_MODES),
     "intel/arc-b580": Facts(20, 8, 128 * KB, 32, 64, TWO_MODES),
-    "intel/arc-140v": Facts(8, 8, 128 * KB, 32, 64, TWO_MODES),
     "intel/arc-b390": Facts(12, 8, 128 * KB, 32, 64, XE3),
 }
 

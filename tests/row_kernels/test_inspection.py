@@ -8,7 +8,6 @@ from example_kernels import add_kernel
 
 from portable_probe.loading import load_kernel
 from portable_softmax import Device, DeviceError, KernelResources, inspect_kernel, resident_programs
-from portable_softmax.runtime.compiler import triton_version
 
 FILE = Path(__file__).parents[1] / "support" / "example_kernels.py"
 ADD = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": "i32:16"}
@@ -34,7 +33,7 @@ def test_a_vector_addition_fills_the_multiprocessor():
 @pytest.mark.parametrize(
     ("argument", "kind", "known"),
     [
-        ("True", "u1" if triton_version() >= (3, 4) else "i1", ()),
+        ("True", "u1", ()),
         ("32", "i32", (("tt.divisibility", 16),)),
         (2**40 + 1, "i64", ()),
         (2**63, "u64", (("tt.divisibility", 16),)),

@@ -11,12 +11,6 @@ pytestmark = [pytest.mark.kernel, pytest.mark.accelerator]
 SHAPES = ((64, 333), (64, 4096), (8, 100_000), (3, 700, 48))  # one tile, long rows, across lines
 
 
-@pytest.fixture
-def cuda_graphs(where):
-    if where.type != "cuda":
-        pytest.skip(f"CUDA graphs were written for torch's device type cuda, which NVIDIA and AMD have; this is {where.type}")
-
-
 def captured(shape, where):
     """(graph, x, y, dx): the softmax of x along dim 1, and the gradient of sum(y * x.detach())."""
     x = torch.randn(shape, device=where, requires_grad=True)
@@ -42,8 +36,9 @@ def assert_replayed(x, y, dx):
     exact.assert_right(dx, *exact.gradient(x, y, log=False))
 
 
+@pytest.mark.backends("cuda", "hip")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_graph_replays_with_new_data(cuda_graphs, where, shape):
+def test_a_graph_replays_with_new_data(where, shape):
     graph, x, y, dx = captured(shape, where)
     for seed in range(3):
         with torch.no_grad():
@@ -54,8 +49,9 @@ def test_a_graph_replays_with_new_data(cuda_graphs, where, shape):
         assert_replayed(x, y, dx)
 
 
+@pytest.mark.backends("cuda", "hip")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_gradients_on_a_side_stream(cuda_graphs, where, shape):
+def test_gradients_on_a_side_stream(where, shape):
     """The side stream sleeps before it writes the input: work on any other stream would read zeros."""
     values, x = torch.randn(shape, device=where), torch.zeros(shape, device=where, requires_grad=True)
     torch.autograd.grad(softmax(x, 1).sum(), x)  # compiled before the race starts

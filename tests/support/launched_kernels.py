@@ -70,10 +70,3 @@ def add(x, y, z, n, BLOCK: tl.constexpr = 1024):
 
 
 add_any = triton.jit(do_not_specialize=["n"])(add.fn)
-add_unaligned = triton.jit(do_not_specialize_on_alignment=["n", "x"])(add.fn)
-
-
-@triton.jit
-def annotated(x, n: tl.int64, BLOCK: tl.constexpr = 256):
-    i = tl.arange(0, BLOCK)
-    tl.store(x + i, 1.0, mask=i < n)

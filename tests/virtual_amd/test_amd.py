@@ -34,9 +34,6 @@ def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, mes
         launch((2, 1, 1), x, x, 2, 16, 16, 16, *[1, 0, 0] * 2)
 
 
-pytestmark = pytest.mark.each_value
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 @pytest.mark.parametrize("name", ["driver_mi300x", "driver_rx7900xtx"])
 @pytest.mark.parametrize(("rows", "cols"), [(3, 40), (2, 300)])
