@@ -39,14 +39,6 @@ def test_an_example_runs(name, interpret):
     assert run(sys.executable, f"examples/{name}", TRITON_INTERPRET=interpret).strip()
 
 
-def test_every_example_is_named():
-    page = (EXAMPLES / "README.md").read_text()
-    assert [path.name for path in EXAMPLES.iterdir() if f"({path.name})" not in page and path.name != "README.md"] in (
-        [],
-        ["__pycache__"],
-    )
-
-
 def test_the_notebook_prints_what_it_says(monkeypatch):
     """If not: jupyter nbconvert --to notebook --inplace --execute. Other releases of Triton compile to other registers."""
     import triton

@@ -17,6 +17,7 @@ from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts, softmax_facts
 from portable_softmax.planning.grid import grid, readings
 from portable_softmax.planning.grid import estimated, grid
+from portable_softmax.planning.grid import estimated
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
 from portable_softmax.planning.problem import LogProbs, Problem, contiguous_problem
@@ -176,16 +177,6 @@ def test_every_number_counts_and_has_a_sign(name):
     changes = [cost(facts, more).total - cost(facts, NUMBERS).total for facts in launches]
     assert any(changes)
     assert all(change <= 0 if name in FASTER else change >= 0 for change in changes)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_programs_share_a_row_by_any_number_of_blocks_of_four_elements_a_thread(dtype):
-    found = {
-        each.blocks
-        for each in grid(contiguous_problem(48, 129280, dtype), H100_DEVICE)
-        if each.is_shared and each.held and each.width == 4 * 32 * each.num_warps
-    }
-    assert found >= {4, 6, 8, 12, 16}
 
 
 def test_a_device_without_numbers_has_no_expected_time():

@@ -8,7 +8,6 @@ what was compiled.
 import json
 import types
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +17,6 @@ from torch.utils._pytree import tree_map
 from portable_softmax.devices import detect
 from portable_softmax.operators import arguments, launch
 
-BACKEND = "npu" if find_spec("triton.backends.ascend") else "hip"
 RECORDED = Path(__file__).with_name("recorded")
 
 

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from portable_softmax import Device, current_device, launcher
+from portable_softmax import Device, launcher
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EPS = 1e-6
@@ -85,20 +85,6 @@ def assert_right(case, arguments, exact):
             atol=relative * 1e-2 * size + 1e-6,
             msg=lambda text: f"{case.__name__}: {text}",
         )
-
-
-def assert_launched(machine, name, case, rows, cols, dtype):
-    """Launches a case on a device of a machine, as planned, and compares its results."""
-    run, arguments, given, exact = case(rows, cols, getattr(torch, dtype))
-    index = machine.index(name)
-    with getattr(torch, machine.kind).device(index):
-        placed = [each.to(machine.where(name)) if hasattr(each, "to") else each for each in arguments]
-        plan = run.plan(*placed, **given)
-        run(*placed, **given)
-        launch = machine.launches[-1]
-    assert_right(case, placed, exact)
-    assert (launch.grid, launch.num_warps) == ((plan.num_programs, 1, 1), plan.meta["num_warps"])
-    assert plan.device == current_device(index).name
 
 
 @triton.jit

@@ -10,7 +10,6 @@ from launched_rows import check
 from sweep import mostly_slow
 from table import LAYOUTS, TILINGS, table
 from triton.compiler.errors import MLIRCompilationError
-from whole_way import *  # noqa: F403
 
 from portable_softmax import current_device, plan, profiles, softmax
 from portable_softmax.errors import CompileError
@@ -117,6 +116,3 @@ def test_right(machine, row):
     npu = machines.npu(machine)
     assert not npu.lacks(row)
     check(row, npu)
-
-
-pytestmark = pytest.mark.each_value
