@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from portable_softmax import log_softmax, softmax
+from portable_softmax import softmax
 from portable_softmax.operators import launch
 
 pytestmark = pytest.mark.kernel
@@ -19,16 +19,6 @@ def outs(x):
     size, unaligned = x.shape, x.new_empty(x.numel() + 1)[1:].view(x.shape)
     steps, inner = x.new_empty(*size[:-1], 2 * size[-1])[..., ::2], x.new_empty(size[::-1]).permute(2, 1, 0)
     return {"contiguous": torch.empty_like(x), "unaligned": unaligned, "in steps": steps, "transposed": inner}
-
-
-@pytest.mark.parametrize("options", [{}, {"scale": 2.0, "causal": True}, {"dim": 1}], ids=str)
-def test_results_lie_where_they_shall(x, options):
-    for _ in range(2):
-        for out in outs(x).values():
-            version = out._version
-            assert log_softmax(x, **options, out=out) is out
-            torch.testing.assert_close(out, log_softmax(x, **options))
-            assert out._version > version
 
 
 def test_in_place(x):

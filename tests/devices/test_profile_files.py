@@ -4,7 +4,6 @@ import copy
 import functools
 import json
 import os
-import re
 from pathlib import Path
 
 import msgspec
@@ -254,8 +253,10 @@ def test_hostile_values(tmp_path, data):
         else:
             del holder[last]
     path.write_text(yaml.dump(content, allow_unicode=data.draw(st.booleans())), encoding="utf-8")
+    text = ""
     try:
         for profile in read_profiles([path]):
             merge(profile, None, None)
     except ProfileError as error:
-        assert re.match(re.escape(f"{path}: ") + "...", str(error)) or "neither the profile nor the runtime gives" in str(error)
+        text = str(error)
+    assert not text or text.startswith(f"{path}: ") or "neither the profile nor the runtime gives" in text

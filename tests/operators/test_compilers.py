@@ -93,12 +93,6 @@ def test_compiled_transforms_out_and_types(data):
     scaled = torch.compile(lambda x, s: softmax(x, scale=s, temperature=s), fullgraph=True, dynamic=True, backend="aot_eager")
     for number in (1.5, 2.5, 3.5):
         torch.testing.assert_close(scaled(x, number), x.softmax(-1))
-    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
-        leaf = x.clone().requires_grad_()
-        token_log_probs(softmax(leaf, softcap=2.0), ids).sum().backward()
-    again = x.clone().requires_grad_()
-    token_log_probs(softmax(again, softcap=2.0), ids).sum().backward()
-    torch.testing.assert_close(leaf.grad, again.grad)
 
 
 class Model(torch.nn.Module):
