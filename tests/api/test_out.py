@@ -14,13 +14,6 @@ def x(where):
     return torch.randn(2, 3, 8, device=where)
 
 
-def outs(x):
-    """Returns tensors of the shape of x that are laid out in all ways, and apart from it."""
-    size, unaligned = x.shape, x.new_empty(x.numel() + 1)[1:].view(x.shape)
-    steps, inner = x.new_empty(*size[:-1], 2 * size[-1])[..., ::2], x.new_empty(size[::-1]).permute(2, 1, 0)
-    return {"contiguous": torch.empty_like(x), "unaligned": unaligned, "in steps": steps, "transposed": inner}
-
-
 def test_in_place(x):
     expected = x.softmax(-1)
     for ours in (x.clone(), x.transpose(0, 1).contiguous().transpose(0, 1), torch.stack([x, x], -1)[..., 0]):

@@ -66,7 +66,6 @@ def test_as_many_as_all_multiprocessors_hold(name):
     for where in (name, device):
         found = resident_programs(inspected.launch.compiled, where)
         assert found == device.hardware.multiprocessor_count * inspected.occupancy.programs_per_multiprocessor > 0
-        assert (found.occupancy, found.limited_by) == (inspected.occupancy, inspected.occupancy.limited_by)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +92,6 @@ def test_the_device_here(where):
     kernel = add_kernel.warmup(x, x, y, 3000, BLOCK_SIZE=1024, grid=grid)
     found = resident_programs(kernel)
     if where.type == "cpu":
-        assert (found, found.limited_by) == (1, ())
+        assert found == 1
     else:
         assert found == resident_programs(add_kernel[grid](x, x, y, 3000, BLOCK_SIZE=1024)) >= 100
