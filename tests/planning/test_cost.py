@@ -15,9 +15,6 @@ from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts, softmax_facts
-from portable_softmax.planning.grid import grid, readings
-from portable_softmax.planning.grid import estimated, grid
-from portable_softmax.planning.grid import estimated
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
 from portable_softmax.planning.problem import LogProbs, Problem, contiguous_problem
