@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.schema import Hardware
@@ -70,7 +71,7 @@ def _backend_driver(device: Device, replaced: contextlib.ExitStack) -> Any:
     active = None
     for backend in backends.values():
         is_its = bool(backend.compiler.supports_target(target_of(device)))
-        _replace(replaced, backend.driver, "is_active", staticmethod(lambda is_its=is_its: is_its))
+        replaced.enter_context(mock.patch.object(backend.driver, "is_active", lambda is_its=is_its: is_its))
         active = backend.driver if is_its else active
     return active
 
@@ -89,17 +90,18 @@ def _answer(torch: Any, device: Device, replaced: contextlib.ExitStack) -> None:
         "is_available": True,
         "device_count": 1,
         "current_device": 0,
+        "current_accelerator": torch.device(kind),
         "get_device_capability": capability,
         "get_device_name": properties["name"],
         "get_device_properties": SimpleNamespace(**properties),
     }
-    for name, value in answers.items():
-        _replace(replaced, module, name, lambda *_, value=value, **__: value)
-    for name, value in {"is_available": True, "device_count": 1, "current_accelerator": torch.device(kind)}.items():
-        if hasattr(torch, "accelerator"):
-            _replace(replaced, torch.accelerator, name, lambda *_, value=value, **__: value)
+    for where in filter(None, (module, getattr(torch, "accelerator", None))):
+        for name in answers.keys() & vars(where).keys():
+            patched = mock.patch.object(where, name, lambda *_, value=answers[name], **__: value)
+            replaced.enter_context(patched)
     if device.backend in vars(torch.version):
-        _replace(replaced, torch.version, device.backend, getattr(torch.version, device.backend) or TOOLKIT)
+        toolkit = getattr(torch.version, device.backend) or TOOLKIT
+        replaced.enter_context(mock.patch.object(torch.version, device.backend, toolkit))
 
 
 def _reported(device: Device) -> str:
@@ -107,12 +109,6 @@ def _reported(device: Device) -> str:
     patterns = device.profile.product.matches if device.profile.product else ()
     names = [(re.sub(r"(?<!\\)\(([^()|]*)[^()]*\)\??|\.\*?$|\\", r"\1", pattern), pattern) for pattern in patterns]
     return next((name for name, pattern in names if re.fullmatch(pattern, name)), device.name.replace("/", " "))
-
-
-def _replace(replaced: contextlib.ExitStack, where: Any, name: str, value: Any) -> None:
-    if name in vars(where):
-        replaced.callback(setattr, where, name, vars(where)[name])
-        setattr(where, name, value)
 
 
 class _AbsentDriver:

@@ -61,15 +61,12 @@ class Argument(NamedTuple):
 
 
 class Pointer:
-    """Stand-in of a tensor of a known type, and a known shape or one below 2 GiB; `dtype` is Triton's name."""
+    """Stand-in of a tensor of a known type, below 2 GiB; `dtype` is Triton's name."""
 
-    def __init__(self, dtype: str, aligned: bool, shape: tuple[int, ...] | None = None) -> None:
+    def __init__(self, dtype: str, aligned: bool) -> None:
         self.dtype = dtype
         self.data_ptr: Callable[[], int] = lambda: 0 if aligned else 1
-        self.ptr_range: Callable[[], int] = lambda: _bytes(dtype, shape or (0,))
-        if shape is not None:  # which heuristics may read
-            self.shape = shape
-            self.numel: Callable[[], int] = lambda: math.prod(shape)
+        self.ptr_range: Callable[[], int] = lambda: 0
 
 
 def read_arguments(jit: Any, arguments: Mapping[str, Any]) -> dict[str, Argument]:
@@ -136,10 +133,8 @@ def _tensor(kind: str, sizes: list[int]) -> Any:
         raise CompileError(
             f"{kind}{sizes} are {_bytes(kind, sizes)} bytes, and addresses have 64 bits; give it a smaller shape"
         )
-    try:
-        import torch
-    except ImportError:
-        return Pointer(kind, True, tuple(sizes))
+    import torch
+
     return torch.empty(sizes, dtype=getattr(torch, TORCH[kind]), device="meta")
 
 
@@ -153,6 +148,4 @@ def _descriptor(kind: str, sizes: list[int]) -> Any:
         from triton.tools.tensor_descriptor import TensorDescriptor
     except ImportError as error:
         raise CompileError(f"this Triton has no TensorDescriptor ({error}); install Triton 3.4 or later") from error
-    if isinstance(tensor := _tensor(kind, sizes), Pointer):
-        raise CompileError("a descriptor is one of a tensor of torch, which is not installed; give the kernel's tensor itself")
-    return TensorDescriptor.from_tensor(tensor, sizes)
+    return TensorDescriptor.from_tensor(_tensor(kind, sizes), sizes)

@@ -203,8 +203,6 @@ class Run:
         carried = ASSIGNED.findall(op.text)
         names = [name for name, _ in carried]
         self._set(names, [self._both(value) for _, value in carried])
-        for condition in before if self.last else ():
-            self._bound(condition, names)
         loop, turns = self._begin(None, self._of(names)), 0
         while True:
             (condition, of), *passed = self._region(before) or [(None, frozenset())]
@@ -232,13 +230,6 @@ class Run:
     def _end(self, op: Op, passed: Sequence[Known], sources: frozenset[str], cut: bool) -> None:
         self._open.pop()
         self._set(op.results, passed, sources, vague=cut or self.last)
-
-    def _bound(self, op: Op, names: Sequence[str]) -> None:
-        """Sets what a loop carries to the last that its condition allows, if that compares it with a bound."""
-        if op.name == "arith.cmpi" and op.text.split()[1] in ("slt,", "sle,") and op.operands[0] in names:
-            first, bound = map(self._number, op.operands)
-            if first is not None and bound is not None:
-                self._known[op.operands[0]] = max(first, bound - ("slt" in op.text)), self._of(op.operands[:1])
 
     def _operation(self, op: Op) -> None:
         of, kind = self._of(op.operands), op.kind

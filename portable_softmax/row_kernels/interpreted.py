@@ -56,16 +56,14 @@ def form_of(jit: Any, arguments: Mapping[str, Any], rows: str | None, cols: str)
         PlanError: a small launch of it fails.
     """
     addresses = {name: (at + 1) * APART for at, name in enumerate(arguments)}
-    names = {address: name for name, address in addresses.items()}
     values = {name: _stand_in(value, addresses[name]) for name, value in arguments.items()}
 
     def observe(n_rows: int, programs: int) -> tuple[list[Sequence[Access]], set[int]]:
-        sized = values | ({rows: n_rows} if rows else {})
         accesses: list[list[Access]] = [[] for _ in range(programs)]
         axes: set[int] = set()
-        with _noted(accesses, names, axes):
+        with _noted(accesses, {address: name for name, address in addresses.items()}, axes):
             try:
-                jit.run(grid=(programs,), warmup=False, **sized)
+                jit.run(grid=(programs,), warmup=False, **values | ({rows: n_rows} if rows else {}))
             except Exception as error:
                 name = jit.fn.__name__
                 raise PlanError(f"{name}: a launch of {programs} programs fails in the interpreter: {error}") from error
