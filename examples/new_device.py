@@ -13,7 +13,7 @@ from portable_softmax.errors import CompileError
 
 for name in ("nvidia/h100-mig-1g.10gb", "nvidia/jetson-agx-xavier"):
     device = Device.from_profile(name)
-    print(f"{name}: {limits(device).multiprocessors} multiprocessors, {device.hardware.memory_bandwidth_gb_per_s} GB/s")
+    print(f"{name}: {limits(device).multiprocessor_count} multiprocessors, {device.hardware.memory_bandwidth_gb_per_s} GB/s")
     try:
         print(f"  {plan(4096, 32768, 'bfloat16', device).tiling}")
     except CompileError as error:  # an older Triton does not know the architecture

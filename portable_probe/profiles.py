@@ -5,6 +5,7 @@ import re
 from datetime import date
 from typing import Any
 
+import msgspec
 import yaml
 
 from portable_probe.output import as_columns
@@ -12,7 +13,6 @@ from portable_probe.report import encoded, software
 from portable_probe.text import shortened
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.limits import limits
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import CompileError, DeviceError
 from portable_softmax.runtime.compiler import target_to_compile_for
@@ -21,10 +21,10 @@ HEADER = ("profile", "target", "architecture", "multiprocessors", "warp", "share
 
 
 def list_profiles(options: argparse.Namespace) -> int:
-    """Prints the products that have a profile, or with --json the limits of each; returns 0."""
+    """Prints the products that have a profile, or with --json the facts of each; returns 0."""
     known = profiles()
     if options.json:
-        print(encoded([limits(name) for name in known]))
+        print(encoded([_facts(name) for name in known]))
         return 0
     rows = []
     for name, profile in known.items():
@@ -36,6 +36,12 @@ def list_profiles(options: argparse.Namespace) -> int:
     return 0
 
 
+def _facts(name: str) -> dict[str, Any]:
+    """Returns the target of a product and its facts."""
+    device = Device.from_profile(name)
+    return {"name": device.name, "backend": device.backend, "arch": device.arch} | msgspec.structs.asdict(device.hardware)
+
+
 def _compiles(name: str) -> str:
     try:
         target_to_compile_for(Device.from_profile(name))
@@ -45,9 +51,9 @@ def _compiles(name: str) -> str:
 
 
 def show_profile(options: argparse.Namespace) -> int:
-    """Prints a profile's facts, each with its source, or the device's limits as JSON; returns 0."""
+    """Prints a profile's facts, each with its source, or its facts as JSON; returns 0."""
     if options.json:
-        print(encoded(limits(options.name)))
+        print(encoded(_facts(options.name)))
         return 0
     device = Device.from_profile(options.name)
     profile = device.profile

@@ -4,9 +4,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
-from portable_softmax.devices.detect import INSTALL, INTERPRETER, current_device
+from portable_softmax.devices.detect import INSTALL, INTERPRETER, current_device, limits
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.limits import limits
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import (
     CompileError,

@@ -21,7 +21,6 @@ HEADINGS = {  # by the beginning of a name's module
 OTHERS = {  # public names that are imported from their modules
     "portable_softmax.planning.plan": ("Tiling",),
     "portable_softmax.devices.schema": ("Hardware",),
-    "portable_softmax.devices.limits": ("Limits",),
     "portable_softmax.row_kernels.inspection": ("Inspected",),
     "portable_softmax.row_kernels.launcher": ("Launcher",),
     "portable_softmax.row_kernels.row_choice": ("RowPlan",),

@@ -10,9 +10,10 @@ from typing import Any
 
 from portable_softmax.devices.backends import BACKENDS, broken_installation
 from portable_softmax.devices.backends.base import Backend
-from portable_softmax.devices.backends.lookalike import is_lookalike, lookalike
+from portable_softmax.devices.backends.lookalike import Lookalike, is_lookalike
 from portable_softmax.devices.device import Device, merge
 from portable_softmax.devices.profiles import match_profile
+from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import DeviceError, NoDeviceError
 
 INSTALL = "README.md, Install, says what to install for which vendor"
@@ -36,6 +37,16 @@ def chosen(device: Device | str | None) -> Device:
     if isinstance(device, Device):
         return device
     raise TypeError(f"device should be a Device, a profile's name like vendor/product, or None, not {device!r}")
+
+
+def limits(device: Device | str | None = None) -> Hardware:
+    """Returns the facts of a device: the current one if None; a profile's name gives one that is not here. Nothing is compiled.
+
+    Raises:
+        ProfileError: there is no profile of that name.
+        NoDeviceError, DeviceError: `device` is None, and no device works here.
+    """
+    return chosen(device).hardware
 
 
 def interpreting() -> bool:
@@ -85,8 +96,8 @@ def _active_backend() -> tuple[str, Backend]:
 
 def _vendor(target: Any) -> Backend:
     """Returns the backend that a target names, or a stand-in on another vendor's device."""
-    vendor: Backend = BACKENDS[target.backend]
-    return lookalike(vendor) if is_lookalike(target.backend, target.arch, target.warp_size) else vendor
+    vendor = BACKENDS[target.backend]
+    return Lookalike(vendor) if is_lookalike(target.backend, target.arch, target.warp_size) else vendor
 
 
 @functools.cache

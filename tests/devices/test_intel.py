@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from portable_softmax import Device, KernelResources, occupancy
-from portable_softmax.devices.backends import xpu
+from portable_softmax.devices.backends import BACKENDS, xpu
 from portable_softmax.devices.backends.zebin import kernel_info
 
 KB = 1024
@@ -133,9 +133,9 @@ def test_what_a_zebin_says_of_a_kernel(binary, found):
 def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch):
     monkeypatch.setattr(xpu, "OCLOC", "no-such-compiler")
     metadata = SimpleNamespace(name="softmax_kernel", num_warps=4, shared=16)
-    found = xpu.resources(SimpleNamespace(asm={"spv": zebin("Xe-HPC")}, metadata=metadata))
+    found = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": zebin("Xe-HPC")}, metadata=metadata))
     assert found == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
-    unknown = xpu.resources(SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata))
+    unknown = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata))
     assert unknown == KernelResources(4, None, 16)
     with pytest.raises(ValueError, match="the zebin says nothing of a kernel 'softmin'"):
         kernel_info(zebin("Xe3"), "softmin")

@@ -101,7 +101,7 @@ kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 |
 verify --on amd/rx-7900-xtx --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator
 verify --kernel EXAMPLES:add_kernel --on MI300X --args BLOCK_SIZE=64 --case wide_case | 1 | has 17,179,869,184 threads, and
 profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
-profiles --json | 0 | "name": "ascend/910b3" ;; "memory_bandwidth": 5300000000000
+profiles --json | 0 | "name": "ascend/910b3" ;; "memory_bandwidth_gb_per_s": 5300
 profiles show MI300X | 0 | multiprocessor_count 304 vendor ;; https://
 profiles show MI300X --json | 0 | "threads": 4294967295
 """

@@ -13,7 +13,7 @@ from offline import FOREMOST, H200, MI300X, PRODUCTS, read_problem
 
 from amdgcn_cpu import Fault, Kernel
 from portable_softmax import CompileError, Device, plan, profiles
-from portable_softmax.devices.backends import cuda
+from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.kernels.common import first_column
 from portable_softmax.kernels.config import KernelConfig, constexpr_of
@@ -212,7 +212,7 @@ def test_columns_of_splits_are_not_taken_for_16_bits():
 
 def test_a_kernel_that_may_be_wrong_is_not_used(monkeypatch):
     spec = KernelSpec.of(Problem(5, 77, "float32", "float32", 1), Tiling(1, 128, 1, 1))
-    monkeypatch.setattr(cuda, "known_fault", lambda compiled: f"{compiled.metadata.name} may be wrong")
+    monkeypatch.setattr(BACKENDS["cuda"], "known_fault", lambda compiled: f"{compiled.metadata.name} may be wrong")
     for _ in range(2):
         with pytest.raises(CompileError, match="tile 1 x 128, num_warps 1 is not used: softmax_kernel may be wrong"):
             compile_kernel(spec, Device.from_profile(H200))

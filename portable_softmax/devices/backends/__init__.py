@@ -5,11 +5,15 @@ import importlib.metadata
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from portable_softmax.devices.backends import cuda, hip, interpreter, npu, xpu
 from portable_softmax.devices.backends.base import Backend
+from portable_softmax.devices.backends.cuda import Cuda
+from portable_softmax.devices.backends.hip import Hip
+from portable_softmax.devices.backends.interpreter import Interpreter
+from portable_softmax.devices.backends.npu import Npu
+from portable_softmax.devices.backends.xpu import Xpu
 
 BACKENDS: Mapping[str, Backend] = MappingProxyType(
-    {"cuda": cuda, "hip": hip, "npu": npu, "xpu": xpu, "interpreter": interpreter}  # type: ignore[dict-item]
+    {"cuda": Cuda(), "hip": Hip(), "npu": Npu(), "xpu": Xpu(), "interpreter": Interpreter()}
 )
 
 VENDORS_TRITONS = "triton-ascend", "triton-xpu", "pytorch-triton-xpu"  # each of them is a package `triton`

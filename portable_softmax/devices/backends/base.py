@@ -1,9 +1,10 @@
 """The protocol of a vendor's module, the types of its results, and the defaults of modules without functions of their own."""
 
+import abc
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import DtypeError
@@ -120,33 +121,51 @@ class Detected:
 WHEEL = "an environment with `pip install triton` does"  # Triton's own release has compilers for these
 
 
-class Backend(Protocol):
-    """Protocol of a vendor's module. The rest of the package knows vendors only through it."""
+class Backend(abc.ABC):
+    """A vendor. The rest of the package knows vendors only through this class; its defaults are those of most GPUs."""
 
     torch_device_type: str
-    required: tuple[str, ...]  # fields of Hardware without which launches cannot be planned
-    aligned_access: bool  # True: a thread's widest load must start on a multiple of its size
-    scattered_rows: bool  # True: the distances between the rows of a tile may differ
+    required: tuple[str, ...] = (
+        "multiprocessor_count",
+        "warp_size",
+        "partitions_per_multiprocessor",
+        "registers_per_multiprocessor",
+        "register_granule",
+        "max_registers_per_thread",
+        "max_threads_per_program",
+        "max_warps_per_multiprocessor",
+        "shared_memory_per_multiprocessor",
+    )  # fields of Hardware without which launches cannot be planned
+    aligned_access = True  # a thread's widest load must start on a multiple of its size
+    scattered_rows = True  # the distances between the rows of a tile may differ
     poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
-    register: str  # inline assembly's constraint of a register that holds a scalar; "" if kernels have no such assembly
-    tool: str  # the program that lists the vendor's devices; "" if there is none
-    setup: str  # a hint for errors: how to see that the vendor's software works
-    more_programs: str | None  # environment variable that lets Triton launch more than max_programs; None if there is none
-    elsewhere: str  # another: which environment compiles for its devices, where this one does not
+    register = ""  # inline assembly's constraint of a register that holds a scalar; "" if kernels have no such assembly
+    tool = ""  # the program that lists the vendor's devices; "" if there is none
+    setup = ""  # a hint for errors: how to see that the vendor's software works
+    more_programs: str | None = None  # environment variable that lets Triton launch more than max_programs, if there is one
+    elsewhere = ""  # which environment compiles for its devices, where this one does not
 
     def front_end(self) -> AbstractContextManager[None]:
         """Returns a context in which Triton makes its IR for a device that is not here, even if nothing compiles further."""
+        return nullcontext()
 
-    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+    @abc.abstractmethod
+    def describe(self, index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
         """Describes the device with that index; `arch` and `properties` come from Triton's driver."""
 
     def compile_target(self, arch: int | str, index: int | None, hardware: Hardware) -> Any:
         """Returns Triton's `arch` of the target to compile for; `index` is None for a device that is not on this machine."""
+        return arch
 
     def compile_options(
         self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
     ) -> dict[str, Any]:
-        """Translates a plan's choices into options of Triton's compiler."""
+        """Translates a plan's choices into options of Triton's compiler.
+
+        These are options that every Triton for GPUs has. They ask for products and sums to be fused, because Triton 3.10 fuses
+        none by default. The kernels' accuracy, and the bits that programs share, are known for fused ones only.
+        """
+        return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
 
     def model(
         self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware
@@ -159,35 +178,16 @@ class Backend(Protocol):
             out_bytes: bytes of an element of the output.
             hardware: facts of the device.
         """
+        return None
 
+    @abc.abstractmethod
     def resources(self, compiled: Any) -> KernelResources:
         """Reads from the compiled kernel what a program uses, the same way with and without the device."""
 
+    @abc.abstractmethod
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts resident programs by the vendor's exact rule."""
 
     def known_fault(self, compiled: Any) -> str | None:
         """Returns the known compiler bug that this kernel shows; None if it shows none. A faulty kernel is not used."""
-
-
-def no_front_end() -> AbstractContextManager[None]:
-    """Returns a context that changes nothing: compilation for the vendor runs to the end; see Backend.front_end."""
-    return nullcontext()
-
-
-def named_target(arch: int | str, index: int | None, hardware: Hardware) -> int | str:
-    """Returns the architecture's name: Triton needs nothing else; see Backend.compile_target."""
-    return arch
-
-
-def no_known_fault(compiled: Any) -> None:
-    """Returns None: no bug of this vendor's compiler is known; see Backend.known_fault."""
-
-
-def named_options(num_warps: int | None, num_stages: int | None) -> dict[str, Any]:
-    """Returns the options that every Triton for GPUs has.
-
-    They ask for products and sums to be fused, because Triton 3.10 fuses none by default. The kernels' accuracy, and the bits
-    that programs share, are known for fused ones only.
-    """
-    return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
+        return None

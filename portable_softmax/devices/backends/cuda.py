@@ -3,22 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends import base, cubin, ptxas, simt
-from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends import cubin, ptxas, simt
+from portable_softmax.devices.backends.base import WHEEL, Backend, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
-
-torch_device_type = "cuda"
-required = simt.REQUIRED
-aligned_access = True
-scattered_rows = True
-poll = "volatile"
-register = "r"
-tool = "nvidia-smi"
-setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
-more_programs = None
-front_end = base.no_front_end
-elsewhere = base.WHEEL
-compile_target = base.named_target
 
 FEWEST_COLUMNS = 32  # of tensor memory, that tcgen05.alloc takes
 
@@ -36,68 +23,6 @@ TORCH_FACTS = {
 }
 
 
-def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-    """Collects the device's facts from Triton's driver and torch; see Backend."""
-    import torch
-
-    torch_properties = torch.cuda.get_device_properties(index)
-    facts = {fact: getattr(torch_properties, key, None) for fact, key in TORCH_FACTS.items()}
-    if threads := getattr(torch_properties, "max_threads_per_multi_processor", None):
-        facts["max_warps_per_multiprocessor"] = threads // properties["warpSize"]
-    return Detected(
-        name=torch_properties.name,
-        arch=arch,
-        driver={fact: properties[key] for fact, key in DRIVER_FACTS.items()},
-        torch={fact: value for fact, value in facts.items() if value},
-    )
-
-
-def compile_options(
-    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
-) -> dict[str, Any]:
-    """Names Triton's options; `maxnreg` limits the registers of a thread."""
-    return base.named_options(num_warps, num_stages) | {"maxnreg": max_registers}
-
-
-def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
-    """Returns None: nothing is known until the compiler has allocated registers."""
-
-
-def resources(compiled: Any) -> KernelResources:
-    """Reads the cubin, the spills in its stack frame, and the tensor memory from Triton's metadata.
-
-    Raises:
-        CompileError: the assembler cannot say what is spilled.
-    """
-    attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
-    frame = max(attributes.get(key, 0) for key in (cubin.FRAME_SIZE, cubin.STACK_SIZE))
-    return KernelResources(
-        num_warps=compiled.metadata.num_warps,
-        registers_per_thread=attributes[cubin.REGISTER_COUNT],
-        shared_memory_bytes=compiled.metadata.shared,
-        spilled_bytes_per_thread=ptxas.spilled_bytes(compiled) if frame else 0,
-        stack_frame_bytes=frame,
-        tensor_memory_columns=getattr(compiled.metadata, "tmem_size", None) or None,
-    )
-
-
-def known_fault(compiled: Any) -> str | None:
-    """Looks for pairs of 16-bit additions: ptxas 12.9.86 loses the constant of some; see triton-lang/triton issue 11581."""
-    if "add.s16x2" in compiled.asm["ptx"]:
-        return "its PTX has add.s16x2, which ptxas may compile wrongly: triton-lang/triton issue 11581"
-    return None
-
-
-def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
-
-    It also counts tensor memory, which NVIDIA's function does not: a program for which too little is left becomes resident, and
-    waits in tcgen05.alloc for another one to end. Source: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime.
-    """
-    limits = simt.limits_of(resources, hardware) | _tensor_memory_limit(resources, hardware)
-    return simt.occupancy_of(limits, resources.num_warps)
-
-
 def _tensor_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
     """Counts programs by the columns of an SM's tensor memory: a program takes a power of two, and 32 at least.
 
@@ -108,3 +33,67 @@ def _tensor_memory_limit(resources: KernelResources, hardware: Hardware) -> dict
         return {}
     allocated = max(FEWEST_COLUMNS, 1 << (columns - 1).bit_length())
     return {"tensor memory": hardware.tensor_memory_columns // allocated}
+
+
+class Cuda(Backend):
+    """NVIDIA."""
+
+    torch_device_type = "cuda"
+    poll = "volatile"
+    register = "r"
+    tool = "nvidia-smi"
+    setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
+    elsewhere = WHEEL
+
+    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+        """Collects the device's facts from Triton's driver and torch; see Backend."""
+        import torch
+
+        torch_properties = torch.cuda.get_device_properties(index)
+        facts = {fact: getattr(torch_properties, key, None) for fact, key in TORCH_FACTS.items()}
+        if threads := getattr(torch_properties, "max_threads_per_multi_processor", None):
+            facts["max_warps_per_multiprocessor"] = threads // properties["warpSize"]
+        return Detected(
+            name=torch_properties.name,
+            arch=arch,
+            driver={fact: properties[key] for fact, key in DRIVER_FACTS.items()},
+            torch={fact: value for fact, value in facts.items() if value},
+        )
+
+    def compile_options(
+        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+    ) -> dict[str, Any]:
+        """Names Triton's options; `maxnreg` limits the registers of a thread."""
+        return super().compile_options(num_warps, num_stages, max_registers, hardware) | {"maxnreg": max_registers}
+
+    def resources(self, compiled: Any) -> KernelResources:
+        """Reads the cubin, the spills in its stack frame, and the tensor memory from Triton's metadata.
+
+        Raises:
+            CompileError: the assembler cannot say what is spilled.
+        """
+        attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
+        frame = max(attributes.get(key, 0) for key in (cubin.FRAME_SIZE, cubin.STACK_SIZE))
+        return KernelResources(
+            num_warps=compiled.metadata.num_warps,
+            registers_per_thread=attributes[cubin.REGISTER_COUNT],
+            shared_memory_bytes=compiled.metadata.shared,
+            spilled_bytes_per_thread=ptxas.spilled_bytes(compiled) if frame else 0,
+            stack_frame_bytes=frame,
+            tensor_memory_columns=getattr(compiled.metadata, "tmem_size", None) or None,
+        )
+
+    def known_fault(self, compiled: Any) -> str | None:
+        """Looks for pairs of 16-bit additions: ptxas 12.9.86 loses the constant of some; see triton-lang/triton issue 11581."""
+        if "add.s16x2" in compiled.asm["ptx"]:
+            return "its PTX has add.s16x2, which ptxas may compile wrongly: triton-lang/triton issue 11581"
+        return None
+
+    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+        """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
+
+        It also counts tensor memory, which NVIDIA's function does not: a program for which too little is left becomes resident,
+        and waits in tcgen05.alloc for another one to end. Source: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime.
+        """
+        limits = simt.limits_of(resources, hardware) | _tensor_memory_limit(resources, hardware)
+        return simt.occupancy_of(limits, resources.num_warps)

@@ -4,98 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends import base, simt
-from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends import simt
+from portable_softmax.devices.backends.base import WHEEL, Backend, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
-torch_device_type = "cuda"  # ROCm builds of torch keep the name
-required = simt.REQUIRED
-aligned_access = True
-scattered_rows = True
-poll = "atomic"  # Triton 3.8 turns a volatile load into a plain one, and LLVM then moves it out of the polling loop
-register = "s"
-tool = "rocm-smi"
-setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
-more_programs = None
-front_end = base.no_front_end
-elsewhere = base.WHEEL
-compile_target = base.named_target
-known_fault = base.no_known_fault
-
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
-
-
-def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-    """Collects the device's facts from Triton's driver and torch; see Backend.
-
-    The driver's `max_num_regs` is not used: ROCm releases disagree whether it counts 256 or all VGPRs of a SIMD. With
-    GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs. They are paired again, because Triton compiles for WGPs.
-    """
-    import torch
-
-    torch_properties = torch.cuda.get_device_properties(index)
-    warp_size = properties["warpSize"]
-    cus_of_rdna = warp_size == 32 and properties["max_threads_per_sm"] // warp_size <= WARPS_OF_A_CU
-    torch_facts = {
-        "l2_cache_bytes": getattr(torch_properties, "L2_cache_size", None),
-        "memory_bytes": torch_properties.total_memory,
-    }
-    return Detected(
-        name=torch_properties.name,
-        arch=str(arch).partition(":")[0],  # gfx942:sramecc+:xnack- names features, not another architecture
-        driver={
-            "multiprocessor_count": properties["multiprocessor_count"] // (2 if cus_of_rdna else 1),
-            "warp_size": warp_size,
-            "shared_memory_per_program_max": properties["max_shared_mem"],
-        },
-        torch={fact: value for fact, value in torch_facts.items() if value},
-    )
-
-
-def compile_options(
-    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
-) -> dict[str, Any]:
-    """Names Triton's options. None of them limits the registers."""
-    return base.named_options(num_warps, num_stages)
-
-
-def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
-    """Returns None: nothing is known until the compiler has allocated registers."""
-
-
-def resources(compiled: Any) -> KernelResources:
-    """Reads the metadata at the end of the assembly, which the HIP runtime reads too.
-
-    `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908.
-    `.group_segment_fixed_size` is 0 for Triton's kernels: their LDS is dynamic. Scratch memory holds arrays, too. Without it no
-    spilled register is in memory: VGPRs are then in AGPRs, and SGPRs are in lanes of VGPRs wherever they are spilled.
-    """
-    assembly = compiled.asm["amdgcn"]
-
-    def count(key: str) -> int:
-        return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", assembly, re.MULTILINE)[-1])
-
-    scratch = count("private_segment_fixed_size")
-    return KernelResources(
-        num_warps=compiled.metadata.num_warps,
-        registers_per_thread=count("vgpr_count"),
-        shared_memory_bytes=compiled.metadata.shared,
-        spilled_bytes_per_thread=4 * count("vgpr_spill_count") if scratch else 0,
-        scalar_registers=count("sgpr_count"),
-        stack_frame_bytes=scratch,
-    )
-
-
-def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.
-
-    Source: AMDGPUBaseInfo.cpp and GCNSubtarget of LLVM.
-    """
-    limits = simt.limits_of(resources, hardware)
-    if hardware.warp_size == 64 and resources.scalar_registers:
-        wavefronts = _wavefronts_by_scalar_registers(resources.scalar_registers)
-        limits["scalar registers"] = wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
-    return simt.occupancy_of(limits, resources.num_warps)
 
 
 def _wavefronts_by_scalar_registers(sgprs: int) -> int:
@@ -106,3 +19,75 @@ def _wavefronts_by_scalar_registers(sgprs: int) -> int:
     room for 7 on gfx942.
     """
     return 800 // (simt.round_up(sgprs, 16) + 16)
+
+
+class Hip(Backend):
+    """AMD."""
+
+    torch_device_type = "cuda"  # ROCm builds of torch keep the name
+    poll = "atomic"  # Triton 3.8 turns a volatile load into a plain one, and LLVM then moves it out of the polling loop
+    register = "s"
+    tool = "rocm-smi"
+    setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
+    elsewhere = WHEEL
+
+    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+        """Collects the device's facts from Triton's driver and torch; see Backend.
+
+        The driver's `max_num_regs` is not used: ROCm releases disagree whether it counts 256 or all VGPRs of a SIMD. With
+        GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs. They are paired again, because Triton compiles for WGPs.
+        """
+        import torch
+
+        torch_properties = torch.cuda.get_device_properties(index)
+        warp_size = properties["warpSize"]
+        cus_of_rdna = warp_size == 32 and properties["max_threads_per_sm"] // warp_size <= WARPS_OF_A_CU
+        torch_facts = {
+            "l2_cache_bytes": getattr(torch_properties, "L2_cache_size", None),
+            "memory_bytes": torch_properties.total_memory,
+        }
+        return Detected(
+            name=torch_properties.name,
+            arch=str(arch).partition(":")[0],  # gfx942:sramecc+:xnack- names features, not another architecture
+            driver={
+                "multiprocessor_count": properties["multiprocessor_count"] // (2 if cus_of_rdna else 1),
+                "warp_size": warp_size,
+                "shared_memory_per_program_max": properties["max_shared_mem"],
+            },
+            torch={fact: value for fact, value in torch_facts.items() if value},
+        )
+
+    def resources(self, compiled: Any) -> KernelResources:
+        """Reads the metadata at the end of the assembly, which the HIP runtime reads too.
+
+        `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908.
+        `.group_segment_fixed_size` is 0 for Triton's kernels: their LDS is dynamic. Scratch memory holds arrays, too. Without
+        it no spilled register is in memory: VGPRs are then in AGPRs, and SGPRs are in lanes of VGPRs wherever they are spilled.
+        """
+        assembly = compiled.asm["amdgcn"]
+
+        def count(key: str) -> int:
+            return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", assembly, re.MULTILINE)[-1])
+
+        scratch = count("private_segment_fixed_size")
+        return KernelResources(
+            num_warps=compiled.metadata.num_warps,
+            registers_per_thread=count("vgpr_count"),
+            shared_memory_bytes=compiled.metadata.shared,
+            spilled_bytes_per_thread=4 * count("vgpr_spill_count") if scratch else 0,
+            scalar_registers=count("sgpr_count"),
+            stack_frame_bytes=scratch,
+        )
+
+    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+        """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.
+
+        Source: AMDGPUBaseInfo.cpp and GCNSubtarget of LLVM.
+        """
+        limits = simt.limits_of(resources, hardware)
+        if hardware.warp_size == 64 and resources.scalar_registers:
+            wavefronts = _wavefronts_by_scalar_registers(resources.scalar_registers)
+            limits["scalar registers"] = (
+                wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
+            )
+        return simt.occupancy_of(limits, resources.num_warps)

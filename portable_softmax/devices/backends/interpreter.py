@@ -3,45 +3,38 @@
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends import base
-from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
-torch_device_type = "cpu"
-required = ("multiprocessor_count",)
-aligned_access = False  # unaligned rows are then read element by element; tests run the unaligned kernel by itself
-scattered_rows = True
-poll = "volatile"
-register = ""
-front_end = base.no_front_end
-tool = setup = elsewhere = ""
-more_programs = None
-compile_target = base.named_target
-known_fault = base.no_known_fault
 
+class Interpreter(Backend):
+    """Triton's interpreter."""
 
-def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-    """Returns no facts: all of them come from the profile."""
-    return Detected(name="interpreter", arch=arch, driver={}, torch={})
+    torch_device_type = "cpu"
+    required = ("multiprocessor_count",)
+    aligned_access = False  # unaligned rows are then read element by element; tests run the unaligned kernel by itself
+    poll = "volatile"
 
+    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+        """Returns no facts: all of them come from the profile."""
+        return Detected(name="interpreter", arch=arch, driver={}, torch={})
 
-def compile_options(
-    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
-) -> dict[str, Any]:
-    """Returns no options: nothing is compiled."""
-    return {}
+    def compile_options(
+        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+    ) -> dict[str, Any]:
+        """Returns no options: nothing is compiled."""
+        return {}
 
+    def model(
+        self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware
+    ) -> KernelResources:
+        """Returns no resources: the interpreter has no limits."""
+        return KernelResources()
 
-def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> KernelResources:
-    """Returns no resources: the interpreter has no limits."""
-    return KernelResources()
+    def resources(self, compiled: Any) -> KernelResources:
+        """Returns no resources: nothing is compiled."""
+        return KernelResources()
 
-
-def resources(compiled: Any) -> KernelResources:
-    """Returns no resources: nothing is compiled."""
-    return KernelResources()
-
-
-def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """Counts one program: programs run one after another."""
-    return Occupancy(1, {"programs": 1})
+    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+        """Counts one program: programs run one after another."""
+        return Occupancy(1, {"programs": 1})

@@ -1,11 +1,14 @@
 """Other vendors' devices under a known backend's name: Iluvatar, MetaX, Hygon, Kunlunxin. See flagos-ai/FlagTree."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
-from portable_softmax.devices.backends import base, cuda, hip, simt
+from portable_softmax.devices.backends import simt
+from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.cuda import Cuda
+from portable_softmax.devices.schema import Hardware
 
 HYGON = r"gfx9([23].|46)(:.*)?"  # gfx928, gfx92a, gfx936, gfx938, gfx946; gfx906 is AMD's own
 MAX_THREADS = 512  # the fewest that a program of theirs may have: flagos-ai/FlagGems pull request 5258
@@ -17,28 +20,26 @@ def is_lookalike(backend: str, arch: Any, warp_size: int) -> bool:
     return wrong_warps.get(backend, backend == "hip" and bool(re.fullmatch(HYGON, str(arch))))
 
 
-def lookalike(vendor: Any) -> Any:
-    """Returns a backend that needs what every Triton and its torch have; registers of a kernel are the most possible."""
-    stand_in = ModuleType("lookalike")  # backends are modules
+class Lookalike(Backend):
+    """A backend that needs what every Triton and its torch have; registers of a kernel are the most possible."""
 
-    def describe(index: int, arch: Any, properties: Any) -> base.Detected:
-        facts = cuda.describe(index, arch, properties)
-        return replace(facts, torch={**facts.torch, "max_threads_per_program": MAX_THREADS}, lookalike=stand_in)
+    torch_device_type = "cuda"
+    poll = "atomic"
+    elsewhere = "its vendor's own Triton does, on the device"
 
-    def resources(compiled: Any) -> base.KernelResources:
+    def __init__(self, vendor: Backend) -> None:
+        self.tool, self.setup = vendor.tool, vendor.setup
+
+    def describe(self, index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
+        """Collects what torch and Triton's driver report in the words of CUDA."""
+        facts = Cuda().describe(index, arch, properties)
+        return replace(facts, torch={**facts.torch, "max_threads_per_program": MAX_THREADS}, lookalike=self)
+
+    def resources(self, compiled: Any) -> KernelResources:
+        """Reads Triton's metadata, as the binary's format is unknown."""
         warps, shared = compiled.metadata.num_warps, getattr(compiled.metadata, "shared", None)  # -1 or None without such
-        return base.KernelResources(num_warps=max(1, warps), shared_memory_bytes=max(0, shared or 0))
+        return KernelResources(num_warps=max(1, warps), shared_memory_bytes=max(0, shared or 0))
 
-    def occupancy(used: base.KernelResources, hardware: Any) -> base.Occupancy:
-        return simt.occupancy_of(simt.cautious_limits(used, hardware), used.num_warps)
-
-    own: dict[str, Any] = {
-        "describe": describe,
-        "resources": resources,
-        "occupancy": occupancy,
-        "compile_options": hip.compile_options,
-    }
-    own |= {"compile_target": base.named_target, "known_fault": base.no_known_fault, "torch_device_type": "cuda"}
-    own |= {"poll": "atomic", "register": "", "elsewhere": "its vendor's own Triton does, on the device"}
-    vars(stand_in).update(vars(vendor) | own)
-    return stand_in
+    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+        """Counts programs with as many registers as a thread can have."""
+        return simt.occupancy_of(simt.cautious_limits(resources, hardware), resources.num_warps)

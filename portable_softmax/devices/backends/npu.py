@@ -2,91 +2,93 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from portable_softmax.devices.backends import base
-from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
 from portable_softmax.devices.backends.npu_buffer import bounds
-from portable_softmax.devices.backends.npu_front_end import BINARY
-from portable_softmax.devices.backends.npu_front_end import front_end as front_end
+from portable_softmax.devices.backends.npu_front_end import BINARY, front_end
 from portable_softmax.devices.schema import Hardware
 
-torch_device_type = "npu"
-required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
-aligned_access = False
-scattered_rows = False  # its compiler would load the elements one by one
-poll = "volatile"
-register = ""
-tool = "npu-smi"
-setup = (
-    "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
-    "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
-)
-more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
-elsewhere = "nothing compiles for Ascend without CANN; `portable-softmax kernel` has bounds of what a kernel takes"
 KEEPS_UNROLLED = re.compile("Ascend(950|910_95)")  # triton-lang/triton-ascend issue 2246: 541,696 bytes of 19 blocks of 8,192
-compile_target = base.named_target
-known_fault = base.no_known_fault
 
 
-def describe(index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-    """Reads the number of vector cores from torch_npu, else from Triton's driver.
+class Npu(Backend):
+    """Huawei Ascend."""
 
-    The driver assumes two vector cores per AI core, which is wrong on the 310B. Its `max_shared_mem` is a dummy (1), and its
-    warp size is 0.
-    """
-    import torch
-
-    torch_properties = torch.npu.get_device_properties(index)  # type: ignore[attr-defined]
-    facts = {
-        "multiprocessor_count": getattr(torch_properties, "vector_core_num", None),
-        "l2_cache_bytes": getattr(torch_properties, "L2_cache_size", None),
-        "memory_bytes": getattr(torch_properties, "total_memory", None),
-    }
-    return Detected(
-        name=str(arch),
-        arch=arch,
-        driver={} if facts["multiprocessor_count"] else {"multiprocessor_count": properties["num_vectorcore"]},
-        torch={fact: value for fact, value in facts.items() if value},
+    torch_device_type = "npu"
+    required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
+    aligned_access = False
+    scattered_rows = False  # its compiler would load the elements one by one
+    poll = "volatile"
+    tool = "npu-smi"
+    setup = (
+        "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
     )
+    more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
+    elsewhere = "nothing compiles for Ascend without CANN; `portable-softmax kernel` has bounds of what a kernel takes"
 
+    def front_end(self) -> AbstractContextManager[None]:
+        """Returns a context in which Triton's compiler stops after its own IR."""
+        return front_end()
 
-def compile_options(
-    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
-) -> dict[str, Any]:
-    """Returns no options: the compiler ignores num_warps and num_stages, and warns about them."""
-    return {}
+    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
+        """Reads the number of vector cores from torch_npu, else from Triton's driver.
 
+        The driver assumes two vector cores per AI core, which is wrong on the 310B. Its `max_shared_mem` is a dummy (1), and
+        its warp size is 0.
+        """
+        import torch
 
-def resources(compiled: Any) -> KernelResources:
-    """Reads the bytes of the Unified Buffer. The compiler reports them only if an option has it print them; else they are 0.
+        torch_properties = torch.npu.get_device_properties(index)  # type: ignore[attr-defined]
+        facts = {
+            "multiprocessor_count": getattr(torch_properties, "vector_core_num", None),
+            "l2_cache_bytes": getattr(torch_properties, "L2_cache_size", None),
+            "memory_bytes": getattr(torch_properties, "total_memory", None),
+        }
+        return Detected(
+            name=str(arch),
+            arch=arch,
+            driver={} if facts["multiprocessor_count"] else {"multiprocessor_count": properties["num_vectorcore"]},
+            torch={fact: value for fact, value in facts.items() if value},
+        )
 
-    A kernel that the compiler accepted fits. For one that only the front end compiled, the bounds are returned.
-    """
-    if BINARY in compiled.asm:
-        usage = bounds(compiled.asm["ttir"], getattr(compiled.metadata, "multibuffer", None) is not False)
-        most = usage.most + (usage.unrolled if KEEPS_UNROLLED.match(str(compiled.metadata.target.arch)) else 0)
-        return KernelResources(None, None, usage.least, multiprocessors=1 + usage.cube, shared_memory_most=most)
-    return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)
+    def compile_options(
+        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+    ) -> dict[str, Any]:
+        """Returns no options: the compiler ignores num_warps and num_stages, and warns about them."""
+        return {}
 
+    def resources(self, compiled: Any) -> KernelResources:
+        """Reads the bytes of the Unified Buffer; 0 unless an option of the compiler has it print them.
 
-def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> KernelResources:
-    """Estimates the Unified Buffer of a [n_lines, length] tile.
+        A kernel that the compiler accepted fits. For one that only the front end compiled, the bounds are returned.
+        """
+        if BINARY in compiled.asm:
+            usage = bounds(compiled.asm["ttir"], getattr(compiled.metadata, "multibuffer", None) is not False)
+            most = usage.most + (usage.unrolled if KEEPS_UNROLLED.match(str(compiled.metadata.target.arch)) else 0)
+            return KernelResources(None, None, usage.least, multiprocessors=1 + usage.cube, shared_memory_most=most)
+        return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)
 
-    Inputs and output take twice their size (double buffering). Each input takes a copy in fp32, and the reduction takes half of
-    one. This agrees with the kernels that are known to compile or to overflow on A2; it errs high.
+    def model(
+        self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware
+    ) -> KernelResources:
+        """Estimates the Unified Buffer of a [n_lines, length] tile.
 
-    Sources: AscendNPU-IR ExtraBufferOpInterface (the reduction's buffer), Liger's softmax of 8192 elements (fits 192 KiB),
-    sgl-kernel-npu's argmax_softmax_prob (fp32 8192 compiles, 16384 overflows).
-    """
-    narrowest = (hardware.memory_alignment or 1) // min(*in_bytes, out_bytes)  # a narrower line is padded to this
-    elements = n_lines * max(length, narrowest)
-    return KernelResources(shared_memory_bytes=elements * (2 * sum(in_bytes) + 2 * out_bytes + 4 * len(in_bytes) + 2))
+        Inputs and output take twice their size (double buffering). Each input takes a copy in fp32, and the reduction takes
+        half of one. This agrees with the kernels that are known to compile or to overflow on A2; it errs high.
 
+        Sources: AscendNPU-IR ExtraBufferOpInterface (the reduction's buffer), Liger's softmax of 8192 elements (fits 192 KiB),
+        sgl-kernel-npu's argmax_softmax_prob (fp32 8192 compiles, 16384 overflows).
+        """
+        narrowest = (hardware.memory_alignment or 1) // min(*in_bytes, out_bytes)  # a narrower line is padded to this
+        elements = n_lines * max(length, narrowest)
+        return KernelResources(shared_memory_bytes=elements * (2 * sum(in_bytes) + 2 * out_bytes + 4 * len(in_bytes) + 2))
 
-def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """Counts one program if its tile fits the Unified Buffer, else none."""
-    limits = {"programs": 1}
-    if resources.shared_memory_bytes and hardware.shared_memory_per_program_max:
-        limits["unified buffer"] = hardware.shared_memory_per_program_max // resources.shared_memory_bytes
-    return Occupancy(min(limits.values()), limits, multiprocessors=resources.multiprocessors)
+    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+        """Counts one program if its tile fits the Unified Buffer, else none."""
+        limits = {"programs": 1}
+        if resources.shared_memory_bytes and hardware.shared_memory_per_program_max:
+            limits["unified buffer"] = hardware.shared_memory_per_program_max // resources.shared_memory_bytes
+        return Occupancy(min(limits.values()), limits, multiprocessors=resources.multiprocessors)

@@ -5,18 +5,6 @@ from dataclasses import replace
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
-REQUIRED = (
-    "multiprocessor_count",
-    "warp_size",
-    "partitions_per_multiprocessor",
-    "registers_per_multiprocessor",
-    "register_granule",
-    "max_registers_per_thread",
-    "max_threads_per_program",
-    "max_warps_per_multiprocessor",
-    "shared_memory_per_multiprocessor",
-)
-
 
 def round_up(value: int, multiple: int) -> int:
     """Returns the least multiple of `multiple` that is not below `value`."""

@@ -10,112 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from portable_softmax.devices.backends import base, simt, zebin
-from portable_softmax.devices.backends.base import Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends import simt, zebin
+from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import CompileError
 
-torch_device_type = "xpu"
-required = simt.REQUIRED
-aligned_access = True
-scattered_rows = True
-poll = "atomic"  # triton-xpu 3.3 turns a volatile load into a plain one
-register = ""
-tool = "xpu-smi"
-setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
-more_programs = None
-front_end = base.no_front_end
-elsewhere = "an environment of its own does: this package and `pip install triton-xpu==3.3.0b1`, in place of triton"
-known_fault = base.no_known_fault
-
 OCLOC = "ocloc"  # Intel's offline compiler
 FULL_SIZE_LANES = 32  # with fewer lanes and the large register mode, a program may have only half of the threads
-
-
-def describe(index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
-    """Collects the device's facts from torch and Triton's driver; see Backend.
-
-    Triton's `arch` is not a name but all of torch's properties. `version` among them is the number of the graphics IP, as in
-    12.60.7. The driver multiplies slices by their parts to count multiprocessors, so torch's count is preferred.
-    """
-    import torch
-
-    torch_properties = torch.xpu.get_device_properties(index)
-    cores = getattr(torch_properties, "gpu_subslice_count", None)
-    return Detected(
-        name=torch_properties.name,
-        arch=str(arch["version"]),
-        driver={
-            "shared_memory_per_program_max": properties["max_shared_mem"],
-            "max_threads_per_program": properties["max_work_group_size"],
-            **({} if cores else {"multiprocessor_count": properties["multiprocessor_count"]}),
-        },
-        torch={"memory_bytes": torch_properties.total_memory, **({"multiprocessor_count": cores} if cores else {})},
-    )
-
-
-def compile_target(arch: int | str, index: int | None, hardware: Hardware) -> Any:
-    """Returns the properties that Triton calls an architecture.
-
-    They are torch's, or as few as possible for a device that is not on this machine.
-    """
-    if index is not None:
-        import torch
-
-        return torch.xpu.get_device_capability(index)
-    _compile_without_sycl()
-    return {"version": arch, "sub_group_sizes": [hardware.warp_size]}
-
-
-def compile_options(
-    num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
-) -> dict[str, Any]:
-    """Names Triton's options: the lanes of a sub-group, by both of its names, and the register mode.
-
-    A hardware thread has 128 GRFs, or 256 with half as many threads. Without `max_registers` the compiler chooses.
-    """
-    small = (hardware.max_registers_per_thread or 0) // 2
-    mode = "auto" if max_registers is None else "small" if max_registers <= small else "large"
-    lanes = {"threads_per_warp": hardware.warp_size, "warp_size": hardware.warp_size}
-    return base.named_options(num_warps, num_stages) | {"grf_mode": mode, **lanes}
-
-
-def model(n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware) -> None:
-    """Returns None: nothing is known until the compiler has allocated registers."""
-
-
-def resources(compiled: Any) -> KernelResources:
-    """Reads the native binary, which `ocloc` makes from Triton's SPIR-V. Without ocloc the registers are unknown.
-
-    On the device the driver compiles the same SPIR-V with the same options. With TRITON_XPU_GEN_NATIVE_CODE Triton itself gives
-    the binary instead of SPIR-V.
-
-    Raises:
-        CompileError: ocloc failed; the text is ocloc's own.
-    """
-    metadata = compiled.metadata
-    used = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
-    binary, ocloc = compiled.asm["spv"], shutil.which(OCLOC)
-    if not binary.startswith(b"\x7fELF"):
-        if not ocloc:
-            return KernelResources(**used)
-        binary = _native(ocloc, binary, metadata.target.arch["version"], metadata.build_flags)
-    info = zebin.kernel_info(binary, metadata.name)
-    return KernelResources(
-        **used,
-        registers_per_thread=info.registers,
-        spilled_bytes_per_thread=info.spilled,
-        barriers=info.barriers,
-        stack_frame_bytes=info.frame,
-    )
-
-
-def occupancy(resources: KernelResources, hardware: Hardware) -> Occupancy:
-    """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core."""
-    limits = simt.cautious_limits(resources, hardware)
-    if _too_many_threads(resources, hardware):
-        limits["threads per program"] = 0
-    return simt.occupancy_of(limits, resources.num_warps)
 
 
 def _too_many_threads(resources: KernelResources, hardware: Hardware) -> bool:
@@ -173,3 +74,90 @@ class _Namer:
         build, *source = self.module
         name: str = build(*source).parse_device_arch(number) if number else ""
         return name
+
+
+class Xpu(Backend):
+    """Intel."""
+
+    torch_device_type = "xpu"
+    poll = "atomic"  # triton-xpu 3.3 turns a volatile load into a plain one
+    tool = "xpu-smi"
+    setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
+    elsewhere = "an environment of its own does: this package and `pip install triton-xpu==3.3.0b1`, in place of triton"
+
+    def describe(self, index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
+        """Collects the device's facts from torch and Triton's driver; see Backend.
+
+        Triton's `arch` is not a name but all of torch's properties. `version` among them is the number of the graphics IP, as
+        in 12.60.7. The driver multiplies slices by their parts to count multiprocessors, so torch's count is preferred.
+        """
+        import torch
+
+        torch_properties = torch.xpu.get_device_properties(index)
+        cores = getattr(torch_properties, "gpu_subslice_count", None)
+        return Detected(
+            name=torch_properties.name,
+            arch=str(arch["version"]),
+            driver={
+                "shared_memory_per_program_max": properties["max_shared_mem"],
+                "max_threads_per_program": properties["max_work_group_size"],
+                **({} if cores else {"multiprocessor_count": properties["multiprocessor_count"]}),
+            },
+            torch={"memory_bytes": torch_properties.total_memory, **({"multiprocessor_count": cores} if cores else {})},
+        )
+
+    def compile_target(self, arch: int | str, index: int | None, hardware: Hardware) -> Any:
+        """Returns the properties that Triton calls an architecture.
+
+        They are torch's, or as few as possible for a device that is not on this machine.
+        """
+        if index is not None:
+            import torch
+
+            return torch.xpu.get_device_capability(index)
+        _compile_without_sycl()
+        return {"version": arch, "sub_group_sizes": [hardware.warp_size]}
+
+    def compile_options(
+        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
+    ) -> dict[str, Any]:
+        """Names Triton's options: the lanes of a sub-group, by both of its names, and the register mode.
+
+        A hardware thread has 128 GRFs, or 256 with half as many threads. Without `max_registers` the compiler chooses.
+        """
+        small = (hardware.max_registers_per_thread or 0) // 2
+        mode = "auto" if max_registers is None else "small" if max_registers <= small else "large"
+        lanes = {"threads_per_warp": hardware.warp_size, "warp_size": hardware.warp_size}
+        return super().compile_options(num_warps, num_stages, max_registers, hardware) | {"grf_mode": mode, **lanes}
+
+    def resources(self, compiled: Any) -> KernelResources:
+        """Reads the native binary, which `ocloc` makes from Triton's SPIR-V. Without ocloc the registers are unknown.
+
+        On the device the driver compiles the same SPIR-V with the same options. With TRITON_XPU_GEN_NATIVE_CODE Triton itself
+        gives the binary instead of SPIR-V.
+
+        Raises:
+            CompileError: ocloc failed; the text is ocloc's own.
+        """
+        metadata = compiled.metadata
+        used = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
+        binary, ocloc = compiled.asm["spv"], shutil.which(OCLOC)
+        if not binary.startswith(b"\x7fELF"):
+            if not ocloc:
+                return KernelResources(**used)
+            binary = _native(ocloc, binary, metadata.target.arch["version"], metadata.build_flags)
+        info = zebin.kernel_info(binary, metadata.name)
+        return KernelResources(
+            **used,
+            registers_per_thread=info.registers,
+            spilled_bytes_per_thread=info.spilled,
+            barriers=info.barriers,
+            stack_frame_bytes=info.frame,
+        )
+
+    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+        """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core."""
+        limits = simt.cautious_limits(resources, hardware)
+        if _too_many_threads(resources, hardware):
+            limits["threads per program"] = 0
+        return simt.occupancy_of(limits, resources.num_warps)
