@@ -170,9 +170,9 @@ def offline(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", *quality, env=venv)
     listed = str(session.run("portable-softmax", "profiles", env=venv, silent=True)).splitlines()[1:]
     names = [line.split()[0] for line in listed if not line.startswith("intel/")]  # they need triton-xpu
-    session.run("portable-softmax", "plan", "--on", *names, *SHAPES, "--save", f"{RESULTS}/plans.json", env=venv, silent=True)
-    runs = [folder for folder in (LAST, RESULTS) if Path(folder).is_dir()]
-    text = session.run("portable-softmax", "report", *runs, env=venv, silent=True)
+    saved, last = f"{RESULTS}/plans.json", Path(LAST, "plans.json")
+    question = ["diff", str(last)] if last.is_file() else ["plan", "--on", *names, *SHAPES]
+    text = session.run("portable-softmax", *question, "--markdown", "--save", saved, env=venv, silent=True)
     print(text)
     with Path(os.environ.get("GITHUB_STEP_SUMMARY", os.devnull)).open("a") as summary:
         summary.write(str(text))

@@ -25,7 +25,7 @@ def entropy_from_logits(logits: torch.Tensor, chunk_size: int = 128) -> torch.Te
 
     Args:
         logits: (..., vocabulary).
-        chunk_size: rows that are taken at once, of no use here.
+        chunk_size: rows of a chunk; ignored.
     """
     nothing = logits.new_empty((*logits.shape[:-1], 0), dtype=torch.int64)
     _, entropies = token_log_probs(logits, nothing, entropy=True)

@@ -1,8 +1,6 @@
-"""Saved reports: what a new run changes of them (`diff`), and several runs as Markdown (`report`)."""
+"""Saved reports, and what a new run changes of them."""
 
-import argparse
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import msgspec
 
 from portable_probe.output import as_columns, many, write_whole
 from portable_probe.report import SCHEMA_VERSION, Fields, Report, Scalar, encoded
-from portable_probe.text import as_text
 from portable_softmax.errors import TargetError
 
 HEADER = ("device", "case", "", "before", "after", "")
@@ -149,35 +146,3 @@ def _values(report: Report) -> dict[str, Scalar]:
     if report.verify:
         values |= {"worst": report.verify.worst, "overwritten": report.verify.overwritten}
     return values
-
-
-def side_by_side(options: argparse.Namespace) -> int:
-    """Prints Markdown of several runs, the oldest first: what changed, and the newest launches; returns the exit code.
-
-    Raises:
-        FileNotFoundError, ReportsError: a run is missing or holds no reports.
-    """
-    latest: dict[tuple[str, str], Report] = {}
-    pairs: list[tuple[Report, Report]] = []
-    for run in options.runs:
-        for report in _reports_of(run):
-            pairs += [(latest[report.key], report)] if report.key in latest else []
-            latest[report.key] = report
-    comparison = compare([old for old, _ in pairs], [new for _, new in pairs])
-    print(f"## What changed\n\n{as_table(comparison, 'github')}\n\n## Launches\n\n{as_text([*latest.values()], 'github')}")
-    return comparison.exit_code
-
-
-def _reports_of(run: Path) -> list[Report]:
-    """Returns the reports of a file, or of those JSON files in a folder that hold any."""
-    if not run.is_dir():
-        return load(run)
-    reports = []
-    for file in sorted(run.glob("*.json")):
-        try:
-            reports += load(file)
-        except ReportsError as error:
-            print(f"skipped: {error}", file=sys.stderr)
-    if not reports:
-        raise ReportsError(f"{run} holds no reports; {HOW_TO_SAVE}")
-    return reports

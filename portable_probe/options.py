@@ -16,7 +16,7 @@ EXIT_CODES = """exit codes:
   0  answered, and all checks passed
   1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least, --no-spills, --require
   2  usage: unknown options or names, or a file that is missing or holds something else
-  3  worse than the saved reports (diff, report)
+  3  worse than the saved reports (diff)
   4  not checked: no local device, or Triton does not compile for it"""
 SHORT = {"fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
 MASKS = ("boolean", "added", "causal", "lower_right")
@@ -66,7 +66,7 @@ def call(command: Parser) -> None:
     add = command.add_argument_group("kernel").add_argument
     words = "'x=f16[4096,4096] n=4096 BLOCK=64'"
     add("--args", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=words)
-    add("--case", metavar="NAME", help="a function in the kernel's file that returns (grid, arguments, expected)")
+    add("--case", metavar="NAME", help="a function in the kernel's file that returns (grid, arguments)")
     add("--config", type=_config, metavar="N", help="a configuration of @triton.autotune, from 0; all for each")
     add("--num-warps", type=_positive, metavar="N", help="default: the configuration's or Triton's")
     add("--num-stages", type=_positive, metavar="N", help="likewise")
@@ -127,8 +127,6 @@ def softmaxes(options: argparse.Namespace) -> list[Case]:
 
 def kernel_call(options: argparse.Namespace) -> KernelCall:
     """Returns the user kernel that the options mean."""
-    if options.verify and not options.case:
-        options.error("verify --kernel requires --case NAME: a function that returns (grid, arguments, expected)")
     if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
         options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
     words = re.sub(r",\s+", ",", " ".join(options.args)).split()

@@ -13,7 +13,7 @@ import msgspec
 
 from portable_probe import options as words
 from portable_probe.cases import BROKEN, again, interpreted, report_of
-from portable_probe.compare import ReportsError, as_table, check_kernel, compare, load, save, side_by_side
+from portable_probe.compare import ReportsError, as_table, check_kernel, compare, load, save
 from portable_probe.explain import unmet
 from portable_probe.loading import UnknownKernelError
 from portable_probe.profiles import list_profiles, new_profile, show_profile
@@ -94,10 +94,8 @@ def _kernel(command: words.Parser) -> None:
 def _verify(command: words.Parser) -> None:
     words.device(command)
     words.softmax(command)
-    command.add_argument("--kernel", type=words.kernel_name, metavar="FILE:NAME", help="a user kernel instead; needs --case")
-    words.call(command)
     words.kept(command)
-    nothing = dict.fromkeys(("suggest", "at_least", "no_spills", "dump", "explain", "facts"))
+    nothing = dict.fromkeys(("kernel", "config", "suggest", "at_least", "no_spills", "dump", "explain", "facts"))
     command.set_defaults(answer=_answer, verify=True, out=Path(), **nothing)
 
 
@@ -107,11 +105,6 @@ def _diff(command: words.Parser) -> None:
     words.require(command)
     words.kept(command)
     command.set_defaults(answer=_differences)
-
-
-def _report(command: words.Parser) -> None:
-    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a saved file, or a folder of them; oldest first")
-    command.set_defaults(answer=side_by_side)
 
 
 def _profiles(command: words.Parser) -> None:
@@ -131,9 +124,8 @@ def _profiles(command: words.Parser) -> None:
 COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "plan": ("launches of the softmax, and their occupancy", _plan),
     "kernel": ("the launch and occupancy of a user kernel", _kernel),
-    "verify": ("run the softmax or a user kernel, and compare the result", _verify),
+    "verify": ("run the softmax, and compare the result with float64", _verify),
     "diff": ("answer the cases of a saved file again, and print what changed", _diff),
-    "report": ("several saved runs as Markdown: what changed, devices by cases", _report),
     "profiles": ("hardware profiles: list, show, new", _profiles),
     "tune": ("fit the cost of launches on the local device", tune.add),
 }
@@ -230,5 +222,5 @@ def _in_interpreter(typed: list[str]) -> int:
     command = [sys.executable, *INTERPRETED, "-m", "portable_probe", *typed]
     code = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
     if code < 0:
-        print(f"the interpreter died of signal {-code}: does the kernel access memory out of bounds?", file=sys.stderr)
+        print(f"the interpreter ended with signal {-code}", file=sys.stderr)
     return code if code >= 0 else 1

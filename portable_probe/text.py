@@ -44,9 +44,8 @@ def _wrapped(line: str) -> list[str]:
 def verdict(verify: Verified) -> list[str]:
     """Returns PASS or FAIL with the distance from the exact result, and what ran if it was an emulator."""
     error, worst = ("not finite" if number is None else f"{number:.2g}" for number in (verify.max_error, verify.worst))
-    at = f" at {verify.worst_at}" if verify.worst_at else ""
     beside = f"{verify.overwritten} other elements overwritten" if verify.overwritten else "nothing else written"
-    outcome = f"{'PASS' if verify.right else 'FAIL'}: max error {error}, {worst} times the tolerance{at}; {beside}"
+    outcome = f"{'PASS' if verify.right else 'FAIL'}: max error {error}, {worst} times the tolerance; {beside}"
     return [outcome, *([verify.executed] if verify.executed else [])]
 
 
@@ -96,17 +95,24 @@ def _details(report: Report, explain: bool) -> Iterator[tuple[str, ...]]:
 def _time(time: Time) -> Iterator[str]:
     if time.expected_us is not None:
         terms = sorted(time.terms.items(), key=lambda term: -term[1])
-        parts = ", ".join(f"{name} {us:.1f}" for name, us in terms if round(us, 1))
+        unit = microseconds if time.expected_us >= 1e3 else "{:.1f}".format
+        parts = ", ".join(f"{name} {unit(us)}" for name, us in terms if us >= max(0.05, 1e-3 * time.expected_us))
         low, high = (microseconds(time.expected_us * (1 + sign * (time.error or 0))) for sign in (-1, 1))
         sure = f"{low} to {high} in 9 of 10 cases" if time.error else "not calibrated for this device"
         yield f"{microseconds(time.expected_us)} expected ({sure}): {parts}"
     if time.floor_us and time.bytes:
-        yield f"{microseconds(time.floor_us)} at least, for {time.bytes / 1e6:,.1f} MB at the data sheet's bandwidth"
+        yield f"{microseconds(time.floor_us)} at least, for {bytes_of(time.bytes)} at the data sheet's bandwidth"
 
 
 def microseconds(us: float) -> str:
     """Returns a time in a unit that suits it."""
     return f"{us:.3g} us" if us < 1e3 else f"{us / 1e3:.3g} ms" if us < 1e6 else f"{us / 1e6:.3g} s"
+
+
+def bytes_of(number: float) -> str:
+    """Returns bytes in a unit that suits them."""
+    unit, size = next((unit, size) for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 0)) if number >= size)
+    return f"{number / (size or 1e6):,.1f} {unit}"
 
 
 def _warps(report: Report) -> str | None:

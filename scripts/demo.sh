@@ -18,7 +18,7 @@ fleet=(plan --on nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096
 step 3 "the same kernel on absent devices, compiled by this Triton"
 printf '$ portable-softmax %s\n' "${fleet[*]}"
 env -u TRITON_INTERPRET python -m portable_probe "${fleet[@]}" ||
-    echo "This Triton does not compile for all of them; README.md, Install, says which does." >&2
+    echo "This Triton does not compile for all of them; Intel requires triton-xpu, in a separate environment." >&2
 
 step 4 "what to try next"
 cat <<'END'

@@ -1,6 +1,6 @@
 # Sourced by demo.sh and test.sh. `set_up` makes .venv, with this package and amdgcn_cpu/ editable and what its arguments ask of pip,
 # and puts it on PATH. A torch and a triton that are already there stay: vendors' containers bring builds of their own. What pip fetches
-# and installs is told on stderr: on a fresh machine it is a minute's work.
+# and installs is printed on stderr: on a fresh machine it is a minute's work.
 unset PYTHONDONTWRITEBYTECODE # pip compiles nothing, as most of torch is never imported; what is, is compiled once
 TRITON='triton==3.8.0' # compiles for every architecture of the profiles: 3.6 lacks sm_110, 3.9 dropped gfx1030
 

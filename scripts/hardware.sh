@@ -58,17 +58,11 @@ benchmark() {
     fi
 }
 
-report() {
-    local runs=("$RESULTS")
-    [ ! -d "$LAST" ] || runs=("$LAST" "$RESULTS")
-    portable-softmax report "${runs[@]}" | summary
-}
-
 [ $# -gt 0 ] || set -- all
-[ "$1" != all ] || set -- setup probe regression tests benchmark report
+[ "$1" != all ] || set -- setup probe regression tests benchmark
 [ "$1" = setup ] || PATH=$PWD/.venv/bin:$PATH
 for step; do
-    case $step in setup | probe | regression | tests | benchmark | report) ;; *) echo "no step $step; there are setup, probe, regression, tests, benchmark, report" >&2; exit 2 ;; esac
+    case $step in setup | probe | regression | tests | benchmark) ;; *) echo "no step $step; there are setup, probe, regression, tests, benchmark" >&2; exit 2 ;; esac
     echo "== $step" >&2
     "$step"
 done

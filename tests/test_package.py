@@ -96,7 +96,7 @@ portable_softmax.softmax(torch.zeros(2, 3))
     ("code", "words"),
     [
         ("import sys; sys.modules['torch'] = None; from portable_softmax import override_aten",
-         "ImportError: portable_softmax.override_aten needs torch; README.md, Install, says"),
+         "ImportError: portable_softmax.override_aten needs torch; install PyTorch"),
         (MISSING, "Triton's interpreter needs triton: "),
     ],
 )  # fmt: skip

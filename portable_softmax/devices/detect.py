@@ -16,7 +16,7 @@ from portable_softmax.devices.profiles import match_profile
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import DeviceError, NoDeviceError
 
-INSTALL = "README.md, Install, says what to install for which vendor"
+INSTALL = "install PyTorch and Triton for the device: README.md of this project, Install"
 INTERPRETER = "pip install torch triton 'numpy<2.4'"  # what Triton's interpreter needs
 
 

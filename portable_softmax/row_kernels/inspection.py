@@ -36,7 +36,7 @@ class LaunchedArgument(NamedTuple):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A value, and its origin: given, configuration, heuristic, default, argument (it is 1 or None), or Triton."""
+    """A value, and its origin: passed, configuration, heuristic, default, argument (it is 1 or None), or Triton."""
 
     value: Any
     by: str = msgspec.field(name="from")
@@ -171,7 +171,7 @@ def launched(
         if isinstance(compiled, TypeError):
             raise TypeError(f"{jit.__name__}: {compiled}") from compiled
         raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {compiled}") from compiled
-    origins |= dict.fromkeys(passed, "given")
+    origins |= dict.fromkeys(passed, "passed")
     types, constants = _specialised(compiled, jit, origins)
     return Launched(compiled, types, constants, _options(compiled, device, origins))
 

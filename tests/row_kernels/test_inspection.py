@@ -23,7 +23,7 @@ def test_a_vector_addition_fills_the_multiprocessor():
     resources, occupancy, _ = inspected
     first, constants, options, used, fit, *_ = str(inspected).splitlines()
     assert first == "add_kernel: x_ptr *fp32, y_ptr *fp32, out_ptr *fp32, n_elements i32"
-    assert (constants, options) == ("constants BLOCK_SIZE 1024 (given)", "launch num_warps 4, num_stages 3")
+    assert (constants, options) == ("constants BLOCK_SIZE 1024 (passed)", "launch num_warps 4, num_stages 3")
     assert used.startswith(f"uses num_warps 4, registers_per_thread {resources.registers_per_thread}, ")
     assert fit == str(occupancy).splitlines()[0]
     assert resources == KernelResources(4, resources.registers_per_thread, 0, stack_frame_bytes=0)
