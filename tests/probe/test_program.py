@@ -100,7 +100,7 @@ kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 |
 profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "name": "ascend/910b3" ;; "memory_bandwidth_gb_per_s": 5300
 profiles show MI300X | 0 | multiprocessor_count 304 vendor ;; https://
-profiles show MI300X --json | 0 | "threads": 4294967295
+profiles show MI300X --json | 0 | "max_threads": 4294967295
 """
 
 
