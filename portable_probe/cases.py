@@ -1,9 +1,7 @@
 """From a case to its report: plans or compiles it, counts the programs that fit, and verifies the result if requested."""
 
 import contextlib
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,22 +22,18 @@ from portable_softmax.row_kernels.decorators import implied_arguments, jit_funct
 from portable_softmax.row_kernels.fits import too_many_together
 from portable_softmax.row_kernels.inspection import Chosen, Launched, launched
 from portable_softmax.row_kernels.offsets import warnings_of
-from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan, plan_problem
-from portable_softmax.runtime.specialization import KernelSpec
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
 
 
-def report_of(device: Device, case: Case, verify: bool = False, stages: str | None = None, folder: Path = Path()) -> Report:
+def report_of(device: Device, case: Case, verify: bool = False) -> Report:
     """Returns the report of a case; what fails is its `error` and `message`.
 
     Args:
         device: the target.
         case: the softmax or kernel.
         verify: True to run it and compare the result.
-        stages: compilation stages to write to `folder`, comma-separated; None for none.
-        folder: created if it is missing.
 
     Raises:
         ValueError: the kernel's file cannot be loaded.
@@ -47,34 +41,9 @@ def report_of(device: Device, case: Case, verify: bool = False, stages: str | No
     report = describe(device, case)
     file = load_kernel(case.name, device) if isinstance(case, KernelCall) else None
     try:
-        if file:
-            report, compiled = _of_kernel(report, device, file)
-        else:
-            report, compiled = _of_softmax(report, device, verify, stages)
-        if report.resources and stages:
-            written = dump(compiled, stages, folder)
-            report = msgspec.structs.replace(report, dump=tuple(map(str, written)))
-        return _judged(report, device)
+        return _judged(_of_kernel(report, device, file) if file else _of_softmax(report, device, verify), device)
     except BROKEN as error:
         return msgspec.structs.replace(report, error=type(error).__name__, message=str(error))
-
-
-def dump(compiled: Any, stages: str, folder: Path) -> list[Path]:
-    """Writes compilation stages (comma-separated, or "all") and the metadata of a compiled kernel; returns the files.
-
-    Raises:
-        ValueError: the kernel has no such stage.
-    """
-    wanted = list(compiled.asm) if stages == "all" else stages.split(",")
-    if unknown := [stage for stage in wanted if stage not in compiled.asm]:
-        raise ValueError(f"--dump: no stage {', '.join(unknown)}; there are {', '.join(compiled.asm)}")
-    metadata = json.dumps(compiled.metadata._asdict(), indent=1, default=str)
-    contents = {stage: compiled.asm[stage] for stage in wanted} | {"json": metadata}
-    folder.mkdir(parents=True, exist_ok=True)
-    written = {folder / f"{compiled.metadata.name}.{stage}": content for stage, content in contents.items()}
-    for path, content in written.items():
-        path.write_bytes(content if isinstance(content, bytes) else str(content).encode())
-    return list(written)
 
 
 def again(report: Report) -> tuple[Device, Case, bool]:
@@ -109,7 +78,7 @@ def _used(device: Device, used: KernelResources) -> dict[str, Any]:
     return {"resources": used, "occupancy": fits, "resident_programs": device.resident(fits)}
 
 
-def _of_softmax(report: Report, device: Device, verify: bool, stages: str | None) -> tuple[Report, Any]:
+def _of_softmax(report: Report, device: Device, verify: bool) -> Report:
     case = report.case
     assert isinstance(case, SoftmaxProblem)
     if case.scores:
@@ -119,7 +88,7 @@ def _of_softmax(report: Report, device: Device, verify: bool, stages: str | None
         )
     else:
         launch_plan = plan(case.n_rows, case.n_cols, case.dtype, device, backward=case.backward)
-    report = msgspec.structs.replace(
+    return msgspec.structs.replace(
         report,
         launch=Launch(tiling=launch_plan.tiling, num_programs=launch_plan.num_programs),
         time=time_of(launch_plan, device),
@@ -128,7 +97,6 @@ def _of_softmax(report: Report, device: Device, verify: bool, stages: str | None
         verify=_verified(case, launch_plan, device) if verify else None,
         **_used(device, launch_plan.resources),
     )
-    return report, compile_kernel(KernelSpec.of(launch_plan.problem, launch_plan.tiling), device) if stages else None
 
 
 def _verified(case: SoftmaxProblem, launch_plan: LaunchPlan, device: Device) -> Verified:
@@ -160,7 +128,7 @@ def time_of(launch_plan: LaunchPlan, device: Device) -> Time | None:
     )
 
 
-def _of_kernel(report: Report, device: Device, file: KernelFile) -> tuple[Report, Any]:
+def _of_kernel(report: Report, device: Device, file: KernelFile) -> Report:
     case, jit = report.case, jit_function(file.kernel)
     assert isinstance(case, KernelCall)
     known = load_case(file, case.case) if case.case else None
@@ -180,7 +148,7 @@ def _of_kernel(report: Report, device: Device, file: KernelFile) -> tuple[Report
     )
     if grid and (refused := refused_grid(launch, grid, device)):
         report = msgspec.structs.replace(report, error=GridError.__name__, message=refused)
-    return report, launch.compiled
+    return report
 
 
 class KernelCase(NamedTuple):

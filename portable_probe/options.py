@@ -82,13 +82,11 @@ def gates(command: Parser) -> None:
 
 
 def output(command: Parser) -> None:
-    """Adds the forms of an answer, and the files that are written."""
+    """Adds the forms of an answer."""
     group = command.add_argument_group("output")
     group.add_argument("--explain", action="store_true", help="also the reasons, and the count of each limit")
     group.add_argument("--facts", action="store_true", help="also the hardware's facts, with their origins")
     kept(group)
-    group.add_argument("--dump", metavar="STAGES", help="write ttir, ttgir, llir, ptx, cubin, amdgcn ..., or all")
-    group.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where --dump writes (.)")
 
 
 def kept(group: argparse._ActionsContainer) -> None:

@@ -95,8 +95,8 @@ def _verify(command: words.Parser) -> None:
     words.device(command)
     words.softmax(command)
     words.kept(command)
-    nothing = dict.fromkeys(("kernel", "config", "suggest", "at_least", "no_spills", "dump", "explain", "facts"))
-    command.set_defaults(answer=_answer, verify=True, out=Path(), **nothing)
+    nothing = dict.fromkeys(("kernel", "config", "suggest", "at_least", "no_spills", "explain", "facts"))
+    command.set_defaults(answer=_answer, verify=True, **nothing)
 
 
 def _diff(command: words.Parser) -> None:
@@ -145,8 +145,7 @@ def _answer(options: argparse.Namespace) -> int:
         if choices and isinstance(case, KernelCall):
             answers = variants(case, device, every, names)
         else:
-            parts = [device.profile.name] * (len(devices) > 1) + [str(case).replace(" ", "-")] * (len(cases) > 1)
-            answers = [report_of(device, case, options.verify, options.dump, options.out.joinpath(*parts))]
+            answers = [report_of(device, case, options.verify)]
         reports += answers
         gated += [_gated(report, device, options) for report in answers]
     if options.save:

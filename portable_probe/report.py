@@ -134,7 +134,6 @@ class Report(Fields, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     next_step: str | None = None  # what would raise occupancy
     verify: Verified | None = None
-    dump: tuple[str, ...] = ()
     error: str | None = None
     message: str | None = None
 

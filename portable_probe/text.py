@@ -89,7 +89,6 @@ def _details(report: Report, explain: bool) -> Iterator[tuple[str, ...]]:
         yield "limits", *(f"{name:20}{n:>6}{'   binds' * (name in fits.limited_by)}" for name, n in fits.limits.items())
     if report.next_step and not report.error:
         yield "next step", report.next_step
-    yield "written", *report.dump
 
 
 def _time(time: Time) -> Iterator[str]:

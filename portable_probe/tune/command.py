@@ -52,14 +52,16 @@ def tune(options: argparse.Namespace) -> int:
     numbers, errors = fit.fitted(listed, before)
     values = zip(COST_NUMBERS, before, map("{:.4g}".format, numbers), map("{:.1%}".format, errors), strict=True)
     print("\n" + as_columns(("number", "before", "fitted", "standard error"), values))
-    others = fit.left_out(listed, before)
-    for words, us in {"before": fit.times(listed, before), "fitted": fit.times(listed, numbers), "left out": others}.items():
-        print("\n" + as_columns((words, *fit.HEADER), fit.table(listed, us)))
-    error_90 = next(fit.table(listed, others))[-1]
-    summary = f"least squares of {len(timed)} launches; left out of the fit, nine of ten times are within {error_90}"
+    expected = {"before": fit.times(listed, before), "fitted": fit.times(listed, numbers)}
+    expected["left out of the fit"] = fit.left_out(listed, before)
+    rows = {words: fit.accuracy(listed, us) for words, us in expected.items()}
+    header = "times", "regret", "worst", "error near the fastest", "90%"
+    print("\n" + as_columns(header, [(words, *map("{:.1%}".format, row)) for words, row in rows.items()]))
+    error_90 = round(rows["left out of the fit"][-1], 4)
+    summary = f"least squares of {len(timed)} launches; left out of the fit, nine of ten times are within {error_90:.1%}"
     cost: dict[str, Any] = {name: float(f"{value:.4g}") for name, value in zip(COST_NUMBERS, numbers, strict=True)}
     cost["errors"] = {name: float(f"{value:.2g}") for name, value in zip(COST_NUMBERS, errors, strict=True)}
-    cost["error_90"] = round(float(error_90.rstrip("%")) / 100, 4)
+    cost["error_90"] = error_90
     path = options.out / f"{product_of(device)}.yaml"
     title = f"portable-softmax tune, {device.name}, {versions()}: {summary}"
     write_whole(path, profile_of(device, "tuned", title, cost))

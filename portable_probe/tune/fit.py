@@ -1,6 +1,6 @@
 """Least squares of the numbers of a launch's cost, and the errors of the times that they predict."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -13,14 +13,12 @@ NEAR, FAR_WEIGHT = 1.1, 0.03  # launches within NEAR times the fastest of their 
 TOLERATED = 0.05  # relative error from which a launch counts less than its square
 PRIOR = 5e-4  # weight of the initial numbers, in parts of all launches'
 FOLDS, STEP = 5, 1e-4
-HEADER = ("problems", "regret", "worst", "error, near: median", "90%")
 Array = Any  # of numpy
 
 
 class Timed(NamedTuple):
-    """A timed launch: the class of its problem, the problem, the facts of the cost, and microseconds."""
+    """A timed launch: its problem, the facts of the cost, and microseconds."""
 
-    kind: str
     problem: str
     facts: Facts
     us: float
@@ -32,8 +30,7 @@ class Launches(NamedTuple):
     facts: Facts
     us: Array
     slower: Array  # us, in parts of the fastest launch's of the problem
-    problem: Array  # its number in `kinds`
-    kinds: list[str]
+    problem: Array  # its number
 
 
 def prepared(timed: Iterable[Timed]) -> Launches:
@@ -46,7 +43,7 @@ def prepared(timed: Iterable[Timed]) -> Launches:
     us, problem = np.array([launch.us for launch, _ in listed]), np.array([at for _, at in listed])
     slower = us / np.array([min(launch.us for launch in launches) for launches in problems])[problem]
     facts = Facts(*np.array([launch.facts for launch, _ in listed], float).T)
-    return Launches(facts, us, slower, problem, [launches[0].kind for launches in problems])
+    return Launches(facts, us, slower, problem)
 
 
 def times(launches: Launches, numbers: Array) -> Array:
@@ -93,18 +90,14 @@ def fitted(launches: Launches, prior: Array, used: Array = True) -> tuple[Array,
 
 def left_out(launches: Launches, prior: Array) -> Array:
     """Returns the expected microseconds of every launch, by numbers fitted to other problems."""
-    fold = np.random.default_rng(0).permutation(len(launches.kinds))[launches.problem] % FOLDS
+    fold = np.random.default_rng(0).permutation(launches.problem.max() + 1)[launches.problem] % FOLDS
     expected = [times(launches, fitted(launches, prior, fold != part)[0]) for part in range(FOLDS)]
     return np.choose(fold, expected)
 
 
-def table(launches: Launches, expected: Array) -> Iterator[tuple[str, ...]]:
-    """Yields lines below HEADER, of all problems and of every class; regret is that of the predicted best launch."""
+def accuracy(launches: Launches, expected: Array) -> tuple[float, ...]:
+    """Returns the mean and largest regret of the predicted best launches, and median and 90% of errors near the fastest."""
     order = np.lexsort((expected, launches.problem))
     regret = launches.slower[order[np.unique(launches.problem[order], return_index=True)[1]]] - 1
-    kinds, error = np.array(launches.kinds), np.abs(np.log(expected / launches.us))
-    for name in ("all", *dict.fromkeys(launches.kinds)):
-        chosen = (kinds == name) | (name == "all")
-        near = error[chosen[launches.problem] & (launches.slower < NEAR)]
-        values = regret[chosen].mean(), regret[chosen].max(), *np.quantile(near, (0.5, 0.9))
-        yield name, str(chosen.sum()), *(f"{value:.1%}" for value in values)
+    error = np.abs(np.log(expected / launches.us))[launches.slower < NEAR]
+    return tuple(map(float, (regret.mean(), regret.max(), *np.quantile(error, (0.5, 0.9)))))

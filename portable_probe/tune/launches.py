@@ -1,7 +1,7 @@
 """Launches of the softmax and of a row kernel, and their times on the local device."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import chain, product, zip_longest
 from typing import Any
@@ -22,19 +22,18 @@ from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.launch import bind_tiling, sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
 
-# Sizes of problems by class: of a softmax along the second dimension, and of the row kernel.
-SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
-    "short": ((2**18, 64), (2**15, 512)),
-    "row": ((2**14, 1024), (2**12, 4096), (2**10, 16384), (2**13, 256), (256, 8192)),
-    "long": ((512, 32768), (333, 50304), (64, 262144)),
-    "few": ((128, 1024), (8, 131072)),
-    "unaligned": ((83468, 201), (10479, 1601), (2621, 6401), (10, 50257)),
-    "across": ((2**13, 16, 128), (128, 1024, 128), (2, 65536, 128), (1337, 256, 49), (18641, 300, 3)),
-    "norm": ((2**12, 4096), (1170, 14336), (2**8, 65536), (73, 14336)),
-    "swish": ((2**14, 1001), (2**12, 4096), (2**8, 8192)),
-}
+# Sizes of softmax problems, along the second dimension: rows of all lengths, many and few, unaligned ones, and side by side.
+SOFTMAXES: tuple[tuple[int, ...], ...] = (
+    (2**18, 64), (2**15, 512), (2**13, 256), (2**14, 1024), (2**12, 4096), (256, 8192), (2**10, 16384),
+    (512, 32768), (333, 50304), (64, 262144), (128, 1024), (8, 131072),
+    (83468, 201), (10479, 1601), (2621, 6401), (10, 50257),
+    (2**13, 16, 128), (128, 1024, 128), (2, 65536, 128), (1337, 256, 49), (18641, 300, 3),
+)  # fmt: skip
+NORMS = (2**12, 4096), (1170, 14336), (2**8, 65536), (73, 14336)
+SWISHES = (2**14, 1001), (2**12, 4096), (2**8, 8192)
+DTYPES = "float32", "bfloat16"
 BEST, RANDOM = 4, 8  # launches of a problem: those of the least expected time, and others
-BLOCKS, MAX_PER_THREAD = (1024, 2048, 4096, 8192), 64
+BLOCKS, WARPS, MAX_PER_THREAD = (1024, 2048, 4096, 8192), (1, 2, 4, 8, 16), 64
 ROUNDING = 0.02  # error of a result, in parts of the largest element: that of bfloat16 is 0.004
 Call = tuple[Callable[[], Any], torch.Tensor, torch.Tensor]  # a launch, its result, and the result in float64
 Job = Callable[[], Timed]
@@ -47,33 +46,33 @@ def jobs_of(device: Device) -> list[Job]:
         PlanError: when called: the launch does not fit, or its result is wrong.
         CompileError: when called.
     """
-    problems = product(SHAPES, ("float32", "bfloat16"), (False, True))
-    jobs = (_jobs(kind, shape, dtype, backward, device) for kind, dtype, backward in problems for shape in SHAPES[kind])
+    kernels = [*((shape, True) for shape in NORMS), *((shape, False) for shape in SWISHES)]
+    jobs = [_softmax_jobs(*problem, device) for problem in product(SOFTMAXES, DTYPES, (False, True))]
+    jobs += [_kernel_jobs(*kernel, dtype, device) for kernel, dtype in product(kernels, DTYPES)]
     turns = [[job for job in turn if job] for turn in zip_longest(*jobs)]
     for number, turn in enumerate(turns):
         random.Random(number).shuffle(turn)
     return list(chain.from_iterable(turns))
 
 
-def _jobs(kind: str, shape: tuple[int, ...], dtype: str, backward: bool, device: Device) -> Iterator[Job]:
-    """Yields those of a problem: alternately the predicted best and random; of the row kernel random ones."""
-    chance = random.Random(f"{kind} {shape[1]} {dtype} {backward}")  # other numbers of rows share compiled kernels
-    best: list[Job] = []
-    if kind in ("norm", "swish"):
-        warp, threads = device.hardware.warp_size or 1, device.hardware.max_threads_per_program or 1
-        warps = [1 << power for power in range((threads // warp).bit_length())]
-        others = [
-            partial(time_kernel, kind, shape, dtype, block, num_warps, loops, device)
-            for block, num_warps, loops in product(BLOCKS, warps, (False, True))
-            if 1 <= block / (num_warps * warp) <= MAX_PER_THREAD and not backward
-        ]
-    else:
-        problem = softmax_problem(shape, dtype, backward, device)
-        order = ranked(problem, device) if problem else []
-        best = [partial(time_softmax, kind, shape, launch, device) for launch in order[:BEST]]
-        others = [partial(time_softmax, kind, shape, launch, device) for launch in order[BEST:]]
-    chance.shuffle(others)
-    yield from (job for pair in zip_longest(best, others[:RANDOM]) for job in pair if job)
+def _softmax_jobs(shape: tuple[int, ...], dtype: str, backward: bool, device: Device) -> list[Job]:
+    """Returns those of a softmax or its gradient: alternately the predicted best and random."""
+    problem = softmax_problem(shape, dtype, backward, device)
+    jobs = [partial(time_softmax, shape, launch, device) for launch in (ranked(problem, device) if problem else [])]
+    others = jobs[BEST:]
+    random.Random(f"{shape[1]} {dtype} {backward}").shuffle(others)  # other numbers of rows share compiled kernels
+    return [job for pair in zip_longest(jobs[:BEST], others[:RANDOM]) for job in pair if job]
+
+
+def _kernel_jobs(shape: tuple[int, int], norm: bool, dtype: str, device: Device) -> list[Job]:
+    """Returns random ones of the row kernel."""
+    jobs: list[Job] = [
+        partial(time_kernel, shape, norm, dtype, block, num_warps, loops, device)
+        for block, num_warps, loops in product(BLOCKS, WARPS, (False, True))
+        if 1 <= block / (num_warps * (device.hardware.warp_size or 1)) <= MAX_PER_THREAD
+    ]
+    random.Random(f"{shape[1]} {dtype}").shuffle(jobs)
+    return jobs[:RANDOM]
 
 
 def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: Device) -> Problem | None:
@@ -83,7 +82,7 @@ def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: 
     return problem_of(lines, dtype, dtype, backward=backward) if lines else None
 
 
-def time_softmax(kind: str, shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> Timed:
+def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> Timed:
     """Compiles and times a launch of a softmax or its gradient."""
     problem, tiling = launch.problem, launch.tiling
     used = resources_of(KernelSpec.of(problem, tiling), device)
@@ -102,14 +101,14 @@ def time_softmax(kind: str, shape: tuple[int, ...], launch: LaunchPlan, device: 
         call = bind_tiling(problem, tiling, programs, sizes_of(problem), device, result.device)
         return partial(call, result, x, *last), result, exact
 
-    return Timed(kind, f"{shape} {problem.x_dtype} {problem.backward}", facts, median_us(prepared, device))
+    return Timed(f"{shape} {problem.x_dtype} {problem.backward}", facts, median_us(prepared, device))
 
 
 def time_kernel(
-    kind: str, shape: tuple[int, ...], dtype: str, block: int, num_warps: int, loops: bool, device: Device
+    shape: tuple[int, int], norm: bool, dtype: str, block: int, num_warps: int, loops: bool, device: Device
 ) -> Timed:
     """Compiles and times a launch of the row kernel, with a program for every row, or resident programs that loop over rows."""
-    (n_rows, n_cols), size, norm = shape, DTYPE_BYTES[dtype], kind == "norm"
+    (n_rows, n_cols), size = shape, DTYPE_BYTES[dtype]
     options = {"BLOCK": block, "NORM": norm, "num_warps": num_warps}
     used = kernel_resources(shape, dtype, options, device)
     fit = device.vendor.occupancy(used, device.hardware)
@@ -126,7 +125,7 @@ def time_kernel(
         factor = (x.double().square().mean(1, keepdim=True) + 1e-6).rsqrt() if norm else x.double().sigmoid()
         return partial(row_kernel[(programs,)], y, x, *shape, **options), y, x.double() * factor
 
-    return Timed(kind, f"{kind} {shape} {dtype}", facts, median_us(prepared, device))
+    return Timed(f"{norm} {shape} {dtype}", facts, median_us(prepared, device))
 
 
 def kernel_resources(shape: tuple[int, ...], dtype: str, options: dict[str, Any], device: Device) -> KernelResources:

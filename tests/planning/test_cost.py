@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from offline import with_hardware
 
-from portable_probe.tune.launches import SHAPES, softmax_problem
+from portable_probe.tune.launches import SOFTMAXES, softmax_problem
 from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.planning.cost import cost
@@ -42,8 +42,7 @@ def costs(n_rows=4096, n_cols=1024, dtype="bfloat16", tiling=TILES, resident=8, 
 def problems_of(product=H100):
     """Returns problems of all classes, in both types and directions, as the device reads them; and the device."""
     device = Device.from_profile(product)
-    sizes = [shape for kind, shapes in SHAPES.items() if kind not in ("norm", "swish") for shape in shapes]
-    kinds = itertools.product(sizes, ("float32", "bfloat16"), (False, True))
+    kinds = itertools.product(SOFTMAXES, ("float32", "bfloat16"), (False, True))
     return [softmax_problem(*kind, device) for kind in list(kinds)[::3]], device
 
 

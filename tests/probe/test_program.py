@@ -48,7 +48,6 @@ plan --on H200 --backward --softcap 3 | 2 | --backward with --softcap is not one
 plan --on H200 --at-least metal=3 | 2 | 'metal' is not one of cuda, hip
 plan --on H200 --require hip | 1 | ValueError: --require hip: the device is of backend cuda
 plan | 4 | NoDeviceError: nothing there
-plan --on H200 --dump sass | 1 | ValueError: --dump: no stage sass; there are
 verify --on H200 | 2 | an emulated AMD GPU (--on amd/mi300x)
 kernel f.py --on H200 | 2 | argument FILE:NAME: 'f.py' is not FILE:NAME
 kernel KERNELS:add --suggest rows=n | 2 | --suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing

@@ -53,10 +53,10 @@ def by_name(numbers):
     return dict(zip(COST_NUMBERS, map(float, numbers), strict=True))
 
 
-def test_every_class_has_several_launches_of_every_problem(timed):
-    assert {launch.kind for launch in timed} == set(launches.SHAPES)
+def test_every_problem_has_several_launches(timed):
     problems = [launch.problem for launch in timed]
     assert min(problems.count(name) for name in set(problems)) > 2
+    assert len(set(problems)) == 4 * len(launches.SOFTMAXES) + 2 * len(launches.NORMS + launches.SWISHES)
 
 
 def test_known_numbers_are_found(timed):
@@ -66,7 +66,7 @@ def test_known_numbers_are_found(timed):
     off = dict(zip(COST_NUMBERS, np.abs(np.log(numbers / KNOWN)) - 4 * errors, strict=True))
     assert max(off.values()) < 0.03, off
     assert np.median(errors) < 0.03
-    assert float(next(fit.table(prepared, fit.left_out(prepared, BEGIN)))[2].rstrip("%")) < 2, "regret"
+    assert fit.accuracy(prepared, fit.left_out(prepared, BEGIN))[0] < 0.02, "regret"
 
 
 def test_what_no_launch_shows_stays_and_is_unsure(timed):
@@ -159,13 +159,13 @@ def test_a_timed_softmax_is_right(local, monkeypatch, kind, backward):
     problem = launches.softmax_problem(SOFTMAXES[kind], "bfloat16", backward, local)
     launch = plan_problem(problem, local)
 
-    assert launches.time_softmax(kind, SOFTMAXES[kind], launch, local).us > 0
+    assert launches.time_softmax(SOFTMAXES[kind], launch, local).us > 0
     monkeypatch.setattr(launches, "ROUNDING", -1.0)
     with pytest.raises(PlanError, match=r"differs from float64 by .* of its largest element"):
-        launches.time_softmax(kind, SOFTMAXES[kind], launch, local)
+        launches.time_softmax(SOFTMAXES[kind], launch, local)
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("kind", ["norm", "swish"])
-def test_a_timed_kernel_is_right(local, kind):
-    assert launches.time_kernel(kind, (12, 300), "float32", 128, 4, True, local).us > 0
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_timed_kernel_is_right(local, norm):
+    assert launches.time_kernel((12, 300), norm, "float32", 128, 4, True, local).us > 0
