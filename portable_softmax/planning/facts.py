@@ -186,8 +186,7 @@ def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
     return threads * max(vector, tiling.tile_rows // beside) * math.log2(lanes)
 
 
-FEWEST = 4  # elements of a thread; twice as many of large programs, and at most so many that are loaded one at a time
-MANY_WARPS, FEW_WARPS = 16, 8  # of large programs; of all that a multiprocessor holds, at least
+FEW = 8  # elements of a thread, at most, that are loaded one at a time
 PACKED_BYTES = 2  # of the elements that are packed in pairs, whatever the compiler knows of rows
 
 
@@ -275,14 +274,11 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
 
 
 def is_slow(traffic: Traffic, launch: RowLaunch, device: Device) -> bool:
-    """True for a launch of which some other is always as fast, or nearly so, by measured launches."""
-    walks, warps = launch.num_programs < launch.n_rows, launch.num_warps or FEW_WARPS
-    per_thread = launch.block / (warps * (device.hardware.warp_size or 1))
-    if walks and not traffic.program and (launch.in_blocks or launch.num_stages == 1):
-        return True
-    if launch.num_stages > 1 and (launch.in_blocks or not walks):
-        return True  # there is nothing to load ahead, or other programs hide as much
-    if per_thread < FEWEST or (per_thread < 2 * FEWEST and warps >= MANY_WARPS):
-        return True
-    alone = launch.multiple == 1 and not traffic.reductions and not traffic.block_reductions
-    return (alone and per_thread > 2 * FEWEST) or warps * launch.resident < FEW_WARPS
+    """True for stages of one turn, and for many elements of a thread that are loaded one by one, without a reduction.
+
+    Some other launch is always as fast, or nearly so, by measured launches.
+    """
+    one_turn = launch.num_stages > 1 and (launch.in_blocks or launch.num_programs >= launch.n_rows)
+    per_thread = launch.block / ((launch.num_warps or 1) * (device.hardware.warp_size or 1))
+    reduces = traffic.reductions or traffic.block_reductions
+    return one_turn or (launch.multiple == 1 and not reduces and per_thread > FEW)

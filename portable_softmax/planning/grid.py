@@ -106,7 +106,6 @@ NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add
 NARROW_WARPS = 4  # of a program of such a tile
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks that are read twice
 LEAST_SHARED = 16, 32  # elements of all operands per thread, where programs share rows, in rows and side by side
-MOST_HELD = 128  # elements of a thread in registers, of rows side by side
 MOST_SPLIT = 96  # elements of all operands of a thread where programs share rows, of rows side by side
 ACCESSES = 8  # of a thread in a block of a row that is read once, block by block, since no element is stored
 MOST_PIECES = 5, 8  # blocks of at most one access of a row, and a thread's loads of these: more hit lines on their way
@@ -229,25 +228,21 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
         return None  # or some threads would have nothing
     if splits > 1 and rows * cols * budget.operands < LEAST_SHARED[problem.across] * threads:
         return None  # programs would exchange for little
-    if held and _is_slow(budget, rows, width, blocks, splits, threads):
+    per_thread = rows * cols / threads
+    if held and problem.across and splits > 1 and per_thread * budget.operands > MOST_SPLIT:
+        return None
+    access = max(1, min(problem.vector, rows * width // threads))
+    narrow = access * problem.element_bytes < VECTOR_BYTES and per_thread / access * budget.operands > MOST_NARROW
+    if held and not problem.across and (narrow or _in_pieces(budget, width, blocks, per_thread)):
         return None
     return Tiling(rows, width, warps, 1, splits, blocks=blocks, held=held)
 
 
-def _is_slow(budget: Budget, rows: int, width: int, blocks: int, splits: int, threads: int) -> bool:
-    """True for tiles in registers of which some other is always as fast, or nearly so."""
-    problem, per_thread = budget.problem, rows * width * blocks / threads
-    if problem.across:
-        return per_thread > MOST_HELD or (splits > 1 and per_thread * budget.operands > MOST_SPLIT)
+def _in_pieces(budget: Budget, width: int, blocks: int, per_thread: float) -> bool:
+    """True if rows are read by one access each, again and again: later ones hit lines that are on their way."""
     most_blocks, most_loads = MOST_PIECES
-    access = min(problem.vector, rows * width // threads)
-    if access and access * problem.element_bytes < VECTOR_BYTES and per_thread / access * budget.operands > MOST_NARROW:
-        return True
-    pieces = blocks > most_blocks or per_thread / problem.vector * budget.operands > most_loads
-    filled = problem.tiles(rows) * splits * threads > budget.multiprocessors * budget.resident_threads
-    idle = filled and per_thread < problem.vector
-    largest = threads == budget.most_threads and per_thread <= FEW
-    return idle or largest or (pieces and width * problem.element_bytes <= VECTOR_BYTES)
+    several = blocks > most_blocks or per_thread / budget.problem.vector * budget.operands > most_loads
+    return several and width * budget.problem.element_bytes <= VECTOR_BYTES
 
 
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:

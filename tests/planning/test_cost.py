@@ -197,13 +197,8 @@ def test_it_ranks_measured_launches():
 @pytest.mark.parametrize(
     ("slow", "fast", "traffic"),
     [
-        pytest.param({"num_programs": 528}, {}, {}, id="walking without stages"),
-        pytest.param(
-            {"num_programs": 528, "in_blocks": True, "num_stages": 3}, {"in_blocks": True}, {}, id="walking over blocks"
-        ),
+        pytest.param({"in_blocks": True, "num_stages": 3}, {"in_blocks": True}, {}, id="stages over blocks"),
         pytest.param({"num_stages": 3}, {"num_stages": 3, "num_programs": 528}, {}, id="stages for one turn"),
-        pytest.param({"num_warps": 16, "block": 1024}, {"num_warps": 4, "block": 1024}, {}, id="few elements of a thread"),
-        pytest.param({"num_warps": 1, "resident": 4}, {"num_warps": 4, "resident": 4}, {}, id="few warps"),
         pytest.param({"multiple": 1, "block": 4096}, {"multiple": 1}, {"reductions": 0}, id="elements one at a time"),
     ],
 )
