@@ -24,17 +24,15 @@ ENDS = tl.constexpr(4)
 
 @triton.jit
 def fma(a, b, c):
-    """Returns a * b + c, rounded once."""
-    return tl.fma(a, b, c)
+    """Returns a * b + c, rounded once; the interpreter's rounds twice."""
+    if INTERPRETED:
+        result = (a.to(tl.float64) * b + c).to(tl.float32)
+    else:
+        result = tl.fma(a, b, c)
+    return result
 
 
-INTERPRETED = not isinstance(fma, triton.JITFunction)  # Triton decides when a kernel is defined
-if INTERPRETED:  # the interpreter's rounds twice
-
-    @triton.jit
-    def fma(a, b, c):
-        """Returns a * b + c, rounded once."""
-        return (a.to(tl.float64) * b + c).to(tl.float32)
+INTERPRETED = tl.constexpr(not isinstance(fma, triton.JITFunction))  # Triton decides when a kernel is defined
 
 
 # ---------------------------------------------------------------- rows
@@ -71,6 +69,18 @@ def find_rows(tile, n_rows, n_heads, n_queries, C: tl.constexpr):
 
 
 @triton.jit
+def last_tile(group, n_rows, n_queries, C: tl.constexpr):
+    """Returns the tile ahead of which those of a program end, of which `group` is the first."""
+    if not C.WALK:
+        past = group + 1
+    elif C.HEAD_TILES:
+        past = n_rows // n_queries * tl.cdiv(n_queries, C.ROWS)
+    else:
+        past = tl.cdiv(n_rows, C.ROWS)
+    return past
+
+
+@triton.jit
 def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.constexpr):
     """Returns offsets of rows, [ROWS]."""
     if C.LEVELS == 3:
@@ -84,11 +94,13 @@ def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.conste
 
 
 @triton.jit
-def find_columns(rows, head, query, exists, offset, n_cols, n_queries, C: tl.constexpr):
-    """Returns (offsets of place 0 in x and in a contiguous result, lead, past, which exist) of rows.
+def find_columns(rows, head, query, exists, n_cols, n_heads, n_queries, s_batch, s_head, s_query, C: tl.constexpr):
+    """Returns (offsets of place 0 in x and in a contiguous result, lead, past, which exist) of rows, from the strides of x.
 
     Aligned rows have one past: Ascend's compiler requires masks made of ranges and scalars.
     """
+    s_query = s_query * C.ROW_UNIT if C.AXIS == 1 else 1
+    offset = offsets_of_rows(head, query, n_heads, s_batch * C.UNIT, s_head * C.UNIT, s_query, C)
     if C.AXIS == 1:
         out = rows * n_cols
     else:  # [head, column, query]
@@ -250,14 +262,6 @@ def exp(x, C: tl.constexpr):
 def finite(peak):
     """Returns the maximum, but 0 for rows that are all -inf: -inf - -inf is nan."""
     return tl.where(peak == NEG_INF, 0.0, peak)
-
-
-@triton.jit
-def times_inverse(total, C: tl.constexpr):
-    """Returns (1 / total, its rounding error for EXACT), a factor for `times`."""
-    inverse = 1.0 / total
-    rest = fma(-inverse, total, 1.0) * inverse if C.EXACT else inverse
-    return inverse, rest
 
 
 @triton.jit

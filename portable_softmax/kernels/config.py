@@ -27,6 +27,9 @@ class KernelConfig:
     OUT_LIKE_X: bool = False  # the result has the strides of x (in place); else it is contiguous
     VECTOR: int = 1  # elements of an access; all addresses are multiples of it, but for
     UNALIGNED: bool = False  # rows that begin anywhere, alike in all tensors
+    ROW_UNIT: int = 1  # divides the length of a row and the stride between rows: they are passed in it, so compilers know
+    COL_UNIT: int = 1  # the same for the number of queries and the stride between columns
+    UNIT: int = 1  # the same for the strides of batches and heads
 
     # Work of a program.
     ROWS: int = 1
@@ -60,21 +63,6 @@ class KernelConfig:
     MASKED_GRADIENT: str = ""  # gradients are 0 where y has no weight: "elements", or "rows" of nan too
 
     @property
-    def ROW_UNIT(self) -> int:
-        """What divides the length of a row and the stride between rows: they are passed in this unit, so compilers know."""
-        return self.VECTOR if self.AXIS == 1 and not self.UNALIGNED else 1
-
-    @property
-    def COL_UNIT(self) -> int:
-        """The same for the number of queries and the stride between columns."""
-        return self.VECTOR if self.AXIS == 0 else 1
-
-    @property
-    def UNIT(self) -> int:
-        """The same for the strides of batches and heads."""
-        return 1 if self.UNALIGNED else self.VECTOR
-
-    @property
     def STREAM(self) -> int:
         """Columns of a block where rows are read twice. Smaller where that is the exception, so it costs no registers."""
         return self.BLOCK if not self.MAP_REGISTERS else max(self.VECTOR, self.BLOCK // max(1, 4 // self.BLOCKS))
@@ -95,19 +83,9 @@ class KernelConfig:
         return self.IN_REGISTERS and self.STEP == ""
 
     @property
-    def READ_ALL(self) -> bool:
-        """True if rows without a token are read."""
-        return self.ENTROPY or self.LSE
-
-    @property
     def VECTOR_MASKS(self) -> bool:
         """True if a row may begin or end within a vector."""
         return self.AXIS == 1 and (self.UNALIGNED or self.CAUSAL != "")
-
-    @property
-    def TAIL(self) -> int:
-        """Blocks from this one on may have the end of a row."""
-        return 0 if self.CAUSAL != "" else self.WHOLE
 
     @property
     def SELECT(self) -> bool:
@@ -147,7 +125,7 @@ def constexpr_of(config: KernelConfig) -> InKernel:
 
     if not hasattr(tl.constexpr, "__getattr__"):
         tl.constexpr.__getattr__ = _attribute
-    return InKernel(config, INTERPRETED)
+    return InKernel(config, INTERPRETED.value)
 
 
 def _attribute(constant: Any, name: str) -> Any:

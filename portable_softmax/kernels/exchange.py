@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import along
+from portable_softmax.kernels.scores import merge
 
 MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not sent: sent ones are below
 
@@ -22,16 +23,11 @@ def word_of(number, half):
 def publish(words, split, first, second, epoch, C: tl.constexpr):
     """Writes a maximum, or 0, and another number per row of a split. One after the other: AMD exchanges no two at once."""
     first = tl.where(first == first, tl.minimum(first, 3.4028234663852886e38), 0.0)  # else the sum is nan, and says so
-    if C.ROWS == 1:
-        at = words + 2 * split
-        first, second = tl.max(first), tl.max(second)
-    else:
-        # Counted from the end: AMD's compiler would make an atomic exchange of a tensor at offsets that are not negative one of
-        # a buffer, which LLVM does not have.
-        at = words + 2 * C.SPLITS * C.ROWS + 2 * ((split - C.SPLITS) * C.ROWS + tl.arange(0, C.ROWS))
-        first, second = tl.reshape(first, (C.ROWS,)), tl.reshape(second, (C.ROWS,))
-    tl.atomic_xchg(at, word_of(first, epoch), sem="relaxed")
-    tl.atomic_xchg(at + 1, word_of(second, epoch >> 32), sem="relaxed")
+    # Counted from the end: AMD's compiler would make an atomic exchange of a tensor at offsets that are not negative one of a
+    # buffer, which LLVM does not have.
+    at = words + 2 * C.SPLITS * C.ROWS + 2 * ((split - C.SPLITS) * C.ROWS + tl.arange(0, C.ROWS))
+    tl.atomic_xchg(at, word_of(tl.reshape(first, (C.ROWS,)), epoch), sem="relaxed")
+    tl.atomic_xchg(at + 1, word_of(tl.reshape(second, (C.ROWS,)), epoch >> 32), sem="relaxed")
 
 
 @triton.jit
@@ -103,3 +99,12 @@ else:  # Triton 3.2
     def settled(numbers, C: tl.constexpr):
         """Returns its argument."""
         return numbers
+
+
+@triton.jit
+def whole(peaks, peak, totals, falls, temperature, C: tl.constexpr):
+    """Returns (maximum, sum, falls) of rows from those of their splits, of which `peak` is the maximum, [1, ROWS]."""
+    if C.TEMPERATURE == "row":
+        temperature = tl.reshape(temperature, (1, C.ROWS))
+    total, falls = merge(peaks, peak, totals, falls, temperature, 0, C)
+    return of_rows(peak, C), of_rows(total, C), of_rows(falls, C)

@@ -9,14 +9,13 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, HIGHEST, NEG_INF, along, end_of_split, exp, find_columns, find_rows, finite, first_column, load_per_row,
-    offsets_of_rows, places, places_of_ends, store,
+    BOTH, ENDS, HIGHEST, NEG_INF, along, end_of_split, exp, find_columns, find_rows, finite, first_column, last_tile,
+    load_per_row, places, places_of_ends, store,
 )  # fmt: skip
-from portable_softmax.kernels.exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
+from portable_softmax.kernels.exchange import MISSING, load_statistics, look, publish, store_statistics, whole
 from portable_softmax.kernels.scores import (
-    add_powers, bounded, capped, fall_of, inverse_of, load_scores, load_tile, merge, reduce_row,
+    add_powers, bounded, capped, fall_of, inverse_of, load_scores, load_tile, reduce_row,
 )  # fmt: skip
-from portable_softmax.kernels.softmax import n_tiles
 
 
 @triton.jit
@@ -25,17 +24,14 @@ def token_log_probs_kernel(
     n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, n_ids, ignored, epoch, C: tl.constexpr,
 ):  # fmt: skip
     """log_softmax(scores of x) at ids, and statistics of rows. The program of a row's last split writes them."""
-    n_cols, x_query, x_batch, x_head = n_cols * C.ROW_UNIT, x_query * C.ROW_UNIT, x_batch * C.UNIT, x_head * C.UNIT
-    PROGRAMS: tl.constexpr = 1 if C.STEP == "map" else C.SPLITS  # of a tile
-    split, group = tl.program_id(0) % PROGRAMS, tl.program_id(0) // PROGRAMS
-    if C.STEP == "map":
-        split = C.SPLITS - 1
+    n_cols *= C.ROW_UNIT
+    split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
-    last_tile = n_tiles(n_rows, n_queries, C) if C.WALK else group + 1
-    for tile in tl.range(group, last_tile, tl.num_programs(0) // PROGRAMS if C.WALK else 1):
+    for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
         rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
-        offset = offsets_of_rows(head, query, n_heads, x_batch, x_head, x_query, C)
-        x_at, _, lead, past, reads = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        x_at, _, lead, past, reads = find_columns(
+            rows, head, query, exists, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
+        )
         x = x_ptr + x_at
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
@@ -50,7 +46,7 @@ def token_log_probs_kernel(
             falls = totals
             if C.ENTROPY:
                 falls, _ = load_statistics(words_ptr + 2 * n_rows * C.SPLITS, rows, exists, 0.0, C)
-            peak, total, falls = whole(peaks, totals, falls, heat, C)
+            peak, total, falls = whole(peaks, tl.max(peaks, 0, keep_dims=True), totals, falls, heat, C)
         elif C.IN_REGISTERS:
             scores, peak = load_tile(x, x, 1, 0, lead, end, reads, by, heat, first, C)
             _, total, falls = add_powers(scores, finite(peak), heat, C)
@@ -83,29 +79,23 @@ def token_log_probs_kernel(
                     if late:
                         peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, 0, C)
                     else:
-                        peak, total, falls = whole(peaks, totals, parts, heat, C)
+                        peak, total, falls = whole(peaks, highest, totals, parts, heat, C)
             if split == C.SPLITS - 1:
                 write_rows(statistics_ptr, ids, ids_ptr, rows, exists, n_rows, n_ids, ignored, peak, total, falls, heat, C)
                 for k in tl.range(0, n_ids):
-                    write_token(out_ptr, ids, score, rows, exists, k, n_cols, n_ids, ignored, peak, total, heat, C)
+                    log_prob = fall_of(score, peak, heat, C) - tl.log(total)
+                    log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, float("nan"))
+                    log_prob = tl.where(ids == ignored, 0.0, log_prob)
+                    tl.store(out_ptr + along(rows, C) * n_ids + k, log_prob, mask=along(exists, C))
                     ids = load_ids(ids_ptr, rows, writes, k + 1, n_ids, ignored, C)
                     score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
 
 
 @triton.jit
-def whole(peaks, totals, falls, temperature, C: tl.constexpr):
-    """Returns the numbers of rows from those of their splits."""
-    if C.TEMPERATURE == "row":
-        temperature = tl.reshape(temperature, (1, C.ROWS))
-    peak, total, falls = merge(peaks, totals, falls, temperature, 0, C)
-    return of_rows(peak, C), of_rows(total, C), of_rows(falls, C)
-
-
-@triton.jit
 def any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C: tl.constexpr):
-    """Returns True for rows that are read: with READ_ALL all, else those with an id that is not ignored. [ROWS, 1]."""
+    """Returns True for rows that are read: with ENTROPY or LSE all, else those with an id that is not ignored. [ROWS, 1]."""
     some = ids != ignored
-    if C.READ_ALL:
+    if C.ENTROPY or C.LSE:
         some = along(exists, C)
     else:
         for k in tl.range(1, n_ids):
@@ -153,14 +143,6 @@ def write_rows(
         tl.store(at + 2 * tl.cast(n_rows, tl.int64), tl.where(read, more - falls / total, 0.0), mask=mask)
 
 
-@triton.jit
-def write_token(out_ptr, ids, score, rows, exists, k, n_cols, n_ids, ignored, peak, total, temperature, C: tl.constexpr):
-    """Stores the log-probabilities of one token per row."""
-    log_prob = fall_of(score, peak, temperature, C) - tl.log(total)
-    log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, float("nan"))
-    tl.store(out_ptr + along(rows, C) * n_ids + k, tl.where(ids == ignored, 0.0, log_prob), mask=along(exists, C))
-
-
 # ---------------------------------------------------------------- gradient
 @triton.jit
 def token_log_probs_backward_kernel(
@@ -168,14 +150,14 @@ def token_log_probs_backward_kernel(
     n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, n_ids, ignored, C: tl.constexpr,
 ):  # fmt: skip
     """The gradient of x from those of log-probabilities, logsumexp and entropies; any may be None. dx may be x."""
-    n_cols, x_query, x_batch, x_head = n_cols * C.ROW_UNIT, x_query * C.ROW_UNIT, x_batch * C.UNIT, x_head * C.UNIT
+    n_cols *= C.ROW_UNIT
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
-    last_tile = n_tiles(n_rows, n_queries, C) if C.WALK else group + 1
-    for tile in tl.range(group, last_tile, tl.num_programs(0) // C.SPLITS if C.WALK else 1):
+    for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
         rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
-        offset = offsets_of_rows(head, query, n_heads, x_batch, x_head, x_query, C)
-        x_at, dx_at, lead, past, there = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        x_at, dx_at, lead, past, there = find_columns(
+            rows, head, query, exists, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
+        )
         x, dx, end = x_ptr + x_at, dx_ptr + dx_at, end_of_split(past, split, n_cols, C)
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
@@ -184,7 +166,10 @@ def token_log_probs_backward_kernel(
         rest = along(tl.load(statistics + n_rows, mask=exists, other=0.0), C)
         # Of a score: d_out where it was chosen, less p * (total + slope * log(p)).
         token, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, 0, n_cols, n_ids, ignored, C)
-        total = sum_of_gradients(ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
+        total = d_out
+        for k in tl.range(1, n_ids if C.MANY else 1):
+            _, more = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
+            total += more
         if d_lse_ptr is not None:
             total -= along(tl.load(d_lse_ptr + rows, mask=exists, other=0.0), C)
         slope = total
@@ -201,8 +186,7 @@ def token_log_probs_backward_kernel(
                 ends = places_of_ends(past, C)
                 s = load_scores(x, x, ends, 1, 0, lead, past, reads, by, heat, ENDS, C)
                 ds = gradient(s, ends - lead, token, d_out, lse, rest, total, slope, idle, by, heat, C)
-                if C.MANY:
-                    ds = add_more(ds, s, ends - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
+                ds = add_more(ds, s, ends - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
                 store(dx, ds, ends, 1, lead, past, there, ENDS, C)
         some = tl.max(reads.to(tl.int32)) != 0
         for column in tl.range(first, tl.max(end), C.STREAM):
@@ -211,8 +195,7 @@ def token_log_probs_backward_kernel(
             if some:  # else zeros are stored as fast as memory takes them
                 s = load_scores(x, x, place, 1, 0, lead, end, reads, by, heat, BOTH, C)
                 ds = gradient(s, place - lead, token, d_out, lse, rest, total, slope, idle, by, heat, C)
-                if C.MANY:
-                    ds = add_more(ds, s, place - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
+                ds = add_more(ds, s, place - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
             store(dx, ds, place, 1, lead, end, there, BOTH, C)
 
 
@@ -224,17 +207,6 @@ def load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C
     d_out = tl.load(d_out_ptr + at, mask=exists, other=0.0)  # it need not wait for the ids
     there = is_token(ids, n_cols, ignored)
     return along(tl.where(there, ids.to(tl.int32), -1), C), along(tl.where(there, d_out, 0.0), C)
-
-
-@triton.jit
-def sum_of_gradients(ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C: tl.constexpr):
-    """Returns the sum of the gradients of a row's log-probabilities."""
-    _, total = load_gradient(ids_ptr, d_out_ptr, rows, exists, 0, n_cols, n_ids, ignored, C)
-    if C.MANY:
-        for k in tl.range(1, n_ids):
-            _, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
-            total += d_out
-    return total
 
 
 @triton.jit
@@ -252,7 +224,7 @@ def gradient(score, columns, token, d_out, lse, rest, total, slope, idle, scale,
 @triton.jit
 def add_more(ds, score, columns, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, scale, temperature, C: tl.constexpr):
     """Returns the gradient with those of further tokens."""
-    for k in tl.range(1, n_ids):
+    for k in tl.range(1, n_ids if C.MANY else 1):
         token, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
         more = tl.where(columns == token, d_out, 0.0)
         ds += tl.where(more == 0, 0.0, more * derivative(score, scale, temperature, C))

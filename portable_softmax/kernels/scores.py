@@ -78,16 +78,10 @@ def any_of_vector(shown, C: tl.constexpr):
     if VECTOR > 1:
         # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
         vectors = tl.reshape(shown.to(tl.int32), (shown.shape[0], COLS // VECTOR, VECTOR))
-        some = tl.broadcast_to(tl.expand_dims(tl.reduce(vectors, 2, either), 2), vectors.shape)
+        some = tl.broadcast_to(tl.max(vectors, 2, keep_dims=True), vectors.shape)
         # The hint is on the comparison: Triton up to 3.7 loses that of a reshape, and then reads x element by element.
         shown = tl.max_constancy(tl.reshape(some, shown.shape) != 0, [1, VECTOR])
     return shown != 0
-
-
-@triton.jit
-def either(a, b):
-    """Returns the bits of both."""
-    return a | b
 
 
 @triton.jit
@@ -147,7 +141,7 @@ def load_tile(x, mask, x_col, m_col, lead, past, exists, scale, temperature, fir
     highest = None
     for k in tl.static_range(C.BLOCKS):
         place = places(first + k * C.BLOCK, C.BLOCK, C)
-        s = load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, 2 * (k == 0) + (k >= C.TAIL), C)
+        s = load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, 2 * (k == 0) + (k >= C.WHOLE), C)
         scores = put(scores, s, k, C)
         highest = s if k == 0 else tl.maximum(highest, s)
     return scores, tl.max(highest, C.AXIS, keep_dims=True)
@@ -177,14 +171,14 @@ def reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, fi
 
     LANES columns of a block have statistics of their own, and there is one reduction over them.
     """
-    peaks = filled(NEG_INF, C.LANES, C)
-    sums = filled(0.0, C.LANES, C)
+    peaks = filled(NEG_INF, C)
+    sums = filled(0.0, C)
     falls = sums
     heat = per_lane(temperature, C) if C.TEMPERATURE == "row" else temperature
     for column in tl.range(first, tl.max(past), C.STREAM):
         place = places(column, C.STREAM, C)
         s = by_lane(load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, BOTH, C), C)
-        higher = tl.maximum(peaks, max_of_lanes(s, C))
+        higher = tl.maximum(peaks, s if C.LANES == C.STREAM else tl.max(s, C.AXIS, keep_dims=C.LANES == 1))
         base = finite(higher)
         drop = fall_of(peaks, base, temperature, C)
         fall = fall_of(s, per_lane(base, C), heat, C)
@@ -193,13 +187,14 @@ def reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, fi
             falls = shrink * (falls + sums * bounded(drop)) + sum_of_lanes(e * bounded(fall), C)
         sums = sums * shrink + sum_of_lanes(e, C)
         peaks = higher
-    return merge(peaks, sums, falls, temperature, C.AXIS, C)
+    peak = tl.max(peaks, C.AXIS, keep_dims=True)
+    total, falls = merge(peaks, peak, sums, falls, temperature, C.AXIS, C)
+    return peak, total, falls
 
 
 @triton.jit
-def merge(peaks, sums, falls, temperature, AXIS: tl.constexpr, C: tl.constexpr):
-    """Returns (maximum, sum, falls) of rows from those of their parts."""
-    peak = tl.max(peaks, AXIS, keep_dims=True)
+def merge(peaks, peak, sums, falls, temperature, AXIS: tl.constexpr, C: tl.constexpr):
+    """Returns (sum, falls) of rows from those of their parts, which have maxima; `peak` is that of the row."""
     drop = fall_of(peaks, finite(peak), temperature, C)
     shrink = exp(drop, C)
     total = tl.sum(sums * shrink, AXIS, keep_dims=True)
@@ -207,7 +202,7 @@ def merge(peaks, sums, falls, temperature, AXIS: tl.constexpr, C: tl.constexpr):
         falls = tl.sum(shrink * (falls + sums * bounded(drop)), AXIS, keep_dims=True)
     else:
         falls = total
-    return peak, total, falls
+    return total, falls
 
 
 @triton.jit
@@ -217,9 +212,9 @@ def bounded(fall):
 
 
 @triton.jit
-def filled(value, COLS: tl.constexpr, C: tl.constexpr):
-    """Returns COLS columns of a tile's rows, filled with one number."""
-    return tl.full((C.ROWS, COLS) if C.AXIS == 1 else (COLS, C.ROWS), value, tl.float32)
+def filled(value, C: tl.constexpr):
+    """Returns one number for all lanes of a tile's rows."""
+    return tl.full((C.ROWS, C.LANES) if C.AXIS == 1 else (C.LANES, C.ROWS), value, tl.float32)
 
 
 @triton.jit
@@ -238,12 +233,6 @@ def by_lane(block, C: tl.constexpr):
 def per_lane(numbers, C: tl.constexpr):
     """Returns numbers of lanes, or of rows, in a shape that broadcasts against `by_lane`."""
     return numbers if C.LANES == C.STREAM or C.LANES == 1 else tl.expand_dims(numbers, C.AXIS)
-
-
-@triton.jit
-def max_of_lanes(block, C: tl.constexpr):
-    """Returns the maximum per lane."""
-    return block if C.LANES == C.STREAM else tl.max(block, C.AXIS, keep_dims=C.LANES == 1)
 
 
 @triton.jit

@@ -9,10 +9,10 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, NEG_INF, end_of_split, exp, find_columns, find_rows, finite, first_column, fma, get, load, load_per_row, of_row,
-    offsets_of_rows, opaque, places, places_of_ends, put, store, times, times_inverse,
+    BOTH, ENDS, NEG_INF, end_of_split, exp, find_columns, find_rows, finite, first_column, fma, get, last_tile, load,
+    load_per_row, of_row, opaque, places, places_of_ends, put, store, times,
 )  # fmt: skip
-from portable_softmax.kernels.exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics
+from portable_softmax.kernels.exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics, whole
 from portable_softmax.kernels.scores import (
     add_powers, add_sink, by_lane, causal_past, fall_of, filled, find_mask, inverse_of, load_scores, load_tile, reduce_row,
     sum_of_lanes,
@@ -26,17 +26,15 @@ def softmax_kernel(
     epoch, C: tl.constexpr,
 ):  # fmt: skip
     """y = softmax(scores of x), or its logarithm."""
-    n_cols, x_query = n_cols * C.ROW_UNIT, x_query * C.ROW_UNIT
-    n_queries, x_col = n_queries * C.COL_UNIT, x_col * C.COL_UNIT
-    x_batch, x_head = x_batch * C.UNIT, x_head * C.UNIT
+    n_cols, n_queries, x_col = n_cols * C.ROW_UNIT, n_queries * C.COL_UNIT, x_col * C.COL_UNIT
     y_col = x_col if C.OUT_LIKE_X else n_queries
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
-    last_tile = n_tiles(n_rows, n_queries, C) if C.WALK else group + 1
-    for tile in tl.range(group, last_tile, tl.num_programs(0) // C.SPLITS if C.WALK else 1):
+    for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
         rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
-        offset = offsets_of_rows(head, query, n_heads, x_batch, x_head, x_query if C.AXIS == 1 else 1, C)
-        x_at, y_at, lead, past, there = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        x_at, y_at, lead, past, there = find_columns(
+            rows, head, query, exists, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
+        )
         x, y = x_ptr + x_at, y_ptr + y_at
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, m_col, lead, C)
         by = load_per_row(scale, rows, exists, C.SCALE, C)
@@ -47,7 +45,7 @@ def softmax_kernel(
         # Reduce.
         if C.STEP == "map":
             peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
-            peak, total = combine(peaks, totals, tl.max(peaks, 0, keep_dims=True), heat, C)
+            peak, total, _ = whole(peaks, tl.max(peaks, 0, keep_dims=True), totals, totals, heat, C)
         elif C.IN_REGISTERS:
             scores, peak = load_tile(x, mask, x_col, m_col, lead, seen_end, there, by, heat, first, C)
             base = finite(peak)
@@ -65,23 +63,19 @@ def softmax_kernel(
                 publish(words, split, peak, total, epoch, C)
                 peaks, totals, highest = look(words, epoch, NEG_INF, C)
                 late = tl.max(highest) == MISSING
+                if late:
+                    peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, there, by, heat, 0, C)
+                else:
+                    peak, total, _ = whole(peaks, highest, totals, totals, heat, C)
+            peak, total = add_sink(peak, total, sink_ptr, rows, exists, heat, C)
 
             # Store.
             if late if C.MAP_REGISTERS else True:
-                if C.EXCHANGE:
-                    if late:
-                        peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, there, by, heat, 0, C)
-                    else:
-                        peak, total = combine(peaks, totals, highest, heat, C)
-                peak, total = add_sink(peak, total, sink_ptr, rows, exists, heat, C)
                 for column in tl.range(first, tl.max(end), C.STREAM):
                     place = places(column, C.STREAM, C)
                     again = load_scores(x, mask, place, x_col, m_col, lead, seen_end, there, by, heat, BOTH, C)
                     store(y, result_of(again, peak, total, heat, C), place, y_col, lead, end, there, BOTH, C)
             else:
-                if C.EXCHANGE:
-                    peak, total = combine(peaks, totals, highest, heat, C)
-                peak, total = add_sink(peak, total, sink_ptr, rows, exists, heat, C)
                 factor, rest = factor_of(base, peak, total, heat, C)
                 begin = opaque(first, C)
                 for k in tl.static_range(C.BLOCKS):
@@ -90,7 +84,7 @@ def softmax_kernel(
                     else:
                         result = times(get(powers, k, C), factor, rest, C)
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
-                    store(y, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.TAIL), C)
+                    store(y, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
             if C.UNALIGNED:
                 if split == 0:
                     ends = places_of_ends(past, C)
@@ -99,32 +93,13 @@ def softmax_kernel(
 
 
 @triton.jit
-def n_tiles(n_rows, n_queries, C: tl.constexpr):
-    """Returns the number of tiles."""
-    if C.HEAD_TILES:
-        count = n_rows // n_queries * tl.cdiv(n_queries, C.ROWS)
-    else:
-        count = tl.cdiv(n_rows, C.ROWS)
-    return count
-
-
-@triton.jit
-def combine(peaks, totals, highest, temperature, C: tl.constexpr):
-    """Returns (maximum, sum) of rows from those of their splits."""
-    if C.TEMPERATURE == "row":
-        temperature = tl.reshape(temperature, (1, C.ROWS))
-    fall = fall_of(peaks, finite(highest), temperature, C)
-    total = tl.sum(totals * exp(fall, C), 0, keep_dims=True)
-    return of_rows(highest, C), of_rows(total, C)
-
-
-@triton.jit
 def factor_of(base, peak, total, temperature, C: tl.constexpr):
-    """Returns exp(base - peak) / total and its rounding error: what makes a softmax of exp(score - base), see `times`.
+    """Returns exp(base - peak) / total and, for EXACT, its rounding error: what makes a softmax of exp(score - base).
 
     A split that is all -inf has a base of 0, which may be above the maximum: then any factor is right.
     """
-    factor, rest = times_inverse(total, C)
+    factor = 1.0 / total
+    rest = fma(-factor, total, 1.0) * factor if C.EXACT else factor
     if C.SPLITS > 1 or C.SINK:
         down = exp(fall_of(tl.minimum(base - peak, 0.0), 0.0, temperature, C), C)
         inverse = factor
@@ -141,7 +116,7 @@ def result_of(score, peak, total, temperature, C: tl.constexpr):
     if C.LOG:
         result = fall - tl.log(total)
     else:
-        factor, rest = times_inverse(total, C)
+        factor, rest = factor_of(peak, peak, total, temperature, C)
         result = times(exp(fall, C), factor, rest, C)
     return result
 
@@ -156,17 +131,15 @@ def softmax_backward_kernel(
 
     y and dx are contiguous, or have the strides of dy; so has x, which a CAP alone needs.
     """
-    n_cols, dy_query = n_cols * C.ROW_UNIT, dy_query * C.ROW_UNIT
-    n_queries, dy_col = n_queries * C.COL_UNIT, dy_col * C.COL_UNIT
-    dy_batch, dy_head = dy_batch * C.UNIT, dy_head * C.UNIT
+    n_cols, n_queries, dy_col = n_cols * C.ROW_UNIT, n_queries * C.COL_UNIT, dy_col * C.COL_UNIT
     y_col = dy_col if C.OUT_LIKE_X else n_queries
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
-    last_tile = n_tiles(n_rows, n_queries, C) if C.WALK else group + 1
-    for tile in tl.range(group, last_tile, tl.num_programs(0) // C.SPLITS if C.WALK else 1):
+    for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
         rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
-        offset = offsets_of_rows(head, query, n_heads, dy_batch, dy_head, dy_query if C.AXIS == 1 else 1, C)
-        dy_at, y_at, lead, past, there = find_columns(rows, head, query, exists, offset, n_cols, n_queries, C)
+        dy_at, y_at, lead, past, there = find_columns(
+            rows, head, query, exists, n_cols, n_heads, n_queries, dy_batch, dy_head, dy_query, C
+        )
         dy, y, dx = dy_ptr + dy_at, y_ptr + y_at, dx_ptr + y_at
         x = x_ptr + y_at if C.CAP != 0.0 else y
         by = load_per_row(scale, rows, exists, C.SCALE, C)
@@ -184,7 +157,7 @@ def softmax_backward_kernel(
             sums = None
             for k in tl.static_range(C.BLOCKS):
                 place = places(first + k * C.BLOCK, C.BLOCK, C)
-                a, b = load_pair(dy, y, place, dy_col, y_col, lead, end, there, 2 * (k == 0) + (k >= C.TAIL), C)
+                a, b = load_pair(dy, y, place, dy_col, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
                 kept_dy, kept_y = put(kept_dy, a, k, C), put(kept_y, b, k, C)
                 terms = a if C.LOG else a * b
                 sums = terms if k == 0 else sums + terms
@@ -202,24 +175,23 @@ def softmax_backward_kernel(
                 publish(words, split, tl.zeros_like(total), total, epoch, C)
                 _, totals, highest = look(words, epoch, 0.0, C)
                 late = tl.max(highest) == MISSING
+                if late:
+                    total = reduce_gradient(dy, y, dy_col, y_col, lead, past, there, 0, C)
+                else:
+                    total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
 
             # Store.
             if late if C.MAP_REGISTERS else True:
-                if C.EXCHANGE:
-                    if late:
-                        total = reduce_gradient(dy, y, dy_col, y_col, lead, past, there, 0, C)
-                    else:
-                        total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
                 map_gradient(dx, dy, y, x, dy_col, y_col, lead, end, there, total, by, heat, first, C)
             else:
-                if C.EXCHANGE:
-                    total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
                 begin = opaque(first, C)
                 for k in tl.static_range(C.BLOCKS):
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
                     a, b = get(kept_dy, k, C), get(kept_y, k, C)
-                    result = gradient(a, b, total, x, place, y_col, lead, end, there, by, heat, 2 * (k == 0) + (k >= C.TAIL), C)
-                    store(dx, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.TAIL), C)
+                    result = gradient(
+                        a, b, total, x, place, y_col, lead, end, there, by, heat, 2 * (k == 0) + (k >= C.WHOLE), C
+                    )
+                    store(dx, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
             if C.UNALIGNED:
                 if split == 0:
                     ends = places_of_ends(past, C)
@@ -242,7 +214,7 @@ def load_pair(dy, y, place, dy_col, y_col, lead, past, there, EDGE: tl.constexpr
 @triton.jit
 def reduce_gradient(dy, y, dy_col, y_col, lead, past, there, first, C: tl.constexpr):
     """Returns the sum of dy * y, or of dy with LOG, over columns from `first` on, a block at a time."""
-    sums = filled(0.0, C.LANES, C)
+    sums = filled(0.0, C)
     for column in tl.range(first, tl.max(past), C.STREAM):
         a, b = load_pair(dy, y, places(column, C.STREAM, C), dy_col, y_col, lead, past, there, BOTH, C)
         sums += sum_of_lanes(by_lane(a if C.LOG else a * b, C), C)

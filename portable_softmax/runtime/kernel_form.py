@@ -39,6 +39,7 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
     problem, tiling, picks = spec.problem, spec.tiling, spec.problem.log_probs
     threads, polls = _most_threads(spec, device), device.profile.launch.polls
     gradient, hides = picks is not None and picks.gradient, problem.across or tiling.is_shared or tiling.blocks > MANY_BLOCKS
+    row_unit, col_unit, unit = units_of(problem)
     scores, words = problem.scores, {None: "", "number": "number", "rows": "row"}
     return KernelConfig(
         LOG=problem.form == "log_softmax" and not picks,
@@ -54,6 +55,9 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
         OUT_LIKE_X=spec.out_like_x,
         VECTOR=problem.vector,
         UNALIGNED=problem.unaligned,
+        ROW_UNIT=row_unit,
+        COL_UNIT=col_unit,
+        UNIT=unit,
         ROWS=tiling.tile_rows,
         BLOCK=tiling.width,
         BLOCKS=tiling.blocks,

@@ -65,8 +65,7 @@ def bind_tiling(
         return with_workspace(launch, problem, tiling, where)
     if not spec.step:
         return launch
-    second = grid if problem.stores else (num_programs // tiling.splits, 1, 1)  # log-probabilities: one program for all splits
-    map_ = prepared(replace(spec, step="map"), device, second, sizes)
+    map_ = prepared(replace(spec, step="map"), device, grid, sizes)
     return with_statistics(launch, map_, problem, tiling, where)
 
 

@@ -63,7 +63,7 @@ class KernelSpec:
             ),
             tiling=tiling,
             wide=problem.n_rows >= WIDE_ROWS,
-            whole=_whole_blocks(problem, tiling) if tiling.held else 0,
+            whole=_whole_blocks(problem, tiling) if tiling.held and not problem.scores.causal else 0,
             mask_shared=bool(mask and lines and lines.mask_is_shared),
             mask_col=mask[0] if mask and mask[0] in (0, 1) else -1 if mask else 1,
             out_like_x=bool(lines and problem.stores and not lines.out_is_contiguous),
