@@ -16,8 +16,9 @@ from portable_softmax.devices.device import Device
 from portable_softmax.operators.arguments import DTYPES, HUGE, TINY, Factors, Inputs, Options
 from portable_softmax.planning.problem import MAX_COLS, LogProbs, Scores
 from portable_softmax.runtime.allocation import allocator
+from portable_softmax.runtime.guard import guarded
 from portable_softmax.runtime.launch import name_of
-from portable_softmax.runtime.layout import bind, guarded
+from portable_softmax.runtime.layout import bind
 
 FORMS = {False: "softmax", True: "log_softmax"}
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter

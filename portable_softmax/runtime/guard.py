@@ -36,9 +36,16 @@ def guard_of(device: Device) -> Guard:
     return Guard(current, index, lambda: module.device(index))
 
 
-def launch_on(guard: Guard, launch: Callable[..., Result], *operands: Any) -> Result:
-    """Launches while the guard's device is the current one."""
-    if guard.current() == guard.number:
-        return launch(*operands)
-    with guard.made_current():
-        return launch(*operands)
+def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
+    """Returns a call of launches and allocations while the device is the current one."""
+    current, number, made_current = guard_of(device)
+    if number is None:
+        return call
+
+    def on_device(*arguments: Any) -> Result:
+        if current() == number:
+            return call(*arguments)
+        with made_current():
+            return call(*arguments)
+
+    return on_device

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,11 +10,9 @@ from torch import Tensor
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, LogProbs, Problem, Scores
-from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.launch import bind_problem, problem_from
 
 Copy = Callable[[Tensor, int], Tensor]
-Result = TypeVar("Result")
 
 
 def bind(
@@ -23,7 +21,7 @@ def bind(
 ) -> Callable[..., None]:  # fmt: skip
     """Plans, compiles and returns launch(*tensors, *more): `more` are a mask, tensors of rows and numbers, in a kernel's order.
 
-    The device must be the current one when it is called: see guarded.
+    The device must be the current one when it is called: see guard.py.
 
     Args:
         tensors: those of x's shape, the result first.
@@ -55,21 +53,6 @@ def bind(
         operands[0].copy_(result)
 
     return on_copies
-
-
-def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
-    """Returns a call of launches and allocations while the device is the current one."""
-    current, number, made_current = guard_of(device)
-    if number is None:
-        return call
-
-    def on_device(*arguments: Any) -> Result:
-        if current() == number:
-            return call(*arguments)
-        with made_current():
-            return call(*arguments)
-
-    return on_device
 
 
 def described(
