@@ -64,8 +64,9 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     if not _is_kernel(kernel):
         if stopped:
             raise ValueError(f"{path} cannot be imported: {_reason(stopped)}") from stopped
-        known = [known_name for known_name, value in _named(module) if _is_kernel(value)]
-        raise UnknownKernelError(f"{file} has no @triton.jit function {name!r}; it has {', '.join(known) or 'none'}")
+        known = ", ".join(known_name for known_name, value in _named(module) if _is_kernel(value)) or "none"
+        what = f", which is a {type(kernel).__name__}" if kernel is not None else ""
+        raise UnknownKernelError(f"{file} has no @triton.jit function {name!r}{what}; it has {known}")
     return KernelFile(kernel, module)
 
 
@@ -198,12 +199,14 @@ def _of_package(file: Path, target: str) -> ModuleType | None:
     if used is not None and used.target != target:
         for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
             del sys.modules[name]
-    finder = _Finder(package, str(folder), target)
+    finder, path = _Finder(package, str(folder), target), list(sys.path)
     sys.meta_path.insert(0, finder)
+    sys.path += map(str, above)  # where packages of several vendors import their modules from
     try:
         return importlib.import_module(".".join(names))
     finally:
         sys.meta_path.remove(finder)
+        sys.path[:] = path
 
 
 class _Package(ModuleType):
