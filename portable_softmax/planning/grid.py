@@ -41,7 +41,6 @@ class Budget:
         return next_power_of_2(self.problem.neighbours)
 
 
-REGISTER_BYTES = 4
 # Registers of a thread: lines through compiled launches, Triton 3.8, sm_90; of rows, and of rows side by side.
 ANY, EACH = (16, 24), (1.0, 1.25)  # per program, and per element
 READ_TWICE, ENDS, SHARED = 16, 10, 4  # more where blocks are read twice, of unaligned rows, where programs share rows
@@ -54,10 +53,15 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     elements = tiling.elements * (2 if problem.backward else 1) / threads
     wanted = ANY[beside] + round(EACH[beside] * elements)
     wanted += READ_TWICE * (not tiling.held) + ENDS * problem.unaligned + SHARED * tiling.is_shared
-    most = tiling.max_registers or hardware.max_registers_per_thread or wanted
-    most = min(most, (hardware.registers_per_multiprocessor or wanted * threads) // threads)
-    spilled = REGISTER_BYTES * max(0, wanted - most)
-    return KernelResources(tiling.num_warps, min(wanted, most), spilled_bytes_per_thread=spilled)
+    there = min(available(wanted, threads, device), tiling.max_registers or wanted)
+    return KernelResources(tiling.num_warps, there, spilled_bytes_per_thread=WORD_BYTES * (wanted - there))
+
+
+def available(wanted: int, threads: int, device: Device) -> int:
+    """Returns the registers that a thread has of so many, in programs of so many threads."""
+    hardware = device.hardware
+    most = hardware.max_registers_per_thread or wanted, (hardware.registers_per_multiprocessor or wanted * threads) // threads
+    return min(wanted, *most)
 
 
 def readings(problem: Problem, device: Device) -> list[Problem]:
@@ -228,12 +232,12 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
         return None  # or some threads would have nothing
     if splits > 1 and rows * cols * budget.operands < LEAST_SHARED[problem.across] * threads:
         return None  # programs would exchange for little
-    per_thread = rows * cols / threads
-    if held and problem.across and splits > 1 and per_thread * budget.operands > MOST_SPLIT:
+    of_thread = rows * cols / threads
+    if held and problem.across and splits > 1 and of_thread * budget.operands > MOST_SPLIT:
         return None
     access = max(1, min(problem.vector, rows * width // threads))
-    narrow = access * problem.element_bytes < VECTOR_BYTES and per_thread / access * budget.operands > MOST_NARROW
-    if held and not problem.across and (narrow or _in_pieces(budget, width, blocks, per_thread)):
+    narrow = access * problem.element_bytes < VECTOR_BYTES and of_thread / access * budget.operands > MOST_NARROW
+    if held and not problem.across and (narrow or _in_pieces(budget, width, blocks, of_thread)):
         return None
     return Tiling(rows, width, warps, 1, splits, blocks=blocks, held=held)
 

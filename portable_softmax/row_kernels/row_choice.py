@@ -12,6 +12,7 @@ from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import CompileError, GridError, PlanError
 from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts
+from portable_softmax.planning.grid import available
 from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.compiling import compiled_for
@@ -205,17 +206,18 @@ class Choice:
             threads = (setting.warps or 1) * (hardware.warp_size or 1)
             grows = self._per_thread(setting) / self._per_thread(like.setting)
             wanted = OTHER_REGISTERS + max(0, math.ceil((wanted - OTHER_REGISTERS) * grows))
-            wanted = min(
-                wanted,
-                hardware.max_registers_per_thread or wanted,
-                (hardware.registers_per_multiprocessor or wanted * threads) // threads,
-            )
-        shared, most = like.resources.shared_memory_bytes, like.resources.shared_memory_most
-        shared = shared * setting.block // like.setting.block
+            wanted = available(wanted, threads, self._device)
+        longer, most = setting.block / like.setting.block, like.resources.shared_memory_most
+        shared = int(like.resources.shared_memory_bytes * longer)
         shared += (setting.stages - 1) * int(self._traffic.row * setting.block / cols)
-        most = most and most * setting.block // like.setting.block
-        resources = replace(like.resources, num_warps=setting.warps, spilled_bytes_per_thread=0)
-        resources = replace(resources, registers_per_thread=wanted, shared_memory_bytes=shared, shared_memory_most=most)
+        resources = replace(
+            like.resources,
+            num_warps=setting.warps,
+            registers_per_thread=wanted,
+            spilled_bytes_per_thread=0,
+            shared_memory_bytes=shared,
+            shared_memory_most=most and int(most * longer),
+        )
         occupancy = self._device.vendor.occupancy(resources, hardware)
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
@@ -230,8 +232,8 @@ class Choice:
             if not (resident := device.resident(used.occupancy)):
                 continue
             setting, spilled = used.setting, used.resources.spilled_bytes_per_thread
-            split = request.grid is not None and not self.form.in_blocks
-            cols = min(request.cols, setting.block) if split else request.cols
+            one_block = request.grid is not None and not self.form.in_blocks
+            cols = min(request.cols, setting.block) if one_block else request.cols
             for num_programs, of_rows in self._grids(request, used, rows, resident):
                 launch = RowLaunch(
                     of_rows, cols, request.multiple, num_programs, used.occupancy.programs_per_multiprocessor,
