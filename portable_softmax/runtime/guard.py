@@ -37,9 +37,11 @@ def guard_of(device: Device) -> Guard:
 
 
 def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
-    """Returns a call of launches and allocations while the device is the current one."""
+    """Returns a call of launches and allocations while the device is the current one; a single device always is."""
+    import torch
+
     current, number, made_current = guard_of(device)
-    if number is None:
+    if number is None or getattr(torch, device.vendor.torch_device_type).device_count() == 1:
         return call
 
     def on_device(*arguments: Any) -> Result:

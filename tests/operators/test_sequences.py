@@ -31,7 +31,8 @@ def neighbours(where):
         return [{name: number} for number in (1.0, 1, True, 2.0**-70, 0.0, None)]
 
     wrong = [{}, {"dim": 0}, {"dim": True}, {"dim": 1}, {"softcap": 1.0}, {"softcap": True}, {"softcap": 2.0}]
-    of_rows = rows.bfloat16(), rows.double(), rows.expand(4, 2)[:, ::2], x, rows.clone().requires_grad_(), rows[:1]
+    stepped, square = rows.expand(4, 2)[:, ::2], flat.as_strided((4, 4), (1, 1))
+    of_rows = rows.bfloat16(), rows.double(), stepped, square, rows.clone().requires_grad_(), rows[:1]
     for name in ("scale", "temperature", "sink"):
         yield {"x": x, name: rows}, [{name: t} for t in of_rows]
     for name in ("scale", "temperature"):
