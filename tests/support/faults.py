@@ -29,7 +29,7 @@ def all_lost(words, split, first, second, epoch, C: tl.constexpr):
 @triton.jit
 def late(words, split, first, second, epoch, C: tl.constexpr):
     """The second numbers of every third program come first, the first ones after others have looked, and most are done."""
-    if tl.program_id(0) % 3 == 1:
+    if tl.program_id(0) % 3 == 0:
         publish_half(words, split, second, epoch, 1, C)
         for _ in range(LATE):
             tl.atomic_or(words + split, 0, sem="relaxed")
