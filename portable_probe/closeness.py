@@ -1,6 +1,6 @@
-"""Closeness of a result to what is right: the one measure, of the probe, tuning, the benchmark and the tests.
+"""Errors of results relative to float64, for the probe, the benchmark and the tests.
 
-Errors are counted in units of what is allowed: above 1 a result is wrong.
+The unit is the allowed error: above 1 a result is wrong.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ Terms = torch.Tensor | float
 
 
 class Distance(NamedTuple):
-    """The largest error, the largest in units of what is allowed, and the index of the latter."""
+    """The largest error, the largest one in units of the allowed error, and the index of the latter."""
 
     error: float
     worst: float
@@ -56,7 +56,7 @@ def allowed_of_any(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def units(result: torch.Tensor, exact: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Returns each element's error in units of what is allowed; inf where only one of the two is nan, or an infinity."""
+    """Returns errors in units of the allowed ones; inf where only one of the two is nan, or an infinity."""
     assert result.shape == exact.shape
     error = torch.where(same(result.double(), exact), 0.0, (result.double() - exact).abs() / allowed)
     return error.nan_to_num(torch.inf, torch.inf)

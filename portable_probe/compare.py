@@ -132,7 +132,7 @@ def _is_worse(what: str, was: Scalar, now: Scalar) -> bool:
 
 
 def _values(report: Report) -> dict[str, Scalar]:
-    """Returns what is compared, by name."""
+    """Returns the numbers that are compared, by name."""
     values: dict[str, Scalar] = {"error": f"{report.error}: {report.message}" if report.error else None}
     if launch := report.launch:
         values["launch"] = str(launch.tiling or "")

@@ -83,7 +83,7 @@ def new_profile(options: argparse.Namespace) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
         file.write(profile_of(device, "driver", f"the driver of one {device.name}, {versions()}"))
-    print(f"{path}: PORTABLE_SOFTMAX_PROFILES={options.directory} takes it; `plan --facts` shows what is still estimated")
+    print(f"{path}: used with PORTABLE_SOFTMAX_PROFILES={options.directory}; `plan --facts` shows what is still estimated")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The program `portable-softmax`: a subcommand for each question."""
+"""The program `portable-softmax` and its subcommands."""
 
 import argparse
 import os

@@ -192,7 +192,7 @@ def encoded(answer: Any) -> str:
 
 
 def _steps(scores: Scores) -> str:
-    """Names what is done to x before the softmax."""
+    """Returns the names of the steps before the softmax."""
     steps = {
         f"scale{' of each row' if scores.scale == 'rows' else ''}": scores.scale,
         f"softcap {scores.cap}": scores.cap,

@@ -20,7 +20,7 @@ def variants(call: KernelCall, device: Device, every_config: bool, names: dict[s
     """Returns reports of launches of a kernel on a device, the best first.
 
     Args:
-        call: the kernel and what is known about its launch.
+        call: the kernel, its arguments and options.
         device: the target.
         every_config: True for all configurations of @triton.autotune.
         names: None to keep warps and stages; {} for all of them; the kernel's parameters for rows, cols and block to compute a

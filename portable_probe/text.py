@@ -192,7 +192,7 @@ def _us(time: Time) -> str | None:
 
 
 def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
-    """Yields what is to be said about reports, once for all that it is true of."""
+    """Yields errors, warnings and verdicts of reports; equal ones once, with all devices."""
     about: dict[str, list[str]] = {}
     for report in reports:
         said = [f"{report.error}: {report.message}"] if report.error else []
