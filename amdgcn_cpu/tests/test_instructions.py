@@ -62,12 +62,6 @@ def test_classes_of_numbers():
             assert bool(vcc) == (bit == wanted), (value, wanted)
 
 
-def test_lanes_that_are_not_active_keep_what_they_have():
-    wave = after("v_add_f32_e32 v1, 1.0, v2", exec_mask=0b101, v1=f32(7), v2=f32(2))
-    assert wave.floats[1, :4].tolist() == [3, 7, 3, 7]
-    assert after("v_cmp_gt_f32_e32 vcc, 1.0, v2", exec_mask=0b101, v2=f32(0)).scalars[106:108] == [0b101, 0]
-
-
 @pytest.mark.parametrize(
     ("arch", "control", "origin"),
     [
@@ -90,20 +84,6 @@ def test_dpp(arch, control, origin, zero):
     line = f"v_mov_b32_dpp v1, v2 {control} row_mask:0xf bank_mask:0xf{' bound_ctrl:1' if zero else ''}"
     found = after(line, arch, v1=np.uint32([7]), v2=values).bits[1]
     assert found.tolist() == np.where(origin(lane) < 0, 0 if zero else 7, origin(lane) + 100).tolist()
-
-
-def test_permutes():
-    lane = np.arange(32, dtype=np.uint32)
-    wave = after("v_permlanex16_b32 v1, v2, s2, s3", "gfx1100", v2=lane, s2=0x76543210, s3=0xFEDCBA98)
-    assert wave.bits[1].tolist() == (lane ^ 16).tolist()
-    wave = after("ds_bpermute_b32 v1, v2, v3", "gfx1100", v2=4 * (lane ^ 3), v3=lane)
-    assert wave.bits[1].tolist() == (lane ^ 3).tolist()
-    wave = after("ds_permute_b32 v1, v2, v3", "gfx1100", v2=4 * (lane // 2 + 3), v3=lane)  # two lanes to each of 16
-    assert wave.bits[1].tolist() == [0] * 3 + list(range(1, 32, 2)) + [0] * 13
-    assert (
-        after("v_perm_b32 v1, v2, v3, s2", v2=np.uint32([0x77665544]), v3=np.uint32([0x33221100]), s2=0x0C070100).bits[1, 0]
-        == 0x00771100
-    )
 
 
 VECTORS = [  # an instruction, its architecture, registers ahead of it, and what they hold afterwards

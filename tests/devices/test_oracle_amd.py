@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from types import SimpleNamespace
 
-import kernels_of_all_kinds as kinds
+import launched_kernels as kinds
 import msgspec
 import pytest
 import triton

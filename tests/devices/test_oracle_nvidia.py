@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, files
 from itertools import product
 from pathlib import Path
 
-import kernels_of_all_kinds as kinds
+import launched_kernels as kinds
 import pytest
 import triton
 from sweep import mostly_slow

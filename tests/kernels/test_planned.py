@@ -3,7 +3,7 @@
 import machines
 import pytest
 import torch
-from closeness import assert_close, expected
+from exact import assert_close, expected
 from launched_rows import check
 from offline import light, read_problem
 from table import TILINGS, Row, random

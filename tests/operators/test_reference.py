@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from closeness import expected, logits
+from exact import expected, logits
 from torch.autograd import gradcheck, gradgradcheck
 
 from portable_softmax import batch_invariant, is_batch_invariant, log_softmax, set_batch_invariant, softmax, token_log_probs

@@ -3,7 +3,7 @@
 import exact
 import pytest
 import torch
-from closeness import assert_close, expected
+from exact import assert_close, expected
 
 from portable_softmax import softmax
 

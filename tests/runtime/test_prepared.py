@@ -6,7 +6,7 @@ from threading import Barrier
 
 import pytest
 import torch
-from closeness import assert_close, expected
+from exact import assert_close, expected
 
 from portable_softmax import softmax
 from portable_softmax.planning.plan import Tiling

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import exact
 import torch
-from closeness import INF, logits
-from exact import IGNORED, assert_right
+from exact import IGNORED, INF, assert_right, logits
 from table import GRADIENTS, NAN, hostile, random, values
 
 from portable_softmax.planning.problem import LogProbs, Scores

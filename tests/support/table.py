@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from closeness import INF
+from exact import INF
 
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.launch import name_of

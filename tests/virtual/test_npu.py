@@ -5,7 +5,7 @@ from itertools import product
 import machines
 import pytest
 import torch
-from closeness import assert_close, expected
+from exact import assert_close, expected
 from launched_rows import check
 from sweep import mostly_slow
 from table import LAYOUTS, TILINGS, table

@@ -4,7 +4,7 @@ import hip_machine
 import pytest
 import torch
 import triton
-from closeness import assert_close, expected
+from exact import assert_close, expected
 from row_forms import FORMS, arguments_of, assert_right
 
 from portable_softmax import PlanError, current_device, launcher, plan, softmax
