@@ -29,6 +29,7 @@ WRONG = [
     ({"masked_rows": "one"}, ValueError, "must be 'nan' or 'zero', not 'one'"),
     ({"softcap": 0}, ValueError, "must be positive and finite, not 0"),
     ({"softcap": "30"}, TypeError, "argument 'softcap' must be a number, not str"),
+    ({"scale": torch.ones(2, 1, 1), "dim": 0}, RuntimeError, "its size along dim 0 must be 1"),
     ({"scale": True}, TypeError, "argument 'scale' must be a number or Tensor, not bool"),
     ({"scale": torch.ones(5)}, RuntimeError, r"its size along dim 2 must be 1, .* broadcasts to \(2, 3, 1\)"),
     ({"temperature": torch.ones(4, 1)}, RuntimeError, "does not broadcast against input"),
