@@ -1,8 +1,5 @@
 """Plans are made offline with the vendors' compilers, and kernels compiled once; warm_up leaves nothing to compile."""
 
-import dataclasses
-import logging
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +9,7 @@ from portable_softmax import CompileError, Device, DtypeError, occupancy, plan, 
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import MAX_COLS, Problem, contiguous_problem
 from portable_softmax.runtime import compiled as memory
-from portable_softmax.runtime import compiler, plans
+from portable_softmax.runtime import compiler
 from portable_softmax.runtime import compiler as compiler_module
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem
@@ -139,16 +136,3 @@ def test_a_device_that_is_not_here_gets_plans_only(monkeypatch):
 def test_what_cannot_be_warmed_up_is_named(shapes, dtypes, error, message):
     with pytest.raises(error, match=message):
         warm_up(shapes, dtypes, device=Device.from_profile("nvidia/h200"))
-
-
-@pytest.mark.parametrize("name", ["amd/mi300x", "nvidia/a100-40gb"])
-def test_a_device_that_nobody_measured_is_told_once(name, monkeypatch, caplog):
-    """A live device's plan is that of the same device elsewhere: the compiler is not asked."""
-    plans._notify.cache_clear()
-    elsewhere = plan_problem(contiguous_problem(64, 128, "float32"), Device.from_profile("nvidia/h200"))
-    monkeypatch.setattr(plans.planner, "choose", lambda problem, *_: dataclasses.replace(elsewhere, problem=problem))
-    device, notice = dataclasses.replace(Device.from_profile(name), index=0), f"what launches cost on {name} is assumed; "
-    with caplog.at_level(logging.INFO, "portable_softmax"):
-        found = [plan_problem(contiguous_problem(n_rows, 128, "float32"), device) for n_rows in (32, 64)]
-    (told,) = [record.message for record in caplog.records]
-    assert told == f"{notice}`portable-softmax tune` measures it" == found[0].reasons[-1] == found[1].reasons[-1]
