@@ -63,10 +63,6 @@ def test_a_kernel_without_code_is_an_error():
         Kernel(text)
 
 
-def test_the_small_text_is_known():
-    assert len(Kernel(SMALL.format("v_add_f32_e32 v1, v2, v3")).steps) == 3
-
-
 TEXT = """\t.amdgcn_target "amdgcn-amd-amdhsa--{arch}"
 kernel:
 {lines}

@@ -46,16 +46,6 @@ def test_recorded_machines(monkeypatch, name):
         assert (getattr(device.hardware, fact), device.origins[fact]) == (value, origin), fact
 
 
-def test_a_target_without_a_name(monkeypatch):
-    """Triton's is then all that torch tells: of a live device just that, and of one that is not here the least of it."""
-    machine = recorded("driver_max1100")
-    play(monkeypatch, machine)
-    live, offline = current_device(), Device.from_profile("intel/max-1100")
-    target = live.vendor.compile_target
-    assert target(live.arch, live.index, live.hardware) == machine["target"][1]
-    assert target(offline.arch, None, offline.hardware) == {"version": "12.60.7", "sub_group_sizes": [32]}
-
-
 def test_devices_of_one_machine_each_have_their_own(monkeypatch):
     machine = recorded("driver_h200")
     other = machine["properties"][0] | {"multiprocessor_count": 60}  # a MIG slice, say

@@ -75,11 +75,6 @@ def test_impossible_resources(wrong):
         KernelResources(**wrong)
 
 
-def test_warps_are_needed_where_programs_have_them():
-    with pytest.raises(ValueError, match="needs num_warps"):
-        count("nvidia/h200", registers_per_thread=32)
-
-
 ALL_BLOCKS = "TRITON_ALL_BLOCKS_PARALLEL"
 
 

@@ -115,27 +115,6 @@ def test_lds_wave_slots_and_barriers(profile):
     compare(device, compiled)
 
 
-@pytest.mark.parametrize(
-    ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size", "spilled"),
-    [
-        (0, 0, 0, 0),
-        (91, 120, 264, 364),  # a slot may be stored to more than once
-        (10, 0, 0, 0),  # in AGPRs
-        (0, 53, 0, 0),  # in lanes of VGPRs
-        (0, 0, 32, 0),  # an array
-    ],
-)
-def test_only_what_is_in_scratch_memory_is_spilled(vgpr_spill_count, sgpr_spill_count, private_segment_fixed_size, spilled):
-    counts = {
-        "vgpr_count": 256, "sgpr_count": 40, "vgpr_spill_count": vgpr_spill_count, "sgpr_spill_count": sgpr_spill_count,
-        "private_segment_fixed_size": private_segment_fixed_size,
-    }  # fmt: skip
-    text = "".join(f"    .{name}: {count}\n" for name, count in counts.items())
-    compiled = SimpleNamespace(asm={"amdgcn": text}, metadata=SimpleNamespace(num_warps=4, shared=0))
-    used = Device.from_profile("amd/mi300x").vendor.resources(compiled)
-    assert (used.spilled_bytes_per_thread, used.stack_frame_bytes) == (spilled, private_segment_fixed_size)
-
-
 def notes(binary):
     """The metadata of the kernel in a code object: a note of msgpack."""
     content = dict(sections(binary, "code object"))[".note"].content

@@ -181,12 +181,3 @@ def test_globs_and_commas_mean_several_and_each_once():
     assert len({(p.backend, p.arch_pattern) for p in profiles().values()}) == len(every)
     with pytest.raises(ProfileError, match="no profile matches 'ibm/"):
         find_profiles(["ibm/*"])
-
-
-def test_a_product_of_two_vendors_is_named_with_its_vendor(tmp_path, monkeypatch):
-    (tmp_path / "mycluster").mkdir()
-    (tmp_path / "mycluster" / "h200.yaml").write_text("extends: nvidia/h200\n")
-    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
-    with pytest.raises(ProfileError, match="'H200' may be mycluster/h200, nvidia/h200; write one of them"):
-        find_profile("H200")
-    assert find_profile("mycluster/h200").name == "mycluster/h200"

@@ -2,13 +2,11 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
 from portable_probe import virtual
 
-KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
 OPTIONS = "", "--mask added --scale", "--mask lower_right boolean --temperature rows", "--softcap 30 --sink"
 
 

@@ -92,29 +92,6 @@ def test_refusals(change, arguments, error, words):
         partial(fits, **{"kernel": matmul_kernel, "device": "nvidia/h200"} | change)(CONFIGS, arguments)
 
 
-@pytest.mark.kernel
-def test_what_is_dropped_does_not_launch_here(where):
-    """Tunes a product by what fits; on a device, what goes for want of memory cannot be launched."""
-    size = 64
-    a, b = (torch.randn(size, size, device=where, dtype=torch.float16) for _ in "ab")
-    c = torch.empty_like(a)
-    configs = CONFIGS if where.type != "cpu" else CONFIGS[:1]
-    tuned = triton.autotune(configs, ["m"], prune_configs_by={"early_config_prune": fits})(matmul_kernel)
-    tuned[lambda meta: (triton.cdiv(size, meta["BLOCK_M"]) * triton.cdiv(size, meta["BLOCK_N"]),)](a, b, c, size, size, size)
-    torch.testing.assert_close(c.double(), a.double() @ b.double(), rtol=1e-2, atol=1e-2)
-    if where.type == "cpu":
-        return
-    arguments = dict(zip(matmul_kernel.arg_names, (a, b, c, size, size, size), strict=False))
-    kept = partial(fits, kernel=matmul_kernel, max_spilled=10**6)(CONFIGS, arguments)
-    for each in CONFIGS:
-        try:
-            matmul_kernel[(1,)](a, b, c, size, size, size, **each.all_kwargs())
-            launched = True
-        except triton.runtime.errors.OutOfResources:
-            launched = False
-        assert launched == (each in kept), str(each)
-
-
 def test_what_a_kernels_own_pruning_drops():
     def narrow(configs, named, **_):
         return [config for config in configs if config.kwargs["BLOCK_SIZE"] <= named["n_elements"]]

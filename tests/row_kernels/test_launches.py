@@ -5,9 +5,8 @@ import itertools
 import pytest
 import row_kernels
 import torch
-import triton
 from row_forms import FORMS, arguments_of, assert_right
-from row_kernels import RMS, adding, fresh, one_row, scaled
+from row_kernels import RMS, adding, fresh, scaled
 
 from portable_softmax import PlanError, launcher
 
@@ -106,19 +105,6 @@ def test_arguments_by_name_and_no_rows(where):
     scaled(x, y, 3, n_cols=70, SCALE=2)
     assert torch.equal(y, x * 2)
     assert scaled(x, torch.empty(0, 70, device=where), 0, 70) is None
-
-
-@pytest.mark.kernel
-def test_decorated_kernels_run(where):
-    configs = [
-        triton.Config({"SCALE": scale}, num_warps=4, pre_hook=lambda arguments: arguments["y"].fill_(1)) for scale in (3, 3)
-    ]
-    x = torch.rand(3, 70, device=where)
-    for kernel in (triton.autotune(configs, ["n_cols"])(one_row), triton.heuristics({"SCALE": lambda arguments: 3})(one_row)):
-        run, y = launcher(kernel, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],)), torch.empty_like(x)
-        for _ in range(2):
-            run(x, y, 3, 70)
-            assert torch.equal(y, x * 3)
 
 
 @pytest.mark.kernel

@@ -5,14 +5,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
-from benchmark import documents, report, sweeps, timing
-from benchmark import run as benchmark_run
-from benchmark.providers import load
-from benchmark.results import Result, cells_of, read
+from benchmark import documents, report
+from benchmark.results import Result, cells_of
 from matrix import legs, main
 
 from portable_softmax import profiles
@@ -50,23 +47,6 @@ def test_tables_of_documents_are_those_of_the_kept_results(document):
     assert documents.filled(text) == text
     broken = documents.BLOCK.sub(r"\1old\n", text)
     assert documents.filled(broken) == text
-
-
-def test_a_whole_run_writes_a_file_that_reads_again(monkeypatch, tmp_path):
-    """On the CPU, with torch for our kernel; the clock alone is another."""
-    monkeypatch.setattr(timing, "do_bench", lambda call, **_: call() is None or 1.0)
-    monkeypatch.setitem(sweeps.SWEEPS, "quick", [(3, 5), (2, 7)])
-    device = SimpleNamespace(vendor=SimpleNamespace(torch_device_type="cpu"))
-    directions = ["forward", "backward", "token_log_probs", "token_both"]
-    options = SimpleNamespace(direction=directions, sweep=["quick"], dtype=["float32"], every=1, turns=2, jobs=0,
-                              out=tmp_path / "rows.csv")  # fmt: skip
-    found = benchmark_run._measured(options, load(["copy", "torch", "ours"]), device)
-    assert len(found) == len(directions) * 2 * 3
-    assert {each.median_us for each in found} == {1000.0}
-    assert all(each.error <= 1 for each in found if each.provider != "copy")
-    again = read(options.out)
-    assert [(each.cell, each.provider) for each in again] == [(each.cell, each.provider) for each in found]
-    assert "backward" in report.text_of(again)
 
 
 ROOT = Path(__file__).parents[2]
