@@ -20,6 +20,7 @@ from portable_softmax.planning.problem import Problem
 UNLIMITED = 2**63 - 1
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
+WAITING = 0.002  # part of the time, for each warp of programs that exchange: large ones are slower than expected
 MOST_COMPILED = 4  # launches: each takes a second or so
 SKIPPED = 0.035  # part of a launch's time that beginning its programs may take, if rows may be skipped
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
@@ -92,8 +93,8 @@ def unfit(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> s
 
 
 def _order(launch: LaunchPlan) -> float:
-    """Returns what launches are sorted by: their time; of those that are alike the one without an exchange is first."""
-    return launch.us * (ALIKE if launch.tiling.is_shared else 1)
+    """Returns what launches are sorted by: their time, and more for an exchange, which all warps of a program wait for."""
+    return launch.us * (1 + WAITING * (launch.tiling.num_warps or 1) * launch.tiling.is_shared)
 
 
 def _begins_fast(launch: LaunchPlan, device: Device) -> bool:
