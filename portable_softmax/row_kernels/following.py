@@ -24,21 +24,13 @@ def _quotient(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
+OPERATORS = "addi add, subi sub, muli mul, andi and_, ori or_, xori xor, shli lshift, shrsi rshift, shrui rshift"
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "addi": operator.add,
-    "subi": operator.sub,
-    "muli": operator.mul,
+    **{kind: getattr(operator, name) for kind, name in map(str.split, OPERATORS.split(","))},
     **dict.fromkeys(("divsi", "divui"), _quotient),
-    "floordivsi": operator.floordiv,
-    "ceildivsi": lambda a, b: -(-a // b),
     **dict.fromkeys(("remsi", "remui"), lambda a, b: a - _quotient(a, b) * b),
     **dict.fromkeys(("minsi", "minui"), min),
     **dict.fromkeys(("maxsi", "maxui"), max),
-    "andi": operator.and_,
-    "ori": operator.or_,
-    "xori": operator.xor,
-    "shli": operator.lshift,
-    **dict.fromkeys(("shrsi", "shrui"), operator.rshift),
 }
 COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 Known = tuple[Any, frozenset[str]]  # a value: a number, a pointer or None; and what it depends on
