@@ -12,7 +12,7 @@ from amdgcn_cpu.tensors import kernel_of, run
 
 RECORDED = recorded("hip")
 MACHINE = Machine("cuda", {name: each["torch"][0] for name, each in RECORDED.items()})
-RESIDENT = 32  # programs at once: all that share a row, and few enough that large grids take little memory
+RESIDENT = 64  # programs at once: all that share a row, and few enough that large grids take little memory
 
 
 def properties(index: int) -> dict[str, Any]:
