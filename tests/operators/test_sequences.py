@@ -43,6 +43,9 @@ def neighbours(where):
         {"dtype": torch.float64}, {"masked_rows": "zero"}, {"invariant": True}, {"x": leaf}, {"x": leaf, "no_grad": True},
     ]  # fmt: skip
     yield {"x": leaf}, [{"no_grad": True}]
+    for function in ("softmax", "log_probs"):
+        also = {"ids": ids} if function == "log_probs" else {}
+        yield {"x": x, "function": function, "softcap": 1.0} | also, [{"softcap": True}, {"softcap": 2.0}]
     yield {"x": x, "dim": 1, "causal": True}, [{"dim": True}, {"causal": 1}]
     yield {"x": x.bfloat16()}, [{"dtype": torch.float32}, {"dtype": torch.float16}, {"autocast": True}]
     yield (
@@ -84,6 +87,7 @@ def neighbours(where):
     d_out = dy[0].contiguous()
     gradient = tokens | {"x": leaf, "dys": [d_out]}
     stepped = [{"dys": [dy[:, 0]]}, {"dys": [flat[1:5]]}, {"grad_inplace": True}, {"dim": 0}]
+    yield gradient | {"ids": two, "dys": [dy[:, :2]]}, [{"dys": [two.float()]}]
     yield gradient, [*others[:2], *others[7:], *stepped, *leaves, {"softcap": 1.0}, {"softcap": 2.0}]
     yield gradient | {"ids": two, "dys": [dy[:, :2]]}, [{"ids": two.flip(0).int()}, {"ids": two.t().contiguous().t()}]
     yield gradient | every, [{"dys": dys} for n in range(7) if (dys := [d_out if n >> k & 1 else None for k in range(3)])]
