@@ -1,6 +1,8 @@
 """From a case to its report: plans or compiles it, counts the programs that fit, and verifies the result if requested."""
 
-from typing import Any
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,7 +13,7 @@ from portable_softmax.devices.backends.base import KernelResources, check_dtype
 from portable_softmax.devices.detect import INSTALL, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
-from portable_softmax.errors import DeviceError, PlanError, PortableSoftmaxError
+from portable_softmax.errors import DeviceError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.facts import GB_PER_S, softmax_facts
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import contiguous_problem
@@ -129,24 +131,60 @@ def time_of(launch_plan: LaunchPlan, device: Device) -> Time | None:
 def _of_kernel(report: Report, device: Device, file: KernelFile) -> Report:
     case, jit = report.case, jit_function(file.kernel)
     assert isinstance(case, KernelCall)
-    passed = call_values(case)
+    known = load_case(file, case.case) if case.case else None
+    passed = call_values(case, known)
     arguments = {name: value for name, value in passed.items() if name in jit.arg_names}
     options = {name: value for name, value in passed.items() if name not in jit.arg_names}
     launch = launched(file.kernel, arguments, options, device, case.config)
+    grid = known and known.grid_for({name: constant.value for name, constant in launch.constants.items()})
     values = {
         name: argument.value for name, argument in read_arguments(jit, implied_arguments(file.kernel) | arguments).items()
     }
-    return msgspec.structs.replace(
+    report = msgspec.structs.replace(
         report,
-        launch=_launch(launch, case),
-        warnings=tuple(warnings_of(launch.compiled, jit, values, None)),
+        launch=_launch(launch, case, grid),
+        warnings=tuple(warnings_of(launch.compiled, jit, values, grid[0] if grid else None)),
         **_used(device, device.vendor.resources(launch.compiled)),
     )
+    if grid and (refused := refused_grid(launch, grid, device)):
+        report = msgspec.structs.replace(report, error=GridError.__name__, message=refused)
+    return report
 
 
-def call_values(case: KernelCall) -> dict[str, Any]:
-    """Returns the arguments and options of a call by name: of the command line, and suggested."""
-    return {**case.arguments, **case.options, **case.suggested}
+class KernelCase(NamedTuple):
+    """Grid and arguments of a launch of a user kernel: what the function of --case returns.
+
+    Args:
+        grid: numbers of programs, up to three, or a function of the arguments that returns them.
+        arguments: those of `kernel[grid](...)` by name: numbers, tensors on the CPU, constexprs and options.
+    """
+
+    grid: tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
+    arguments: Mapping[str, Any]
+
+    def grid_for(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
+        """Returns the grid for the values of constexprs."""
+        grid = self.grid({**self.arguments, **constants}) if callable(self.grid) else self.grid
+        width, height, depth = (*grid, 1, 1)[:3]
+        return width, height, depth
+
+
+def load_case(file: KernelFile, name: str) -> KernelCase:
+    """Calls the function in a kernel's file that returns its case; ValueError if there is none, or it returns none."""
+    make = getattr(file.module, name, None)
+    if not callable(make):
+        raise ValueError(f"{file.module.__file__} has no function {name!r} that makes a case")
+    made = make()
+    with contextlib.suppress(TypeError):
+        case = KernelCase(*made)
+        if (callable(case.grid) or isinstance(case.grid, tuple)) and isinstance(case.arguments, Mapping):
+            return case
+    raise ValueError(f"{name}() should return (grid, arguments): a tuple and a dict, not {made!r:.80}")
+
+
+def call_values(case: KernelCall, known: Any) -> dict[str, Any]:
+    """Returns the arguments and options of a call by name: of its KernelCase, of the command line, suggested."""
+    return {**(known.arguments if known else {}), **case.arguments, **case.options, **case.suggested}
 
 
 def refused_grid(launch: Launched, grid: tuple[int, int, int], device: Device) -> str | None:
@@ -156,7 +194,7 @@ def refused_grid(launch: Launched, grid: tuple[int, int, int], device: Device) -
     return refused or too_many_together(launch.compiled, grid, device)
 
 
-def _launch(launch: Launched, case: KernelCall) -> Launch:
+def _launch(launch: Launched, case: KernelCall, grid: tuple[int, int, int] | None) -> Launch:
     """Returns a kernel's launch; options that are lists, such as paths of libraries, are left out."""
 
     def chosen(values: dict[str, Chosen]) -> dict[str, Chosen]:
@@ -169,7 +207,7 @@ def _launch(launch: Launched, case: KernelCall) -> Launch:
         name: ", ".join([argument.kind, *(words.get(fact, fact + " {}").format(value) for fact, value in argument.known)])
         for name, argument in launch.arguments.items()
     }
-    return Launch(arguments=arguments, constants=chosen(launch.constants), options=chosen(launch.options))
+    return Launch(grid=grid, arguments=arguments, constants=chosen(launch.constants), options=chosen(launch.options))
 
 
 def interpreted(device: Device) -> bool:

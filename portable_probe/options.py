@@ -66,6 +66,7 @@ def call(command: Parser) -> None:
     add = command.add_argument_group("kernel").add_argument
     words = "'x=f16[4096,4096] n=4096 BLOCK=64'"
     add("--args", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=words)
+    add("--case", metavar="NAME", help="a function in the kernel's file that returns (grid, arguments)")
     add("--config", type=_config, metavar="N", help="a configuration of @triton.autotune, from 0; all for each")
     add("--num-warps", type=_positive, metavar="N", help="default: the configuration's or Triton's")
     add("--num-stages", type=_positive, metavar="N", help="likewise")
@@ -124,13 +125,13 @@ def softmaxes(options: argparse.Namespace) -> list[Case]:
 
 def kernel_call(options: argparse.Namespace) -> KernelCall:
     """Returns the user kernel that the options mean."""
-    if options.suggest and dict(options.suggest).keys() != {"rows", "cols", "block"}:
+    if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
         options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
     words = re.sub(r",\s+", ",", " ".join(options.args)).split()
     values = {name: value_of(value) for name, value in options.option}
     values |= {name: getattr(options, name) for name in ("num_warps", "num_stages") if getattr(options, name)}
     config = None if options.config == "all" else options.config
-    return KernelCall(name=options.kernel, arguments=dict(map(pair, words)), options=values, config=config)
+    return KernelCall(name=options.kernel, arguments=dict(map(pair, words)), options=values, config=config, case=options.case)
 
 
 def _wrong(text: str, words: str) -> argparse.ArgumentTypeError:

@@ -14,7 +14,7 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Scores
 from portable_softmax.row_kernels.inspection import Chosen
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 6
 PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "triton-xpu", "torch-npu", "numpy")
 WRONG = "WrongResult"
 Scalar = bool | int | float | str | None
@@ -69,6 +69,7 @@ class KernelCall(Fields, frozen=True, kw_only=True):
     arguments: dict[str, str] = {}
     options: dict[str, Scalar] = {}  # of Triton's backend
     config: int | None = None
+    case: str | None = None  # the function in its file that makes arguments
     suggested: dict[str, Scalar] = {}  # computed constexprs and options
 
     def __str__(self) -> str:
@@ -89,6 +90,7 @@ class Launch(Fields, frozen=True, kw_only=True):
 
     tiling: Tiling | None = None
     num_programs: int | None = None
+    grid: tuple[int, ...] | None = None
     arguments: dict[str, str] = {}  # types of the run-time arguments, and what Triton knows about their values
     constants: dict[str, Chosen] = {}
     options: dict[str, Chosen] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from portable_probe.cases import call_values, report_of
+from portable_probe.cases import call_values, load_case, report_of
 from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import KernelCall, Report, Time, json_value
 from portable_softmax.devices.device import Device
@@ -24,7 +24,7 @@ def variants(call: KernelCall, device: Device, every_config: bool, names: dict[s
         device: the target.
         every_config: True for all configurations of @triton.autotune.
         names: None to keep warps and stages; {} for all of them; the kernel's parameters for rows, cols and block to compute a
-            launch by expected time.
+            launch by expected time (`rows` may be left out if a case gives the grid).
 
     Raises:
         ValueError: the kernel cannot be loaded, or has no configurations.
@@ -88,7 +88,8 @@ def _computed(call: KernelCall, file: KernelFile, device: Device, names: dict[st
     """Returns the report of the launch that `portable_softmax.launcher` computes."""
     from portable_softmax.row_kernels.launcher import launcher  # needs torch
 
-    passed = call_values(call)
+    known = load_case(file, call.case) if call.case else None
+    passed = call_values(call, known) | ({} if "rows" in names or not known else {"grid": known.grid})
     roles: dict[str, Any] = dict(names)
     plan = functools.partial(launcher(file.kernel, **roles).plan, **passed)
     try:

@@ -73,6 +73,7 @@ def _details(report: Report, explain: bool) -> Iterator[tuple[str, ...]]:
         }
         for title, group in (("launch", chosen), ("constants", launch.constants)):
             yield title, "  ".join(f"{name}={option.value} ({by.get(option.by, option.by)})" for name, option in group.items())
+        yield "grid", *([" x ".join(map(str, launch.grid))] if launch.grid else [])
         kinds = dict.fromkeys(launch.arguments.values())
         yield "arguments", *(f"{' '.join(n for n, k in launch.arguments.items() if k == kind)}: {kind}" for kind in kinds)
     if fits and used:

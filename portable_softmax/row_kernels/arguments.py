@@ -102,7 +102,7 @@ def argument_of(name: str, text: str) -> Argument:
     raise CompileError(
         f"{name}={text}: an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16, *fp16:16, i32, i32:16 "
         f"or fp32 (:16 says a multiple of 16, in bytes of a pointer); types of tensors are {', '.join(TORCH)}, "
-        f"and torch's names, of numbers {', '.join(OF_TYPE)}; tuples, functions and infinities are passed to `inspect_kernel`"
+        f"and torch's names, of numbers {', '.join(OF_TYPE)}; tuples, functions and infinities need a case: --case NAME"
     )
 
 

@@ -52,6 +52,7 @@ verify --on H200 | 2 | an emulated AMD GPU (--on amd/mi300x)
 kernel f.py --on H200 | 2 | argument FILE:NAME: 'f.py' is not FILE:NAME
 kernel KERNELS:add --suggest rows=n | 2 | --suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing
 kernel nowhere.py:k --on H200 | 2 | UnknownKernelError:
+kernel EXAMPLES:add_kernel --on H200 --case nothing | 1 | has no function 'nothing'
 kernel KERNELS:add --on H200 --args n=1 | 1 | TypeError: add:
 kernel KERNELS:add --on intel/arc-a770 --args n=1 | 4 | TargetError: this Triton's backends (
 kernel KERNELS:tuned --on H200 --args MATRICES | 1 | and none was chosen; select one with --config N:
@@ -93,6 +94,8 @@ kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 --num-warps 1 | 0 | add 
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 --num-warps 1 --no-spills | 1 | CheckFailed: spills
 kernel EXAMPLES:plain --on H200 --args x_ptr=*fp32:16 BLOCK_SIZE=8192 --num-warps 64 | 1 |
     no program fits: threads per program; with 32 warps instead of 64, 2 would
+kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 | a grid of 1 x 67108864 x 1 has
+    67,108,864 programs along y, and nvidia/h200 launches at most ;; grid 1 x 67108864 x 1
 profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "name": "ascend/910b3" ;; "memory_bandwidth_gb_per_s": 5300
 profiles show MI300X | 0 | multiprocessor_count 304 vendor ;; https://

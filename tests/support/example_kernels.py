@@ -1,5 +1,6 @@
 """A vector addition, plain and under the decorators that people use, and a tiled matrix product, to inspect and to run."""
 
+import torch
 import triton
 import triton.language as tl
 
@@ -56,3 +57,10 @@ def matmul_kernel(
         total.to(c_ptr.dtype.element_ty),
         mask=(rows[:, None] < m) & (cols[None, :] < n),
     )
+
+
+def wide_case():
+    """The launch of add_kernel along y, of more programs than NVIDIA's devices take there."""
+    x, y, out = torch.zeros(3, 1000)
+    arguments = {"x_ptr": x, "y_ptr": y, "out_ptr": out, "n_elements": 1000}
+    return (lambda meta: (1, 2**20 * meta["BLOCK_SIZE"])), arguments
