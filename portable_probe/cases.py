@@ -1,8 +1,8 @@
 """From a case to its report: plans or compiles it, counts the programs that fit, and verifies the result if requested."""
 
-import contextlib
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import functools
+import importlib
+from typing import Any
 
 import msgspec
 
@@ -41,7 +41,7 @@ def report_of(device: Device, case: Case, verify: bool = False) -> Report:
     report = describe(device, case)
     file = load_kernel(case.name, device) if isinstance(case, KernelCall) else None
     try:
-        return _judged(_of_kernel(report, device, file) if file else _of_softmax(report, device, verify), device)
+        return _judged(_of_kernel(report, device, file, verify) if file else _of_softmax(report, device, verify), device)
     except BROKEN as error:
         return msgspec.structs.replace(report, error=type(error).__name__, message=str(error))
 
@@ -94,17 +94,9 @@ def _of_softmax(report: Report, device: Device, verify: bool) -> Report:
         time=time_of(launch_plan, device),
         reasons=launch_plan.reasons,
         warnings=(launch_plan.warning,) if launch_plan.warning else (),
-        verify=_verified(case, launch_plan, device) if verify else None,
+        verify=_module("verify").verify_softmax(case, launch_plan, device) if verify else None,
         **_used(device, launch_plan.resources),
     )
-
-
-def _verified(case: SoftmaxProblem, launch_plan: LaunchPlan, device: Device) -> Verified:
-    try:
-        from portable_probe.verify import verify_softmax
-    except ImportError as error:
-        raise DeviceError(f"verify requires torch ({error}); {INSTALL}") from error
-    return verify_softmax(case, launch_plan, device)
 
 
 def time_of(launch_plan: LaunchPlan, device: Device) -> Time | None:
@@ -128,10 +120,12 @@ def time_of(launch_plan: LaunchPlan, device: Device) -> Time | None:
     )
 
 
-def _of_kernel(report: Report, device: Device, file: KernelFile) -> Report:
+def _of_kernel(report: Report, device: Device, file: KernelFile, verify: bool) -> Report:
     case, jit = report.case, jit_function(file.kernel)
     assert isinstance(case, KernelCall)
     known = load_case(file, case.case) if case.case else None
+    if known and verify and device.backend == "interpreter":
+        return msgspec.structs.replace(report, verify=_run(device, case, file, known, None))
     passed = call_values(case, known)
     arguments = {name: value for name, value in passed.items() if name in jit.arg_names}
     options = {name: value for name, value in passed.items() if name not in jit.arg_names}
@@ -148,38 +142,9 @@ def _of_kernel(report: Report, device: Device, file: KernelFile) -> Report:
     )
     if grid and (refused := refused_grid(launch, grid, device)):
         report = msgspec.structs.replace(report, error=GridError.__name__, message=refused)
+    elif known and verify and report.occupancy and report.occupancy.programs_per_multiprocessor:
+        report = msgspec.structs.replace(report, verify=_run(device, case, file, known, launch))
     return report
-
-
-class KernelCase(NamedTuple):
-    """Grid and arguments of a launch of a user kernel: what the function of --case returns.
-
-    Args:
-        grid: numbers of programs, up to three, or a function of the arguments that returns them.
-        arguments: those of `kernel[grid](...)` by name: numbers, tensors on the CPU, constexprs and options.
-    """
-
-    grid: tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
-    arguments: Mapping[str, Any]
-
-    def grid_for(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
-        """Returns the grid for the values of constexprs."""
-        grid = self.grid({**self.arguments, **constants}) if callable(self.grid) else self.grid
-        width, height, depth = (*grid, 1, 1)[:3]
-        return width, height, depth
-
-
-def load_case(file: KernelFile, name: str) -> KernelCase:
-    """Calls the function in a kernel's file that returns its case; ValueError if there is none, or it returns none."""
-    make = getattr(file.module, name, None)
-    if not callable(make):
-        raise ValueError(f"{file.module.__file__} has no function {name!r} that makes a case")
-    made = make()
-    with contextlib.suppress(TypeError):
-        case = KernelCase(*made)
-        if (callable(case.grid) or isinstance(case.grid, tuple)) and isinstance(case.arguments, Mapping):
-            return case
-    raise ValueError(f"{name}() should return (grid, arguments): a tuple and a dict, not {made!r:.80}")
 
 
 def call_values(case: KernelCall, known: Any) -> dict[str, Any]:
@@ -208,6 +173,31 @@ def _launch(launch: Launched, case: KernelCall, grid: tuple[int, int, int] | Non
         for name, argument in launch.arguments.items()
     }
     return Launch(grid=grid, arguments=arguments, constants=chosen(launch.constants), options=chosen(launch.options))
+
+
+def _run(device: Device, case: KernelCall, file: KernelFile, known: Any, launch: Launched | None) -> Verified:
+    """Runs a kernel on the device, in the interpreter, or on the emulator of its vendor."""
+    verify = _module("verify")
+    known = known.with_values(jit_function(file.kernel), case.arguments)
+    if launch and device.index is None:
+        run = functools.partial(_module("virtual").run_case, launch, known, device)
+    else:
+        run = functools.partial(verify.run_here, file.kernel, case.config, case.options, known, device)
+    verified: Verified = verify.verify_case(known, run)
+    return verified
+
+
+def load_case(file: KernelFile, name: str) -> Any:
+    """Returns the KernelCase that a function in the kernel's file makes; see verify.load_case."""
+    return _module("verify").load_case(file, name)
+
+
+def _module(name: str) -> Any:
+    """Returns a module of this package that needs torch; DeviceError if it is not installed."""
+    try:
+        return importlib.import_module(f"portable_probe.{name}")
+    except ImportError as error:
+        raise DeviceError(f"verify and --case require torch ({error}); {INSTALL}") from error
 
 
 def interpreted(device: Device) -> bool:

@@ -66,7 +66,7 @@ def call(command: Parser) -> None:
     add = command.add_argument_group("kernel").add_argument
     words = "'x=f16[4096,4096] n=4096 BLOCK=64'"
     add("--args", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=words)
-    add("--case", metavar="NAME", help="a function in the kernel's file that returns (grid, arguments)")
+    add("--case", metavar="NAME", help="a function in the kernel's file that returns (grid, arguments, expected)")
     add("--config", type=_config, metavar="N", help="a configuration of @triton.autotune, from 0; all for each")
     add("--num-warps", type=_positive, metavar="N", help="default: the configuration's or Triton's")
     add("--num-stages", type=_positive, metavar="N", help="likewise")
@@ -125,6 +125,8 @@ def softmaxes(options: argparse.Namespace) -> list[Case]:
 
 def kernel_call(options: argparse.Namespace) -> KernelCall:
     """Returns the user kernel that the options mean."""
+    if options.verify and not options.case:
+        options.error("verify --kernel requires --case NAME: a function that returns (grid, arguments, expected)")
     if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
         options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
     words = re.sub(r",\s+", ",", " ".join(options.args)).split()

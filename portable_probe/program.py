@@ -94,8 +94,10 @@ def _kernel(command: words.Parser) -> None:
 def _verify(command: words.Parser) -> None:
     words.device(command)
     words.softmax(command)
+    command.add_argument("--kernel", type=words.kernel_name, metavar="FILE:NAME", help="a user kernel instead; needs --case")
+    words.call(command)
     words.kept(command)
-    nothing = dict.fromkeys(("kernel", "config", "suggest", "at_least", "no_spills", "explain", "facts"))
+    nothing = dict.fromkeys(("suggest", "at_least", "no_spills", "explain", "facts"))
     command.set_defaults(answer=_answer, verify=True, **nothing)
 
 
@@ -124,7 +126,7 @@ def _profiles(command: words.Parser) -> None:
 COMMANDS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "plan": ("launches of the softmax, and their occupancy", _plan),
     "kernel": ("the launch and occupancy of a user kernel", _kernel),
-    "verify": ("run the softmax, and compare the result with float64", _verify),
+    "verify": ("run the softmax or a user kernel, and compare the result", _verify),
     "diff": ("answer the cases of a saved file again, and print what changed", _diff),
     "profiles": ("hardware profiles: list, show, new", _profiles),
     "tune": ("fit the cost of launches on the local device", tune.add),
@@ -221,5 +223,5 @@ def _in_interpreter(typed: list[str]) -> int:
     command = [sys.executable, *INTERPRETED, "-m", "portable_probe", *typed]
     code = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
     if code < 0:
-        print(f"the interpreter ended with signal {-code}", file=sys.stderr)
+        print(f"the interpreter died of signal {-code}: does the kernel access memory out of bounds?", file=sys.stderr)
     return code if code >= 0 else 1

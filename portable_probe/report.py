@@ -113,6 +113,7 @@ class Verified(Fields, frozen=True, kw_only=True):
     worst: float | None  # the largest error in units of the tolerance: above 1 is wrong
     overwritten: int  # elements outside the result that the kernel changed
     right: bool
+    worst_at: str | None = None  # argument and index, if it is wrong
     executed: str | None = None  # what ran, if it was an emulator
 
 

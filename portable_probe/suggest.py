@@ -1,5 +1,6 @@
 """Launches of a user kernel to choose from: configurations, warps and stages, or the one of the least expected time."""
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from portable_probe.cases import call_values, load_case, report_of
 from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import KernelCall, Report, Time, json_value
 from portable_softmax.devices.device import Device
+from portable_softmax.errors import CompileError
+from portable_softmax.row_kernels.arguments import read_arguments
+from portable_softmax.row_kernels.compiling import dropped
 from portable_softmax.row_kernels.decorators import OF_CONFIG, configurations, jit_function
 
 STAGES = 1, 2, 3, 4
@@ -39,6 +43,12 @@ def variants(call: KernelCall, device: Device, every_config: bool, names: dict[s
     if names is not None:
         calls = [variant for base in calls for variant in _warps_and_stages(base, file, device)]
     reports = [report_of(device, variant) for variant in calls]
+    pruned = _pruned(call, file, device) if every_config else set()
+    pruned_error = {"error": "Pruned", "message": "the kernel's own pruning drops this configuration"}
+    reports = [
+        msgspec.structs.replace(report, **pruned_error) if variant.config in pruned and not report.error else report
+        for report, variant in zip(reports, calls, strict=True)
+    ]
     if names is None:
         return sorted(reports, key=_rank)
     unlike: dict[Any, Report] = {}
@@ -72,6 +82,16 @@ def _rank(report: Report) -> tuple[bool, int, int]:
     if report.error or not used or not fits:
         return True, 0, 0
     return False, used.spilled_bytes_per_thread, -(fits.warps_per_multiprocessor or fits.programs_per_multiprocessor)
+
+
+def _pruned(call: KernelCall, file: KernelFile, device: Device) -> set[int]:
+    """Returns the numbers of the configurations that the kernel's own pruning drops; none if an argument cannot be read."""
+    jit = jit_function(file.kernel)
+    passed = call_values(call, load_case(file, call.case) if call.case else None)
+    with contextlib.suppress(CompileError, TypeError):
+        read = read_arguments(jit, {name: value for name, value in passed.items() if name in jit.arg_names})
+        return dropped(file.kernel, {name: argument.value for name, argument in read.items()}, device)
+    return set()
 
 
 def _warps_and_stages(call: KernelCall, file: KernelFile, device: Device) -> Iterator[KernelCall]:

@@ -1,24 +1,32 @@
-"""Runs the softmax on a local device, in the interpreter or on an emulator, and compares the result with float64."""
+"""Runs the softmax or a user kernel on a local device, in the interpreter or on an emulator, and compares the result."""
 
 import contextlib
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
+import io
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 
 from portable_probe import virtual
-from portable_probe.closeness import Distance, allowed_of_terms, distance
+from portable_probe.closeness import Distance, allowed_of_any, allowed_of_terms, distance, same
+from portable_probe.loading import KernelFile
 from portable_probe.report import SoftmaxProblem, Verified
 from portable_softmax import log_softmax, softmax
 from portable_softmax.devices.device import Device
+from portable_softmax.errors import DeviceError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Scores
+from portable_softmax.row_kernels.arguments import argument_of, constant_of
+from portable_softmax.row_kernels.decorators import configuration, constexprs_of, decorated
 
 GUARD = 16  # elements after each row that must keep their value
 PEAK = 200.0  # its exponential overflows float32
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread evenly
 FACTOR = 1.25  # scale or temperature
 SEEN = 0.7  # share of a mask's elements that take part
+LONGEST = 60.0  # seconds that a launch may take
 
 
 def wide_rows(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device | str") -> torch.Tensor:
@@ -136,10 +144,137 @@ def _overwritten(result: torch.Tensor) -> int:
     return int((~whole[around].isnan()).sum())
 
 
-def _outcome(measured: Distance, overwritten: int, executed: str | None) -> Verified:
+def _outcome(measured: Distance, overwritten: int, **more: str | None) -> Verified:
     right = measured.worst <= 1 and not overwritten
-    return Verified(max_error=measured.error, worst=measured.worst, overwritten=overwritten, right=right, executed=executed)
+    return Verified(max_error=measured.error, worst=measured.worst, overwritten=overwritten, right=right, **more)
 
 
 def _place(device: Device) -> torch.device:
     return torch.device(device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}"))
+
+
+class KernelCase(NamedTuple):
+    """A launch of a user kernel, and its expected result: what the function of --case returns.
+
+    Args:
+        grid: numbers of programs, up to three, or a function of the arguments that returns them.
+        arguments: those of `kernel[grid](...)` by name: numbers, tensors on the CPU, constexprs and options.
+        expected: contents of tensors afterwards, by the parameter's name; all others should keep theirs.
+    """
+
+    grid: tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
+    arguments: Mapping[str, Any]
+    expected: Mapping[str, Any] = {}
+
+    def with_values(self, jit: Any, words: Mapping[str, str]) -> "KernelCase":
+        """Returns the case with the values of --args; a type or shape leaves the case's own value."""
+        constants = constexprs_of(jit)
+        read = {name: argument_of(name, text) for name, text in words.items() if name not in constants}
+        values = {
+            name: argument.value for name, argument in read.items() if not (argument.kind or hasattr(argument.value, "dtype"))
+        }
+        values |= {name: constant_of(text) for name, text in words.items() if name in constants}
+        return self._replace(arguments={**self.arguments, **values})
+
+    def grid_for(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
+        """Returns the grid for the values of constexprs."""
+        grid = self.grid({**self.arguments, **constants}) if callable(self.grid) else self.grid
+        width, height, depth = (*grid, 1, 1)[:3]
+        return width, height, depth
+
+
+def load_case(file: KernelFile, name: str) -> KernelCase:
+    """Calls the function in a kernel's file that returns its case; ValueError if there is none, or it returns none."""
+    make = getattr(file.module, name, None)
+    if not callable(make):
+        raise ValueError(f"{file.module.__file__} has no function {name!r} that makes a case")
+    made = make()
+    with contextlib.suppress(TypeError):
+        case = KernelCase(*made)
+        if (callable(case.grid) or isinstance(case.grid, tuple)) and isinstance(case.arguments, Mapping):
+            return case
+    raise ValueError(f"{name}() should return (grid, arguments, expected): a tuple, a dict and a dict, not {made!r:.80}")
+
+
+def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
+    """Runs a case, and compares its tensors with the expected ones by the tolerances of torch.testing.assert_close.
+
+    Args:
+        case: the arguments, and what is expected.
+        run: runs the kernel on the case's own tensors, and returns what ran, if it was an emulator.
+
+    Raises:
+        ValueError: nothing is expected, or it is expected of no tensor among the arguments, or has another shape.
+    """
+    if not case.expected:
+        raise ValueError("the case expects nothing, so there is nothing to verify: (grid, arguments, {NAME: tensor})")
+    tensors = {name: value for name, value in case.arguments.items() if isinstance(value, torch.Tensor)}
+    if unknown := case.expected.keys() - tensors.keys():
+        raise ValueError(f"the case expects {', '.join(sorted(unknown))}, which are no tensors among its arguments")
+    for name, expected in case.expected.items():
+        if expected.shape != tensors[name].shape:
+            raise ValueError(f"{name} is {list(tensors[name].shape)}, and {list(expected.shape)} is expected of it")
+    before = {name: tensor.clone() for name, tensor in tensors.items() if name not in case.expected}
+    executed = run()
+    distances = {}
+    for name, expected in case.expected.items():
+        exact = expected.double()
+        distances[name] = distance(tensors[name], exact, allowed_of_any(exact, tensors[name].dtype))
+    changed = sum(int((~same(tensors[name], kept)).sum()) for name, kept in before.items())
+    name, worst = max(distances.items(), key=lambda item: item[1].worst)
+    whole = worst._replace(error=max(measured.error for measured in distances.values()))
+    return _outcome(whole, changed, worst_at=f"{name}{list(worst.at)}" if worst.worst > 1 else None, executed=executed)
+
+
+def run_here(kernel: Any, config: int | None, options: Mapping[str, Any], case: KernelCase, device: Device) -> None:
+    """Launches a kernel on copies of a case's tensors, and copies their contents back.
+
+    Args:
+        kernel: the @triton.jit function, with its decorators.
+        config: number of one of the configurations of @triton.autotune.
+        options: of Triton's backend; they override those of the case.
+        case: the launch.
+        device: where it runs: a local device, or the interpreter.
+
+    Raises:
+        ValueError: there are several configurations and none was chosen, or no such one.
+        DeviceError: the launch fails, or has not ended after LONGEST seconds.
+    """
+    arguments = {**case.arguments, **options}
+    outermost, _ = decorated(kernel, configuration(kernel, config), arguments.keys(), launches=True)
+    where = _place(device)
+    module, on_device = getattr(torch, where.type), placed(arguments, where)
+    with contextlib.nullcontext() if device.index is None else module.device(device.index):
+        try:
+            outermost[case.grid](**on_device)
+            if device.index is not None:
+                _wait(module)
+        except DeviceError:
+            raise
+        except Exception as error:  # Triton, and kernels that Python interprets, have exceptions of all kinds
+            raise DeviceError(f"the launch fails: {type(error).__name__}: {error}") from error
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            value.copy_(on_device[name])
+
+
+def placed(arguments: Mapping[str, Any], where: torch.device) -> dict[str, Any]:
+    """Returns arguments with tensors, and those in tensor descriptors, on a device, with their strides and shared memory."""
+    inner = {name: getattr(value, "base", value) for name, value in arguments.items()}  # a descriptor's tensor
+    tensors = {name: value for name, value in inner.items() if isinstance(value, torch.Tensor)}
+    file = io.BytesIO()
+    torch.save(tensors, file)  # keeps strides, and tensors that share memory
+    file.seek(0)
+    moved: dict[str, Any] = torch.load(file, map_location=where, weights_only=True)
+    descriptors = {name for name in moved if not isinstance(arguments[name], torch.Tensor)}
+    return {**arguments, **moved, **{name: dataclasses.replace(arguments[name], base=moved[name]) for name in descriptors}}
+
+
+def _wait(module: Any) -> None:
+    """Waits until the launch has ended; DeviceError after LONGEST seconds."""
+    event, begun = module.Event(), time.monotonic()
+    event.record()
+    while not event.query():
+        if time.monotonic() - begun > LONGEST:
+            raise DeviceError(f"the kernel has not ended after {LONGEST:g} seconds; end this process")
+        time.sleep(0.001)

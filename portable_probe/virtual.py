@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -16,6 +17,7 @@ from portable_softmax.operators import launch as operators_launch
 from portable_softmax.planning.grid import read_as
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
+from portable_softmax.row_kernels.inspection import Launched
 from portable_softmax.runtime import launch as runtime_launch
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem
@@ -69,9 +71,44 @@ def emulated(launch_plan: LaunchPlan, device: Device) -> Iterator[list[int]]:
         yield steps
 
 
+def run_case(launch: Launched, case: Any, device: Device) -> str:
+    """Runs a compiled user kernel on the tensors of its KernelCase, and returns what ran.
+
+    Raises:
+        DeviceError: the emulator does not know an instruction, or is not installed.
+        KernelError: the kernel did what none should.
+    """
+    values = {name: case.arguments[name] for name in launch.arguments}
+    grid = case.grid_for({name: constant.value for name, constant in launch.constants.items()})
+    try:
+        return executed(device, _runner(launch.compiled, grid)(list(values.values())))
+    except KernelError as error:
+        raise KernelError(in_the_kernels_words(str(error), launch.compiled.asm["amdgcn"], values)) from error
+
+
 def executed(device: Device, steps: int) -> str:
     """Returns what a report says about a run."""
     return f"ran {device.arch} code on a CPU emulator, {steps} wave instructions"
+
+
+def in_the_kernels_words(fault: str, assembly: str, arguments: Mapping[str, Any]) -> str:
+    """Returns a fault's text with the argument whose memory it is about, and the line of the kernel's own file."""
+    tensors = [
+        (name, value.untyped_storage().data_ptr()) for name, value in arguments.items() if isinstance(value, torch.Tensor)
+    ]
+    storages = list(dict.fromkeys(storage for _, storage in tensors))
+    for number, storage in enumerate(storages, 1):
+        names = " and ".join(name for name, pointer in tensors if pointer == storage)
+        fault = re.sub(rf"\ballocation {number}\b", f"the memory of {names}", fault)
+    line = re.search(r"line (\d+): ", fault)
+    above = assembly.splitlines()[: int(line[1])] if line else []
+    files = {
+        number: name
+        for code_line in above
+        for number, name in re.findall(r'\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"', code_line)
+    }
+    places = [place for code_line in above for place in re.findall(r"\.loc\s+(\d+)\s+(\d+)", code_line)]
+    return f"{fault} ({files.get(places[-1][0], 'line')}:{places[-1][1]})" if places else fault
 
 
 def _runner(compiled: Any, grid: tuple[int, int, int]) -> Callable[[list[Any]], int]:

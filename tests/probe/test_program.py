@@ -49,6 +49,7 @@ plan --on H200 --at-least metal=3 | 2 | 'metal' is not one of cuda, hip
 plan --on H200 --require hip | 1 | ValueError: --require hip: the device is of backend cuda
 plan | 4 | NoDeviceError: nothing there
 verify --on H200 | 2 | an emulated AMD GPU (--on amd/mi300x)
+verify --on amd/mi300x --kernel KERNELS:add | 2 | verify --kernel requires --case NAME
 kernel f.py --on H200 | 2 | argument FILE:NAME: 'f.py' is not FILE:NAME
 kernel KERNELS:add --suggest rows=n | 2 | --suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing
 kernel nowhere.py:k --on H200 | 2 | UnknownKernelError:
@@ -62,7 +63,7 @@ diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-so
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
 """
 ANSWERED = """
---help | 0 | usage: portable-softmax ;; plan ;; exit codes: 0 answered ;; 4 not checked
+--help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 answered ;; 4 not checked
 plan --on MI300X --rows 1823 --cols 781 --dtype bf16 | 0 |
     softmax 1823 x 781 bfloat16 on amd/mi300x; Triton ;; programs per CU, 32 of 32 warps (100%), limited by warps
 plan --on MI300X --cols 781 --facts | 0 |
@@ -96,6 +97,8 @@ kernel EXAMPLES:plain --on H200 --args x_ptr=*fp32:16 BLOCK_SIZE=8192 --num-warp
     no program fits: threads per program; with 32 warps instead of 64, 2 would
 kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 | a grid of 1 x 67108864 x 1 has
     67,108,864 programs along y, and nvidia/h200 launches at most ;; grid 1 x 67108864 x 1
+verify --on amd/rx-7900-xtx --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator
+verify --kernel EXAMPLES:add_kernel --on MI300X --args BLOCK_SIZE=64 --case wide_case | 1 | has 17,179,869,184 threads, and
 profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "name": "ascend/910b3" ;; "memory_bandwidth_gb_per_s": 5300
 profiles show MI300X | 0 | multiprocessor_count 304 vendor ;; https://

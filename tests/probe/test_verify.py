@@ -1,12 +1,20 @@
-"""`verify`: the softmax against float64, on an emulated device, in the interpreter and on the device here."""
+"""`verify`: the softmax and user kernels against float64, on an emulated device, in the interpreter and on the device here."""
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 from portable_probe import virtual
+from portable_probe.loading import load_kernel
+from portable_probe.verify import load_case, verify_case
+from portable_probe.virtual import run_case
+from portable_softmax import Device, inspect_kernel
+from portable_softmax.errors import KernelError
 
+KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
 OPTIONS = "", "--mask added --scale", "--mask lower_right boolean --temperature rows", "--softcap 30 --sink"
 
 
@@ -51,4 +59,50 @@ def test_an_emulator_or_torch_that_is_not_installed_is_4(run, monkeypatch):
         assert (code, "the emulator is not installed" in err) == (4, True)
     monkeypatch.setitem(sys.modules, "portable_probe.verify", None)
     code, _, err = run(*asked)
-    assert (code, "DeviceError: verify requires torch (" in err) == (4, True)
+    assert (code, "DeviceError: verify and --case require torch (" in err) == (4, True)
+
+
+def test_a_user_kernel_in_the_interpreter(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    kernel = "verify", "--kernel", f"{KERNELS}:add_kernel", "--case", "add_case", "--args", "BLOCK_SIZE=64"
+    code, out, _ = run(*kernel, "--save", tmp_path / "kept.json")
+    assert (code, "verify    PASS" in out) == (0, True)
+    assert run("diff", tmp_path / "kept.json", "--kernel", kernel[2]) == (0, "0 changes in 1 case, 0 for the worse\n", "")
+    code, out, _ = run(*kernel, "--args", "n_elements=900")
+    assert (code, "FAIL: max error not finite, not finite times the tolerance at out_ptr[900]; " in out or "inf" in out) == (
+        1,
+        True,
+    )
+
+
+def added(**changed):
+    """The outcome of add_kernel on the emulator, of a case in which something is changed."""
+    file = load_kernel(f"{KERNELS}:add_kernel")
+    case = load_case(file, "add_case")
+    launch = inspect_kernel(file.kernel, case.arguments, {"BLOCK_SIZE": 64}, num_warps=1, device="amd/mi300x").launch
+    arguments = dict(case.arguments) | changed.pop("arguments", {})
+    case = case._replace(arguments=arguments, **changed)
+    return verify_case(case, lambda: run_case(launch, case, Device.from_profile("amd/mi300x")))
+
+
+def test_what_is_wrong_with_a_user_kernel():
+    assert added().right
+    assert added(grid=lambda arguments: (-(-arguments["n_elements"] // arguments["BLOCK_SIZE"]),)).right
+    assert not added(grid=(15,)).right, "the last elements are not written"
+    expected = load_case(load_kernel(f"{KERNELS}:add_kernel"), "add_case").expected["out_ptr"]
+    assert not added(expected={"out_ptr": expected + 0.01}).right
+    wrong = expected.clone()
+    wrong[77] += 1
+    assert added(expected={"out_ptr": wrong}).worst_at == "out_ptr[77]"
+    outcome = added(expected={"x_ptr": torch.zeros(1000)})
+    assert (outcome.right, outcome.overwritten) == (False, 1000)
+    with pytest.raises(
+        KernelError, match=r"OutOfBounds: 4 bytes at .*memory of x_ptr with 2000 bytes: .*example_kernels.py:\d+"
+    ):
+        added(arguments={"x_ptr": torch.zeros(500)})
+    for expectation, complaint in (({"n_elements": torch.zeros(1)}, "are no tensors"), ({}, "the case expects nothing")):
+        with pytest.raises(ValueError, match=complaint):
+            added(expected=expectation)
+    nan = torch.full((1000,), float("nan"))
+    assert added(arguments={"x_ptr": nan}, expected={"out_ptr": nan}).right
+    assert not added(arguments={"x_ptr": nan}).right

@@ -59,8 +59,21 @@ def matmul_kernel(
     )
 
 
+def add_case():
+    """A launch of add_kernel with BLOCK_SIZE 64: (grid, arguments, expected)."""
+    x, y = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0)) * 100
+    arguments = {"x_ptr": x, "y_ptr": y, "out_ptr": torch.full((1000,), float("nan")), "n_elements": 1000}
+    return (16,), arguments, {"out_ptr": x.double() + y}
+
+
+def matmul_case():
+    """A launch of matmul_kernel with blocks of 16 x 16 x 16 and groups of 1."""
+    a, b = torch.randn(2, 20, 20, generator=torch.Generator().manual_seed(0))
+    arguments = {"a_ptr": a, "b_ptr": b, "c_ptr": torch.full((20, 20), float("nan")), "m": 20, "n": 20, "k": 20}
+    return (4,), arguments, {"c_ptr": a.double() @ b.double()}
+
+
 def wide_case():
-    """The launch of add_kernel along y, of more programs than NVIDIA's devices take there."""
-    x, y, out = torch.zeros(3, 1000)
-    arguments = {"x_ptr": x, "y_ptr": y, "out_ptr": out, "n_elements": 1000}
-    return (lambda meta: (1, 2**20 * meta["BLOCK_SIZE"])), arguments
+    """The launch of add_kernel along y, of more programs than NVIDIA's devices take there, and more threads than AMD's."""
+    _, arguments, expected = add_case()
+    return (lambda meta: (1, 2**20 * meta["BLOCK_SIZE"])), arguments, expected
