@@ -88,6 +88,7 @@ def neighbours(where):
     gradient = tokens | {"x": leaf, "dys": [d_out]}
     stepped = [{"dys": [dy[:, 0]]}, {"dys": [flat[1:5]]}, {"grad_inplace": True}, {"dim": 0}]
     yield gradient | {"ids": two, "dys": [dy[:, :2]]}, [{"dys": [two.float()]}]
+    yield gradient | {"softcap": 1.0}, [{"softcap": 2.0}]
     yield gradient, [*others[:2], *others[7:], *stepped, *leaves, {"softcap": 1.0}, {"softcap": 2.0}]
     yield gradient | {"ids": two, "dys": [dy[:, :2]]}, [{"ids": two.flip(0).int()}, {"ids": two.t().contiguous().t()}]
     yield gradient | every, [{"dys": dys} for n in range(7) if (dys := [d_out if n >> k & 1 else None for k in range(3)])]
