@@ -16,7 +16,7 @@ from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import DeviceError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.facts import GB_PER_S, softmax_facts
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.problem import contiguous_problem
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.decorators import implied_arguments, jit_function
 from portable_softmax.row_kernels.fits import too_many_together

@@ -17,7 +17,8 @@ from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, softm
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
 from portable_softmax.planning.planner import ranked, unfit
-from portable_softmax.planning.problem import Problem, problem_of
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import problem_of
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.launch import bind_tiling, sizes_of
 from portable_softmax.runtime.specialization import KernelSpec

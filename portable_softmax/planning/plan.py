@@ -200,7 +200,7 @@ def _why_tile(problem: Problem, tiling: Tiling) -> str:
     n_cols, cols = problem.n_cols, tiling.tile_cols
     if tiling.strategy == "online":
         times = "twice" if problem.reads_again else "once"
-        return f"online: a row of {n_cols} columns is taken {cols} at a time, and read {times}"
+        return f"online: a row of {n_cols} columns is read {times}, {cols} columns at a time"
     if tiling.is_shared:
         again = ", and read it twice" if not tiling.held and problem.reads_again else ""
         exchange = ", which exchange max and sum" if problem.pairs else ""

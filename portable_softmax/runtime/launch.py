@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import Lines
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import NONE, VECTOR_BYTES, LogProbs, Problem, Scores, problem_of
+from portable_softmax.planning.problem import NONE, VECTOR_BYTES, LogProbs, Problem, Scores
+from portable_softmax.planning.request import problem_of
 from portable_softmax.runtime.kernel_form import units_of
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.prepared import prepare

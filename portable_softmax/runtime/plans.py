@@ -10,7 +10,8 @@ from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import planner
 from portable_softmax.planning.plan import LaunchPlan, Tiling
-from portable_softmax.planning.problem import Problem, contiguous_problem
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.specialization import KernelSpec

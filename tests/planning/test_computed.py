@@ -16,7 +16,8 @@ from portable_softmax.planning.grid import MOST_BLOCKS, MOST_ELEMENTS, MOST_SPLI
 from portable_softmax.planning.lines import SHORTEST_LINE, lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
-from portable_softmax.planning.problem import Problem, Scores, contiguous_problem, problem_of
+from portable_softmax.planning.problem import Problem, Scores
+from portable_softmax.planning.request import contiguous_problem, problem_of
 from portable_softmax.runtime.kernel_form import config_of
 from portable_softmax.runtime.specialization import KernelSpec
 

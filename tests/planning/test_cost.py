@@ -17,7 +17,8 @@ from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts, softmax_facts
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
-from portable_softmax.planning.problem import LogProbs, Problem, contiguous_problem
+from portable_softmax.planning.problem import LogProbs, Problem
+from portable_softmax.planning.request import contiguous_problem
 
 H100 = "nvidia/h100-sxm"
 H100_DEVICE = Device.from_profile(H100)

@@ -8,7 +8,8 @@ from offline import A2, H200, MI300X, planned, table, with_hardware
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.planning.planner import choose
-from portable_softmax.planning.problem import Problem, contiguous_problem
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import contiguous_problem
 
 
 def test_a_launch_that_spills_much_is_left_for_the_next_and_the_plan_tells_both():

@@ -7,7 +7,8 @@ import torch
 import portable_softmax
 from portable_softmax import CompileError, Device, DtypeError, occupancy, plan, warm_up
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import MAX_COLS, Problem, contiguous_problem
+from portable_softmax.planning.problem import MAX_COLS, Problem
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiled as memory
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime import compiler as compiler_module

@@ -6,7 +6,8 @@ import triton
 
 from portable_softmax import Device
 from portable_softmax.errors import TargetError
-from portable_softmax.planning.problem import TOKEN_LOG_PROBS, Scores, contiguous_problem
+from portable_softmax.planning.problem import Scores
+from portable_softmax.planning.request import TOKEN_LOG_PROBS, contiguous_problem
 from portable_softmax.runtime.plans import plan_problem
 
 DEVICES = "nvidia/h100-sxm", "amd/mi300x"

@@ -14,7 +14,8 @@ from portable_softmax.planning.grid import readings
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose, ranked
-from portable_softmax.planning.problem import Problem, contiguous_problem, problem_of
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import contiguous_problem, problem_of
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
 LENGTHS = (7, 10, 17, 64, 100, 333, 781, 1000, 4096, 12672, 16384, 20_000, 20_001, 24576, 32768, 32769, 50_257, 65_536,
