@@ -89,6 +89,13 @@ class Launcher:
         self._lock = threading.RLock()
         self._outside = disable(self.__call__)  # type: ignore[no-untyped-call]
 
+    def __deepcopy__(self, memo: object) -> "Launcher":
+        """Returns the launcher itself, as it is a function: modules that hold one are copied, kernels of any scope too."""
+        return self
+
+    def __copy__(self) -> "Launcher":
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Names the kernel, which is imported where the pickle is loaded."""
         return _named, (self._jit.__module__, self._jit.fn.__qualname__, self._names, self._settings)

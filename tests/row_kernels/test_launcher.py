@@ -1,6 +1,8 @@
 """Launches of row kernels that are computed: for devices that are not here, and on the one that is."""
 
+import copy
 import itertools
+import pickle
 from functools import partial
 
 import pytest
@@ -128,3 +130,11 @@ def test_a_plan_writes_nothing():
     partial(fits, kernel=kernel, device="nvidia/t4")(kernel.configs, {"x": x, "y": y, "n_rows": 64, "n_cols": 64, "BLOCK": 64})
     assert set(written) == {"meta"}
     assert (y == 3).all()
+
+
+def test_copies_and_pickles():
+    """A copy is the launcher itself, also in a module; a pickle names the kernel."""
+    module = torch.nn.Module()
+    module.launch = scaled
+    assert copy.copy(module.launch) is copy.deepcopy(module).launch is scaled
+    assert pickle.loads(pickle.dumps(fresh(one_row, grid=(64,)))).kernel is one_row
