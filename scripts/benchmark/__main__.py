@@ -1,10 +1,9 @@
 """Commands; each prints its options with --help.
 
-python scripts/benchmark              times softmax against its peers (run.py)
-python scripts/benchmark report       prints ratios and plots, writes the tables of documents; needs no device (report.py)
-python scripts/benchmark scores       times scales, masks and temperatures, as attention and sampling call softmax (scores.py)
-python scripts/benchmark own          times row kernels of one's own beside peers' (own.py)
+python scripts/benchmark              times softmax, scores, log-probabilities and row kernels beside peers' (run.py)
+python scripts/benchmark host         times how long the host is busy with a call (host.py)
 python scripts/benchmark memory       prints peak bytes of log-probabilities beside torch's (memory.py)
+python scripts/benchmark report       prints ratios, writes the tables and the chart of documents; needs no device (report.py)
 python scripts/benchmark states       times states of this package side by side (states.py)
 """
 
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from portable_softmax import PortableSoftmaxError
 
-COMMANDS = ("memory", "own", "report", "scores", "states")
+COMMANDS = ("host", "memory", "report", "states")
 
 
 def main() -> int:

@@ -97,7 +97,7 @@ def measured() -> str:
     """Returns what the results were measured with."""
     results = [result for result in kept() if result.sweep not in OTHERS - {"host"}]
     versions = (
-        ", ".join(sorted({getattr(result, name).partition("+")[0] for result in results}))
+        ", ".join(sorted({getattr(result, name).partition("+")[0] for result in results} - {""}))
         for name in ("device", "driver", "triton", "torch")
     )
     dates = sorted({result.date for result in results})

@@ -1,4 +1,4 @@
-"""Describes what a benchmark runs on; imports nothing of this package, which may be in another state."""
+"""Describes what a benchmark runs on."""
 
 import datetime
 import importlib.metadata
@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 
+import portable_softmax
+
 ROOT = Path(__file__).parents[2]
-DISTRIBUTIONS = {"liger": "liger-kernel", "flaggems": "flag-gems", "quack": "quack-kernels"}
+DISTRIBUTIONS = {"liger": "liger-kernel", "quack": "quack-kernels"}
 
 
-def here(folder: Path | str = ROOT) -> dict[str, Any]:
-    """Returns the first columns of a result: device, driver, versions, commit of the package in a folder, and day."""
+def here() -> dict[str, Any]:
+    """Returns the first columns of a result: device, driver, versions, commit of the package that is imported, and day."""
+    folder = Path(portable_softmax.__file__).parent
     return {
         "device": _device(),
         "driver": _driver(),

@@ -1,35 +1,22 @@
-"""Times the row kernels of examples/, launched by `persistent`, against peers' kernels of the same and a copy.
+"""Row kernels of examples/, launched by `persistent`, peers' kernels of the same, and torch's copy of as many bytes."""
 
-The ceiling is torch's copy of as many bytes. The CSV has the columns of scripts/results/README.md.
-
-    python scripts/benchmark own --out own.csv
-"""
-
-import argparse
 import importlib
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
 
-from benchmark.ahead import compile_ahead
-from benchmark.here import ROOT, here
-from benchmark.report import text_of
-from benchmark.results import COPY, OURS, Result, write
-from benchmark.timing import results_of
+from benchmark.here import ROOT
+from benchmark.problems import Problem
+from benchmark.results import COPY, OURS
+from benchmark.timing import Timed
 from portable_probe.closeness import allowed_of_any, distance
-from portable_softmax import current_device
 from portable_softmax.row_kernels.launcher import Launcher
 
 EPS = 1e-6
-ROWS, COLS = (4096, 16384, 65536), (1024, 3000, 4096, 8192, 16384)
 CHECKED = 256  # rows that are compared with float64
-Wanted = tuple[str, str, int, int]  # kernel, dtype, rows, columns
 Call = Callable[["Operands"], torch.Tensor]
 
 
@@ -43,10 +30,12 @@ class Operands(NamedTuple):
     wide: tuple[torch.Tensor, torch.Tensor]  # weights and biases in float32
 
     @classmethod
-    def random(cls, dtype: str, rows: int, cols: int, where: str) -> "Operands":
+    def random(cls, problem: Problem, where: str) -> "Operands":
         """Makes operands of a normal distribution."""
-        kind = getattr(torch, dtype)
-        x, w, b = (torch.randn(size, device=where, dtype=kind) for size in ((rows, cols), (cols,), (cols,)))
+        rows, cols = problem.shape
+        x, w, b = (
+            torch.randn(size, device=where, dtype=getattr(torch, problem.dtype)) for size in ((rows, cols), (cols,), (cols,))
+        )
         return cls(x, w, b, torch.randint(cols, (rows,), device=where), (w.float(), b.float()))
 
 
@@ -132,47 +121,18 @@ def kernels() -> dict[str, Kernel]:
     }
 
 
-def main() -> int:
-    """Times each kernel, type and size, checks it against float64, and prints tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernel", nargs="+", default=["rms_norm", "layer_norm", "cross_entropy"])
-    parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["bfloat16", "float32"])
-    parser.add_argument("--rows", nargs="+", type=int, default=ROWS)
-    parser.add_argument("--cols", nargs="+", type=int, default=COLS)
-    parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile ahead")
-    parser.add_argument("--out", type=Path, default=Path("own.csv"))
-    options = parser.parse_args()
-    where, columns = current_device().vendor.torch_device_type, here()
-    wanted = [
-        (name, kind, m, n) for name in options.kernel for kind in options.dtype for n in options.cols for m in options.rows
-    ]
-    compile_ahead(wanted, partial(_calls, where), options.jobs)
-    results = write(options.out, (result for cell in wanted for result in measure(columns, cell, where, options.turns)))
-    print(text_of(results))
-    return int(any(result.failure for result in results if result.provider == OURS))
-
-
-def _calls(where: str, wanted: Wanted) -> list[Callable[[], object]]:
-    name, dtype, rows, cols = wanted
-    kernel, operands = kernels()[name], Operands.random(dtype, rows, cols, where)
-    ours = partial(kernel.launcher, *kernel.arguments(operands, kernel.result(operands.x)))
-    return [ours, *(partial(call, operands) for call in kernel.peers.values())]
-
-
-def measure(columns: dict[str, Any], wanted: Wanted, where: str, turns: int) -> list[Result]:
-    """Returns a result of each provider, and one of the copy."""
-    name, dtype, rows, cols = wanted
-    torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
-    kernel, operands = kernels()[name], Operands.random(dtype, rows, cols, where)
-    source = operands.x[: max(1, int(rows * kernel.copied))]
+def timed(problem: Problem, where: str, names: Iterable[str]) -> Timed:
+    """Makes a problem's operands and the calls of the providers that are named."""
+    kernel, operands = kernels()[problem.direction], Operands.random(problem, where)
+    source = operands.x[: max(1, int(len(operands.x) * kernel.copied))]
 
     def ours() -> torch.Tensor:
         y = kernel.result(operands.x)
         kernel.launcher(*kernel.arguments(operands, y))
         return y
 
-    calls = {COPY: partial(torch.clone, source)} | {peer: partial(call, operands) for peer, call in kernel.peers.items()}
+    calls: dict[str, Callable[[], torch.Tensor]] = {COPY: partial(torch.clone, source)}
+    calls |= {peer: partial(call, operands) for peer, call in kernel.peers.items()} | {OURS: ours}
     few = operands.x[:CHECKED].double()
     exact = kernel.plain(Operands(few, operands.w.double(), operands.b.double(), operands.target[:CHECKED], operands.wide))
     allowed = allowed_of_any(exact, operands.x.dtype)
@@ -180,8 +140,4 @@ def measure(columns: dict[str, Any], wanted: Wanted, where: str, turns: int) -> 
     def error_of(result: torch.Tensor) -> float:
         return distance(result[:CHECKED], exact, allowed).worst
 
-    cell = {"sweep": "own", "shape": f"{rows}x{cols}", "dim": 1, "dtype": dtype, "direction": name}
-    results = results_of({**columns, **cell}, {**calls, OURS: ours}, error_of, turns)
-    plan = kernel.launcher.plan(*kernel.arguments(operands, kernel.result(operands.x)))
-    launch = " ".join(f"{key}={value}" for key, value in {"num_programs": plan.num_programs, **plan.meta}.items())
-    return [msgspec.structs.replace(result, launch=launch) if result.provider == OURS else result for result in results]
+    return Timed({name: call for name, call in calls.items() if name in names}, error_of)

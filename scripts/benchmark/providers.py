@@ -1,83 +1,116 @@
-"""Implementations of softmax and of log-probabilities of tokens for the benchmark: those that can be imported."""
+"""Implementations of softmax and of log-probabilities of tokens for the benchmark: those that can be imported.
+
+A provider makes, by direction, the timed call of operands (rows.py). `copy` and `read` are the ceilings.
+"""
 
 import importlib
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 
-Function = Callable[..., torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Provider:
-    """Functions of one implementation, along the last dimension of a matrix; None if it has no such function.
-
-    A cross-entropy of each row serves as its log-probability, with the other sign.
-
-    Args:
-        forward: y from x, with no gradient recorded.
-        backward: dx from dy and y, by its kernel alone.
-        log_softmax: log_softmax of x, with no gradient recorded.
-        differentiable: y from x, for torch.autograd.
-        token_log_probs: log-probabilities of ids from x and ids.
-        token_entropy: the same, and entropies of rows.
-        token_backward: makes, from x, ids and gradients of log-probabilities, the call that computes dx alone.
-        cross_entropy: the mean of log-probabilities from x and ids, for torch.autograd.
-        overwrites: the gradient of `cross_entropy` is written over x.
-    """
-
-    forward: Function | None = None
-    backward: Function | None = None
-    log_softmax: Function | None = None
-    differentiable: Function | None = None
-    token_log_probs: Function | None = None
-    token_entropy: Callable[..., Any] | None = None
-    token_backward: Callable[..., Callable[[], torch.Tensor]] | None = None
-    cross_entropy: Function | None = None
-    overwrites: bool = False
+Function = Callable[..., Any]
+Call = Callable[[], Any]
+Provider = dict[str, Callable[[Any], Call]]
 
 
 def load(names: Iterable[str]) -> dict[str, Provider]:
     """Imports the providers with these names, in the order of NAMES; prints on stderr which cannot be imported."""
-    loaded = {}
-    for name in (name for name in NAMES if name in names):
-        try:
-            loaded[name] = _LOADERS[name]()
-        except Exception as error:  # a package that does not suit this torch or device fails in its own way
-            print(f"without {name}: {type(error).__name__}: {error}", file=sys.stderr)
-    return loaded
+    names = set(names)
+    return {name: provider for name in NAMES if name in names and (provider := _loaded(name))}
+
+
+@cache
+def _loaded(name: str) -> Provider:
+    try:
+        return _LOADERS[name]()
+    except Exception as error:  # a package that does not suit this torch or device fails in its own way
+        print(f"without {name}: {type(error).__name__}: {error}", file=sys.stderr)
+        return {}
+
+
+def _softmaxes(
+    softmax: Function, log_softmax: Function | None = None, forward: Function | None = None, backward: Function | None = None
+) -> Provider:
+    """Returns the directions of a softmax.
+
+    Args:
+        softmax: y from x and dim, for torch.autograd.
+        log_softmax: the same of log_softmax.
+        forward: y from x and dim, with no gradient recorded; None for `softmax`.
+        backward: dx from dy, y and dim, by its kernel alone; None for autograd's call of `softmax`.
+    """
+
+    def by_autograd(inputs: Any) -> Call:
+        leaf = inputs.x.detach().requires_grad_()
+        y = softmax(leaf, inputs.dim)
+        return lambda: torch.autograd.grad(y, leaf, inputs.dy, retain_graph=True)[0]
+
+    def both(inputs: Any) -> Call:
+        leaf = inputs.x.detach().requires_grad_()
+        return lambda: torch.autograd.grad(softmax(leaf, inputs.dim), leaf, inputs.dy)[0]
+
+    made: Provider = {
+        "forward": lambda inputs: partial(forward or softmax, inputs.x, inputs.dim),
+        "backward": by_autograd,
+        "both": both,
+    }
+    if backward:
+        made["backward"] = lambda inputs: partial(backward, inputs.dy, inputs.y, inputs.dim)
+    if log_softmax:
+        made["log_softmax"] = lambda inputs: partial(log_softmax, inputs.x, inputs.dim)
+    return made
+
+
+def _of_tokens(log_probs: Function, entropy: Function | None = None, loss: Function | None = None) -> Provider:
+    """Returns the directions of log-probabilities.
+
+    Args:
+        log_probs: log-probabilities, or with the other sign cross-entropies, of ids from x and ids, for torch.autograd.
+        entropy: the same, and entropies of rows.
+        loss: the mean from x and ids; None for that of `log_probs`.
+    """
+
+    def backward(inputs: Any) -> Call:
+        leaf = inputs.x.detach().requires_grad_()
+        y = log_probs(leaf, inputs.ids)
+        dy = inputs.weights.to(y.dtype)
+        return lambda: torch.autograd.grad(y, leaf, dy, retain_graph=True)[0]
+
+    made: Provider = {
+        "token_log_probs": lambda inputs: partial(log_probs, inputs.x, inputs.ids),
+        "token_backward": backward,
+        "token_both": partial(_loss, loss or (lambda x, ids: log_probs(x, ids).mean())),
+    }
+    return made | ({"token_entropy": lambda inputs: partial(entropy, inputs.x, inputs.ids)} if entropy else {})
+
+
+def _loss(loss: Function, inputs: Any) -> Call:
+    leaf = inputs.x.detach().requires_grad_()
+    return lambda: torch.autograd.grad(loss(leaf, inputs.ids), leaf)[0]
 
 
 def _ours() -> Provider:
     from portable_softmax import log_softmax, softmax, token_log_probs
-    from portable_softmax.operators.softmax import NO_FACTORS, launched_gradient
 
-    def gradient(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        dx: torch.Tensor = launched_gradient(dy, y, NO_FACTORS, False, y.dim() - 1, False, y.dtype, False)
-        return dx
-
-    tokens = _of_tokens(token_log_probs, partial(token_log_probs, entropy=True)) | {"token_backward": _our_gradient}
-    return Provider(softmax, gradient, log_softmax, softmax, **tokens)
-
-
-def _our_gradient(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Returns what autograd calls."""
-    from portable_softmax.operators.log_probs import call_of, launched_gradient
-
-    inputs = x, ids, None, None, None
-    call = call_of(inputs, (-1, -100, False, False))
-    assert call is not None
-    assert call.run
-    gradient: Any = launched_gradient
-    return partial(gradient, inputs, call.run(inputs)[1], (dy, None, None), call.options)
+    return _softmaxes(softmax, log_softmax) | _of_tokens(token_log_probs, partial(token_log_probs, entropy=True))
 
 
 def _copy() -> Provider:
     """Returns the ceiling, which moves as many bytes and computes nothing."""
+
+    class Softmax(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, dim: int) -> torch.Tensor:
+            y = x.clone(memory_format=torch.contiguous_format)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return torch.add(dy, *ctx.saved_tensors), None
 
     class Tokens(torch.autograd.Function):
         @staticmethod
@@ -90,41 +123,28 @@ def _copy() -> Provider:
         def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, None]:
             return ctx.saved_tensors[0].clone(), None
 
-    tokens = _of_tokens(Tokens.apply, Tokens.apply) | {"token_backward": lambda x, ids, dy: x.clone}
-    return Provider(torch.clone, torch.add, torch.clone, _differentiable(torch.clone, torch.add), **tokens)
+    def clone(x: torch.Tensor, dim: int) -> torch.Tensor:
+        return x.clone(memory_format=torch.contiguous_format)
+
+    def add(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+        return torch.add(dy, y, out=torch.empty_like(y))
+
+    tokens = _of_tokens(Tokens.apply, Tokens.apply) | {"token_backward": lambda inputs: inputs.x.clone}
+    return _softmaxes(Softmax.apply, clone, clone, add) | tokens
 
 
 def _read() -> Provider:
     """Returns the ceiling of what reads as many bytes, and writes next to nothing."""
-
-    def read(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        return x.amax()
-
-    return Provider(token_log_probs=read, token_entropy=read)
+    return {"token_log_probs": lambda inputs: inputs.x.amax, "token_entropy": lambda inputs: inputs.x.amax}
 
 
 def _torch() -> Provider:
-    gradient = torch.ops.aten._softmax_backward_data
-
-    def softmax(x: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(x, -1)
-
-    def log_softmax(x: torch.Tensor) -> torch.Tensor:
-        return torch.log_softmax(x, -1)
-
-    tokens = _of_tokens(_token_log_probs, _token_entropy)
-    return Provider(softmax, lambda dy, y: gradient(dy, y, -1, y.dtype), log_softmax, softmax, **tokens)
+    return _softmaxes(torch.softmax, torch.log_softmax, None, _torch_gradient) | _of_tokens(_token_log_probs, _token_entropy)
 
 
-def _of_tokens(log_probs: Callable[..., Any], entropy: Callable[..., Any]) -> dict[str, Any]:
-    mean, gradient = lambda x, ids: log_probs(x, ids).mean(), partial(_recorded_gradient, log_probs)
-    return {"token_log_probs": log_probs, "token_entropy": entropy, "token_backward": gradient, "cross_entropy": mean}
-
-
-def _recorded_gradient(log_probs: Function, x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
-    leaf = x.detach().requires_grad_()
-    y = log_probs(leaf, ids)
-    return lambda: torch.autograd.grad(y, leaf, dy, retain_graph=True)[0]
+def _torch_gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+    dx: torch.Tensor = torch.ops.aten._softmax_backward_data(dy, y, dim, y.dtype)
+    return dx
 
 
 def _token_log_probs(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -136,112 +156,58 @@ def _token_entropy(x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, to
     return logs.gather(-1, ids.unsqueeze(-1)).squeeze(-1), -(logs.exp() * logs).sum(-1)
 
 
-def _cross_entropy() -> Provider:
-    """Returns torch's cross-entropy, which rounds log-probabilities to the type of logits."""
-    by_row = partial(torch.nn.functional.cross_entropy, reduction="none")
-    gradient = partial(_recorded_gradient, by_row)
-    return Provider(token_log_probs=by_row, token_backward=gradient, cross_entropy=torch.nn.functional.cross_entropy)
+def _compiler() -> Function:
+    """Returns torch.compile for fixed shapes; gradients may be computed again from what was kept."""
+    functorch: Any = importlib.import_module("torch._functorch.config")
+    functorch.donated_buffer = False
+    return partial(torch.compile, dynamic=False)
 
 
 def _compiled() -> Provider:
-    """Returns torch.compile's softmax, compiled by Inductor for each shape."""
-    compiled = partial(torch.compile, dynamic=False)
-    softmax = compiled(lambda x: torch.softmax(x, -1))
-    log_softmax, gradient = compiled(lambda x: torch.log_softmax(x, -1)), compiled(_naive_gradient)
-    tokens = _of_tokens(_token_log_probs, _token_entropy)
-    return Provider(softmax, gradient, log_softmax, softmax, **_compiled_tokens(tokens))
+    compiled = _compiler()
+
+    def gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+        return y * (dy - (dy * y).sum(dim, keepdim=True))
+
+    softmax, log_softmax = compiled(lambda x, dim: torch.softmax(x, dim)), compiled(lambda x, dim: torch.log_softmax(x, dim))
+    tokens = _of_tokens(compiled(_token_log_probs), compiled(_token_entropy))
+    return _softmaxes(softmax, log_softmax, None, compiled(gradient)) | tokens
 
 
-def _compiled_cross_entropy() -> Provider:
-    by_row, mean = _cross_entropy().token_log_probs, _cross_entropy().cross_entropy
-    return Provider(**_compiled_tokens({"token_log_probs": by_row, "cross_entropy": mean}))
-
-
-def _compiled_tokens(functions: dict[str, Any]) -> dict[str, Any]:
-    """Returns functions compiled by Inductor; gradients may be computed again from what was kept."""
-    functorch: Any = importlib.import_module("torch._functorch.config")
-    functorch.donated_buffer = False
-    compiled = {
-        name: torch.compile(function, dynamic=False) for name, function in functions.items() if name != "token_backward"
-    }
-    return compiled | {"token_backward": partial(_recorded_gradient, compiled["token_log_probs"])}
-
-
-def _naive() -> Provider:
-    """Returns a softmax with one operator for each step, like the beginning of the tutorials."""
-
-    def softmax(x: torch.Tensor) -> torch.Tensor:
-        e = torch.exp(x - x.amax(-1, keepdim=True))
-        return e / e.sum(-1, keepdim=True)
-
-    def log_softmax(x: torch.Tensor) -> torch.Tensor:
-        shifted = x - x.amax(-1, keepdim=True)
-        return shifted - shifted.exp().sum(-1, keepdim=True).log()
-
-    return Provider(softmax, _naive_gradient, log_softmax, softmax)
-
-
-def _naive_gradient(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return y * (dy - (dy * y).sum(-1, keepdim=True))
+def _cross_entropy(compiled: Function = lambda function: function) -> Provider:
+    """Returns torch's cross-entropy, which rounds log-probabilities to the type of logits."""
+    cross_entropy = torch.nn.functional.cross_entropy
+    return _of_tokens(compiled(partial(cross_entropy, reduction="none")), None, compiled(cross_entropy))
 
 
 def _liger() -> Provider:
     ops = importlib.import_module("liger_kernel.ops.softmax")
+    loss = importlib.import_module("liger_kernel.transformers.functional").liger_cross_entropy
 
-    def gradient(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
         result: torch.Tensor = ops._softmax_backward(dy, y, *ops.calculate_settings(y.shape[-1]), False)
         return result
 
-    cross_entropy = importlib.import_module("liger_kernel.transformers.functional").liger_cross_entropy
-    return Provider(
-        lambda x: ops._softmax_forward(x)[0], gradient, differentiable=ops.LigerSoftmaxFunction.apply,
-        cross_entropy=cross_entropy, overwrites=True,
-    )  # fmt: skip
-
-
-def _flaggems() -> Provider:
-    """Returns FlagGems' operators, called directly. FlagGems means to install them in torch's dispatcher."""
-    ops = importlib.import_module("flag_gems").ops
-
-    def softmax(x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = ops.softmax(x, -1)
-        return result
-
-    def gradient(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = ops.softmax_backward(dy, y, -1, y.dtype)
-        return result
-
-    return Provider(softmax, gradient, lambda x: ops.log_softmax(x, -1), _differentiable(softmax, gradient))
+    softmaxes = _softmaxes(
+        lambda x, dim: ops.LigerSoftmaxFunction.apply(x), None, lambda x, dim: ops._softmax_forward(x)[0], gradient
+    )
+    return softmaxes | {"token_both": lambda inputs: _loss(loss, inputs._replace(x=inputs.x.clone()))}  # overwrites x
 
 
 def _quack() -> Provider:
     module = importlib.import_module("quack.softmax")  # the attribute `quack.softmax` is the function with that name
     tokens = importlib.import_module("quack.cross_entropy")
 
-    def token_backward(x: torch.Tensor, ids: torch.Tensor, dy: torch.Tensor) -> Callable[[], torch.Tensor]:
-        _, lse = tokens.cross_entropy_fwd(x, ids, return_lse=True)
-        return partial(tokens.cross_entropy_bwd, x, ids, dy, lse)
+    def token_backward(inputs: Any) -> Call:
+        _, lse = tokens.cross_entropy_fwd(inputs.x, inputs.ids, return_lse=True)
+        return partial(tokens.cross_entropy_bwd, inputs.x, inputs.ids, inputs.weights, lse)
 
-    return Provider(
-        module.softmax_fwd, module.softmax_bwd, differentiable=module.softmax, token_backward=token_backward,
-        token_log_probs=partial(tokens.cross_entropy, reduction="none"), cross_entropy=tokens.cross_entropy,
-    )  # fmt: skip
+    def gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Any:
+        return module.softmax_bwd(dy, y)
 
-
-def _differentiable(forward: Function, backward: Function) -> Function:
-    class Softmax(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            y = forward(x)
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
-            return backward(dy, *ctx.saved_tensors)
-
-    apply: Function = Softmax.apply
-    return apply
+    softmaxes = _softmaxes(lambda x, dim: module.softmax(x), None, lambda x, dim: module.softmax_fwd(x), gradient)
+    of_tokens = _of_tokens(partial(tokens.cross_entropy, reduction="none"), None, tokens.cross_entropy)
+    return softmaxes | of_tokens | {"token_backward": token_backward}
 
 
 _LOADERS: dict[str, Callable[[], Provider]] = {
@@ -250,10 +216,8 @@ _LOADERS: dict[str, Callable[[], Provider]] = {
     "torch": _torch,
     "cross_entropy": _cross_entropy,
     "compile": _compiled,
-    "compiled_cross_entropy": _compiled_cross_entropy,
-    "naive": _naive,
+    "compiled_cross_entropy": lambda: _cross_entropy(_compiler()),
     "liger": _liger,
-    "flaggems": _flaggems,
     "quack": _quack,
     "ours": _ours,
 }

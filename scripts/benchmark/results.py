@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from portable_softmax.devices.backends.base import DTYPE_BYTES
-
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 OURS = "ours"
 COPY = "copy"  # a provider that moves as many bytes and computes nothing: the ceiling
 CEILINGS = (COPY, "read")  # the other one reads them
@@ -35,7 +34,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         dim: of the softmax, counted from 0.
         dtype: by torch's name.
         direction: `forward`, `backward` (the gradient alone), `both`, one of STREAMS, or another call, in words.
-        launch: this package's tiling.
         median_us: microseconds, the median over turns.
         spread: slowest less fastest turn, as a part of the median.
         error: the largest error of the result, in units of the error that is allowed.
@@ -56,7 +54,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dim: int
     dtype: str
     direction: str
-    launch: str = ""
     median_us: float | None = None
     spread: float | None = None
     error: float | None = None
@@ -86,19 +83,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 COLUMNS = Result.__struct_fields__
-CELL = (
-    "device",
-    "driver",
-    "triton",
-    "torch",
-    "date",
-    "sweep",
-    "shape",
-    "layout",
-    "dim",
-    "dtype",
-    "direction",
-)  # of a kept table
+CELL = ("device", "driver", "triton", "torch", "date", "sweep", "shape", "layout", "dim", "dtype", "direction")  # as kept
 
 
 @dataclass(frozen=True)

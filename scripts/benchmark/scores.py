@@ -1,84 +1,104 @@
-"""Times the softmax of scores as attention and sampling call it: scale, masks, causal, temperature.
+"""Softmax of scores as attention and sampling call it: scale, masks, causal, temperature.
 
 `copy` moves the bytes that must move: x where no mask hides it, the mask once, the result; of a gradient all three tensors.
-`torch` takes an operator for each step, and `compile` fuses those. Results are compared with float64. `plain` is this package's
-softmax of the same types. The CSV has the columns of scripts/results/README.md; directions are named in words.
-
-    python scripts/benchmark scores --out scores.csv
-    python scripts/benchmark scores --sweep sampling --turns 3
+`torch` takes an operator for each step, and `compile` fuses those. `plain` is this package's softmax of the same types.
 """
 
-import argparse
 import math
-import os
-from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
-from benchmark.ahead import compile_ahead
-from benchmark.here import here
-from benchmark.ratios import mean, text
-from benchmark.report import text_of
-from benchmark.results import OURS, Result, cells_of, write
-from benchmark.scored_calls import Problem, timed
-from benchmark.timing import Call, results_of
-from portable_softmax import current_device
+from benchmark.problems import Problem
+from benchmark.results import COPY, OURS
+from benchmark.timing import Call, Timed
+from portable_probe.closeness import worst_error
+from portable_softmax import softmax
 
-HEADS = ((64, 16, 197, 197), (32, 12, 512, 512), (8, 16, 2048, 2048), (1, 16, 4096, 4096), (1, 4, 8192, 8192))
-SAMPLED = tuple((n_rows, n_cols) for n_rows in (1, 8, 64, 256) for n_cols in (32_000, 128_256, 256_000))
-MASKS = "boolean mask", "added mask", "causal"
+SCALE = 0.125
+CHECKED = 4  # rows of a result
 
 
-def problems(sweeps: list[str], dtypes: list[str]) -> Iterator[Problem]:
-    """Yields what is timed."""
-    for dtype in dtypes:
-        if "attention" in sweeps:
-            directions = *MASKS, "gradient, boolean mask", "gradient, causal"
-            yield from (Problem("attention", shape, dtype, direction) for shape in HEADS for direction in directions)
-        if "sampling" in sweeps:
-            yield from (
-                Problem("sampling", shape, dtype, direction) for shape in SAMPLED for direction in ("temperature", "plain")
-            )
+def timed(problem: Problem, where: str, names: Iterable[str]) -> Timed:
+    """Makes a problem's operands and the calls of the providers that are named."""
+    x = torch.randn(problem.shape, dtype=getattr(torch, problem.dtype), device=where)
+    name = problem.direction.removeprefix("gradient, ")
+    if problem.sweep == "sampling":
+        calls, error_of = _sampling(name, x)
+    else:
+        calls, error_of = (_gradient if name != problem.direction else _attention)(name, x, *_masked(name, x))
+    return Timed({provider: call for provider, call in calls.items() if provider in names}, error_of)
 
 
-def main() -> int:
-    """Times all problems, writes CSV, and prints tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sweep", nargs="+", choices=("attention", "sampling"), default=["attention", "sampling"])
-    parser.add_argument(
-        "--dtype", nargs="+", choices=("float32", "bfloat16", "float16"), default=["bfloat16", "float32", "float16"]
+def _masked(name: str, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Returns torch's mask, and this package's options: keys' padding, a bias of positions, or causal."""
+    batch, _, n_rows, n_cols = x.shape
+    if name == "causal":
+        return torch.ones(n_rows, n_cols, dtype=torch.bool, device=x.device).tril(), {"causal": True}
+    mask = (torch.arange(n_cols, device=x.device) < n_cols // 2).expand(batch, 1, 1, n_cols).contiguous()
+    if name == "added mask":
+        mask = torch.randn(batch, 1, n_rows, n_cols, device=x.device).to(x.dtype)
+    return mask, {"mask": mask}
+
+
+def _scores(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return (x * SCALE).masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else x * SCALE + mask
+
+
+def _attention(name: str, x: torch.Tensor, mask: torch.Tensor, mask_options: dict[str, Any]) -> Timed:
+    def by_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(_scores(x, mask), -1)
+
+    def error_of(y: torch.Tensor) -> float:
+        return max(worst_error(y[at], by_torch(x[at].double(), mask.expand(x.shape)[at])) for at in ((0, 0), (-1, -1)))
+
+    hidden = x.numel() - int(mask.expand(x.shape).sum(dtype=torch.int64)) if mask.dtype == torch.bool else 0
+    read = mask.numel() * mask.element_size() if name != "causal" else 0
+    n_bytes = (2 * x.numel() - hidden) * x.element_size() + read
+    compiled = torch.compile(by_torch, dynamic=False)
+    return Timed(
+        {
+            COPY: _copy(n_bytes, x.device),
+            "torch": lambda: by_torch(x, mask),
+            "compile": lambda: compiled(x, mask),
+            OURS: lambda: softmax(x, scale=SCALE, **mask_options),
+        },
+        error_of,
     )
-    parser.add_argument("--turns", type=int, default=2, help="times that each provider has its turn; the median counts")
-    parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 2) - 1, help="processes that compile ahead; 0 for none")
-    parser.add_argument("--out", type=Path, default=Path("scores.csv"))
-    options = parser.parse_args()
-    where, columns = current_device().vendor.torch_device_type, here()
-    wanted = list(problems(options.sweep, options.dtype))
-    compile_ahead(wanted, partial(_calls, where), options.jobs)
-
-    def measured() -> Iterator[Result]:
-        for problem in wanted:
-            torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
-            cell = {"shape": "x".join(map(str, problem.shape)), "dim": len(problem.shape) - 1, "dtype": problem.dtype}
-            names = {"sweep": problem.sweep, "direction": problem.direction}
-            yield from results_of({**columns, **cell, **names}, *timed(problem, where), options.turns)
-
-    results = write(options.out, measured())
-    print(text_of(results))
-    print(_beside_plain(results))
-    return int(any(result.failure for result in results if result.provider == OURS))
 
 
-def _calls(where: str, problem: Problem) -> list[Call]:
-    return list(timed(problem, where).calls.values())
+def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, mask_options: dict[str, Any]) -> Timed:
+    leaf, out = torch.randn_like(dy).requires_grad_(), torch.empty_like(dy)
+    recorded = softmax(leaf, scale=SCALE, **mask_options)
+    y = recorded.detach()
+
+    def error_of(dx: torch.Tensor) -> float:
+        one, other = dy[0, 0].double(), y[0, 0].double()
+        terms = other * (one.abs() + (one * other).abs().sum(-1, keepdim=True))
+        return worst_error(dx[0, 0], SCALE * other * (one - (one * other).sum(-1, keepdim=True)), SCALE * terms)
+
+    def gradient() -> torch.Tensor:
+        return torch.autograd.grad(recorded, leaf, dy, retain_graph=True)[0]
+
+    return Timed({COPY: lambda: torch.add(dy, y, out=out), OURS: gradient}, error_of)
 
 
-def _beside_plain(results: list[Result]) -> str:
-    """Returns how a temperature's time compares with that of the plain softmax."""
-    us = {
-        (cell.result.shape, cell.result.dtype, cell.result.direction): cell.us.get(OURS, math.nan) for cell in cells_of(results)
-    }
-    ratios = [time / us[shape, dtype, "plain"] for (shape, dtype, direction), time in us.items() if direction == "temperature"]
-    return f"time with a temperature: {text(mean(ratios))} of a plain softmax's, at most {text(max(ratios, default=math.nan))}"
+def _sampling(name: str, x: torch.Tensor) -> Timed:
+    wide, out = torch.float32, torch.empty(x.shape, device=x.device)
+    by = torch.rand(len(x), 1, device=x.device) + 0.5 if name == "temperature" else torch.ones(len(x), 1, device=x.device)
+
+    def by_torch(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x.to(wide) / by, -1)
+
+    compiled = torch.compile(by_torch, dynamic=False)
+    options: dict[str, Any] = {} if name == "plain" else {"temperature": by}
+    peers: dict[str, Call] = {"torch": lambda: by_torch(x, by), "compile": lambda: compiled(x, by)} if options else {}
+    calls = {COPY: lambda: out.copy_(x), **peers, OURS: lambda: softmax(x, -1, wide, **options)}
+    return Timed(calls, lambda y: worst_error(y[:CHECKED], torch.softmax(x[:CHECKED].double() / by[:CHECKED], -1)))
+
+
+def _copy(n_bytes: int, where: torch.device) -> Call:
+    """Returns a copy that moves as many bytes, half of them read and half written."""
+    one, other = (torch.empty(n_bytes // 2, dtype=torch.uint8, device=where) for _ in range(2))
+    return lambda: other.copy_(one)

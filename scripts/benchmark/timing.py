@@ -3,7 +3,7 @@
 import statistics
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton.testing import do_bench
 
@@ -15,18 +15,17 @@ BUSY_MS = 50
 Call = Callable[[], Any]
 
 
-def results_of(
-    columns: Mapping[str, Any], calls: Mapping[str, Call | None], error_of: Callable[[Any], float], turns: int
-) -> list[Result]:
-    """Checks each call, times the right ones in turns, and returns a result of each.
+class Timed(NamedTuple):
+    """Calls of a problem by provider, and the largest error of a result in units of the error that is allowed."""
 
-    Args:
-        columns: the result's device and cell.
-        calls: by provider; one without a call is left out.
-        error_of: the largest error of a call's result, in units of what is allowed.
-        turns: times that each provider is timed.
-    """
-    checked = {name: _checked(name, call, error_of) for name, call in calls.items() if call}
+    calls: Mapping[str, Call]
+    error_of: Callable[[Any], float]
+
+
+def results_of(columns: Mapping[str, Any], timed: Timed, turns: int) -> list[Result]:
+    """Checks each call, times the right ones in turns, and returns a result of each; `columns` name device and problem."""
+    calls, error_of = timed
+    checked = {name: _checked(name, call, error_of) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in checked}
     right = [calls[name] for name, (_, failure) in checked.items() if not failure]
     if right:
