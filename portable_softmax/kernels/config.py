@@ -46,7 +46,7 @@ class KernelConfig:
     WORDS_READ: int = 1  # words that a program looks at: a power of two, at least SPLITS and the number of threads
     POLLS: int = 256  # looks for the neighbours' words, at most
     ATOMIC_POLL: bool = False  # AMD: a volatile load would be moved out of the loop
-    STEP: str = ""  # two launches in place of an exchange: "reduce" writes row statistics, "map" reads them
+    STEP: str = ""  # two launches in place of an exchange: "reduce" publishes row statistics, "map" reads them
 
     # Scores: cap * tanh(scale * x / cap) / temperature + mask.
     SCALE: str = ""  # "number", or "row": one per row
@@ -71,11 +71,6 @@ class KernelConfig:
     def LANES(self) -> int:
         """Columns of a STREAM with statistics of their own."""
         return min(self.ACCUMULATORS, self.STREAM)
-
-    @property
-    def EXCHANGE(self) -> bool:
-        """True if programs exchange row statistics."""
-        return self.SPLITS > 1 and self.STEP == ""
 
     @property
     def MAP_REGISTERS(self) -> bool:

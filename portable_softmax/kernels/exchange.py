@@ -1,4 +1,4 @@
-"""Row statistics that programs exchange, or one launch stores for another. No program waits without a bound.
+"""Row statistics that programs exchange, or one launch leaves for another. No program waits without a bound.
 
 A word is a float32 and, above it, half of this launch's number. Anything else in that memory counts as missing, so nothing has
 to be cleared. A tile has [SPLITS, ROWS, 2] words. Statistics of splits are [WORDS_READ, ROWS], of which SPLITS count.
@@ -7,9 +7,11 @@ to be cleared. A tile has [SPLITS, ROWS, 2] words. Statistics of splits are [WOR
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.common import along
-from portable_softmax.kernels.scores import merge
+from portable_softmax.kernels.common import INTERPRETED, NEG_INF, along
+from portable_softmax.kernels.scores import merge, reduce_row
 
+gather = getattr(tl, "gather", None)
+GATHERS = tl.constexpr(gather is not None and not INTERPRETED.value)  # Triton 3.2 has none
 MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not sent: sent ones are below
 
 
@@ -17,6 +19,12 @@ MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not 
 def word_of(number, half):
     """Returns a number with half of the launch's."""
     return (half.to(tl.int64) << 32) | (number.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF)
+
+
+@triton.jit
+def words_of(words_ptr, tile, C: tl.constexpr):
+    """Returns a pointer to the words of a tile; with ENTROPY a tile has as many again, for pairs of 0 and falls."""
+    return words_ptr + tl.cast(tile, tl.int64) * ((4 if C.ENTROPY else 2) * C.SPLITS * C.ROWS) if C.SPLITS > 1 else tile
 
 
 @triton.jit
@@ -31,7 +39,7 @@ def publish(words, split, first, second, epoch, C: tl.constexpr):
 
 
 @triton.jit
-def look(words, epoch, NEUTRAL: tl.constexpr, C: tl.constexpr):
+def look(words, epoch, C: tl.constexpr):
     """Returns (firsts, seconds, highest first per row) of all splits: MISSING is the highest where a split's are not there.
 
     It looks POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
@@ -52,7 +60,7 @@ def look(words, epoch, NEUTRAL: tl.constexpr, C: tl.constexpr):
             word = tl.load(ptrs, mask=split < C.SPLITS, other=0, volatile=True)
         ours = tl.min(((word >> 32).to(tl.int32) == tag).to(tl.int32), 2) != 0
         firsts, seconds = tl.split(word.to(tl.int32).to(tl.float32, bitcast=True))
-        firsts = tl.where(is_split, tl.where(ours, firsts, MISSING), NEUTRAL)
+        firsts = tl.where(is_split, tl.where(ours, firsts, MISSING), NEG_INF)
         seconds = tl.where(is_split, seconds, 0.0)
         highest = tl.max(firsts, 0, keep_dims=True)
         polls += 1
@@ -60,20 +68,21 @@ def look(words, epoch, NEUTRAL: tl.constexpr, C: tl.constexpr):
 
 
 @triton.jit
-def store_statistics(ptr, rows, exists, split, first, second, C: tl.constexpr):
-    """Writes two numbers of a split of rows for a second launch, as float32."""
-    at = ptr + 2 * (rows * C.SPLITS + split)
-    tl.store(at, tl.reshape(first, (C.ROWS,)), mask=exists)
-    tl.store(at + 1, tl.reshape(second, (C.ROWS,)), mask=exists)
-
-
-@triton.jit
-def load_statistics(ptr, rows, exists, NEUTRAL: tl.constexpr, C: tl.constexpr):
-    """Returns the two numbers of all splits of rows."""
-    split = tl.arange(0, C.WORDS_READ)[:, None]
-    mask = (split < C.SPLITS) & exists[None, :]
-    at = ptr + 2 * (rows[None, :] * C.SPLITS + split)
-    return tl.load(at, mask=mask, other=NEUTRAL), tl.load(at + 1, mask=mask, other=0.0)
+def of_splits(words, x, mask, x_col, m_col, lead, past, exists, scale, temperature, epoch, C: tl.constexpr):
+    """Returns (maximum, sum, falls of rows, True if they were read anew because the words of a split did not come in time)."""
+    peaks, totals, highest = look(words, epoch, C)
+    late = tl.max(highest) == MISSING
+    parts = totals
+    if C.ENTROPY:
+        _zeros, parts, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, C)
+        late = late | (tl.max(lowest) == MISSING)
+    if late if C.STEP == "" else False:
+        peak, total, falls = reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, 0, C)
+    else:
+        by = tl.reshape(temperature, (1, C.ROWS)) if C.TEMPERATURE == "row" else temperature
+        total, falls = merge(peaks, highest, totals, parts, by, 0, C)
+        peak, total, falls = of_rows(highest, C), of_rows(total, C), of_rows(falls, C)
+    return peak, total, falls, late
 
 
 @triton.jit
@@ -81,30 +90,7 @@ def of_rows(numbers, C: tl.constexpr):
     """Returns [1, ROWS] in the shape that broadcasts against a tile, and in a layout that Triton does not spread over it."""
     if C.ROWS == 1:
         shaped = tl.full((1, 1), tl.max(numbers), tl.float32)
-    else:
-        shaped = along(settled(tl.reshape(numbers, (C.ROWS,)), C), C)
+    else:  # gathered in a layout of its own: else a tile is converted to that of the words, block by block
+        numbers = tl.reshape(numbers, (C.ROWS,))
+        shaped = along(gather(numbers, tl.arange(0, C.ROWS), 0) if GATHERS else numbers, C)
     return shaped
-
-
-if hasattr(tl, "gather"):
-
-    @triton.jit
-    def settled(numbers, C: tl.constexpr):
-        """Returns [ROWS] in a layout of its own: else a tile is converted to that of the words, block by block."""
-        return tl.gather(numbers, tl.arange(0, C.ROWS), 0)
-
-else:  # Triton 3.2
-
-    @triton.jit
-    def settled(numbers, C: tl.constexpr):
-        """Returns its argument."""
-        return numbers
-
-
-@triton.jit
-def whole(peaks, peak, totals, falls, temperature, C: tl.constexpr):
-    """Returns (maximum, sum, falls) of rows from those of their splits, of which `peak` is the maximum, [1, ROWS]."""
-    if C.TEMPERATURE == "row":
-        temperature = tl.reshape(temperature, (1, C.ROWS))
-    total, falls = merge(peaks, peak, totals, falls, temperature, 0, C)
-    return of_rows(peak, C), of_rows(total, C), of_rows(falls, C)

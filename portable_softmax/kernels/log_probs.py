@@ -9,10 +9,10 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, HIGHEST, NEG_INF, along, end_of_split, exp, find_columns, find_rows, finite, first_column, last_tile,
+    BOTH, ENDS, HIGHEST, along, end_of_split, exp, find_columns, find_rows, finite, first_column, last_tile,
     load_per_row, places, places_of_ends, store,
 )  # fmt: skip
-from portable_softmax.kernels.exchange import MISSING, load_statistics, look, publish, store_statistics, whole
+from portable_softmax.kernels.exchange import of_splits, publish, words_of
 from portable_softmax.kernels.scores import (
     add_powers, bounded, capped, fall_of, inverse_of, load_scores, load_tile, reduce_row,
 )  # fmt: skip
@@ -39,7 +39,7 @@ def token_log_probs_kernel(
         ids = load_ids(ids_ptr, rows, exists if C.SKIP else writes, 0, n_ids, ignored, C)  # on their way meanwhile
         if C.SKIP:
             reads = reads & any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C)
-        end = end_of_split(past, split, n_cols, C)
+        end, words = end_of_split(past, split, n_cols, C), words_of(words_ptr, tile, C)
 
         idle = tl.max(reads.to(tl.int32)) == 0 if C.SKIP else False
         if idle:  # ends as early as it can: where most rows are so, their programs take most of the time
@@ -49,50 +49,28 @@ def token_log_probs_kernel(
             for k in tl.range(0, n_ids):
                 tl.store(out_ptr + at * n_ids + k, zero, mask=mask)
         else:
-            if C.STEP == "map":
-                peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
-                falls = totals
-                if C.ENTROPY:
-                    falls, _same = load_statistics(words_ptr + 2 * n_rows * C.SPLITS, rows, exists, 0.0, C)
-                peak, total, falls = whole(peaks, tl.max(peaks, 0, keep_dims=True), totals, falls, heat, C)
-            elif C.IN_REGISTERS:
-                scores, peak = load_tile(x, x, 1, 0, lead, end, reads, by, heat, first, C)
-                _powers, total, falls = add_powers(scores, finite(peak), heat, C)
-            else:
-                peak, total, falls = reduce_row(x, x, 1, 0, lead, end, reads, by, heat, first, C)
-
+            if C.STEP != "map":
+                if C.IN_REGISTERS:
+                    scores, peak = load_tile(x, x, 1, 0, lead, end, reads, by, heat, first, C)
+                    _powers, total, falls = add_powers(scores, finite(peak), heat, C)
+                else:
+                    peak, total, falls = reduce_row(x, x, 1, 0, lead, end, reads, by, heat, first, C)
             score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
-            if C.STEP == "reduce":
-                store_statistics(words_ptr, rows, exists, split, peak, total, C)
+            if C.SPLITS > 1 and C.STEP != "map":
+                publish(words, split, peak, total, epoch, C)
                 if C.ENTROPY:
-                    store_statistics(words_ptr + 2 * n_rows * C.SPLITS, rows, exists, split, falls, falls, C)
-            else:
-                if C.EXCHANGE:
-                    PAIRS: tl.constexpr = 2 if C.ENTROPY else 1
-                    words = words_ptr + tl.cast(tile, tl.int64) * (2 * PAIRS * C.SPLITS * C.ROWS)
-                    publish(words, split, peak, total, epoch, C)
-                    if C.ENTROPY:
-                        publish(words + 2 * C.SPLITS * C.ROWS, split, tl.zeros_like(falls), falls, epoch, C)
-                    if split == C.SPLITS - 1:
-                        peaks, totals, highest = look(words, epoch, NEG_INF, C)
-                        late = tl.max(highest) == MISSING
-                        parts = totals
-                        if C.ENTROPY:
-                            _zeros, parts, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, 0.0, C)
-                            late = late | (tl.max(lowest) == MISSING)
-                        if late:
-                            peak, total, falls = reduce_row(x, x, 1, 0, lead, past, reads, by, heat, 0, C)
-                        else:
-                            peak, total, falls = whole(peaks, highest, totals, parts, heat, C)
-                if split == C.SPLITS - 1:
-                    write_rows(statistics_ptr, ids, ids_ptr, rows, exists, n_rows, n_ids, ignored, peak, total, falls, heat, C)
-                    for k in tl.range(0, n_ids):
-                        log_prob = fall_of(score, peak, heat, C) - tl.log(total)
-                        log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, float("nan"))
-                        log_prob = tl.where(ids == ignored, 0.0, log_prob)
-                        tl.store(out_ptr + along(rows, C) * n_ids + k, log_prob, mask=along(exists, C))
-                        ids = load_ids(ids_ptr, rows, writes, k + 1, n_ids, ignored, C)
-                        score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
+                    publish(words + 2 * C.SPLITS * C.ROWS, split, tl.zeros_like(falls), falls, epoch, C)
+            if split == C.SPLITS - 1 if C.STEP != "reduce" else False:
+                if C.SPLITS > 1:
+                    peak, total, falls, _late = of_splits(words, x, x, 1, 0, lead, past, reads, by, heat, epoch, C)
+                write_rows(statistics_ptr, ids, ids_ptr, rows, exists, n_rows, n_ids, ignored, peak, total, falls, heat, C)
+                for k in tl.range(0, n_ids):
+                    log_prob = fall_of(score, peak, heat, C) - tl.log(total)
+                    log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, float("nan"))
+                    log_prob = tl.where(ids == ignored, 0.0, log_prob)
+                    tl.store(out_ptr + along(rows, C) * n_ids + k, log_prob, mask=along(exists, C))
+                    ids = load_ids(ids_ptr, rows, writes, k + 1, n_ids, ignored, C)
+                    score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
 
 
 @triton.jit

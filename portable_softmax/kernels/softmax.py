@@ -12,7 +12,7 @@ from portable_softmax.kernels.common import (
     BOTH, ENDS, NEG_INF, end_of_split, exp, find_columns, find_rows, finite, first_column, fma, get, last_tile, load,
     load_per_row, of_row, opaque, places, places_of_ends, put, store, times,
 )  # fmt: skip
-from portable_softmax.kernels.exchange import MISSING, load_statistics, look, of_rows, publish, store_statistics, whole
+from portable_softmax.kernels.exchange import MISSING, look, of_rows, of_splits, publish, words_of
 from portable_softmax.kernels.scores import (
     add_powers, add_sink, by_lane, causal_past, fall_of, filled, find_mask, inverse_of, load_scores, load_tile, reduce_row,
     sum_of_lanes,
@@ -41,32 +41,23 @@ def softmax_kernel(
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         seen = causal_past(query, n_cols, n_queries, lead, past, C)
         end, seen_end = end_of_split(past, split, n_cols, C), end_of_split(seen, split, n_cols, C)
+        words = words_of(words_ptr, tile, C)
 
         # Reduce.
-        if C.STEP == "map":
-            peaks, totals = load_statistics(words_ptr, rows, exists, NEG_INF, C)
-            peak, total, _ = whole(peaks, tl.max(peaks, 0, keep_dims=True), totals, totals, heat, C)
-        elif C.IN_REGISTERS:
-            scores, peak = load_tile(x, mask, x_col, m_col, lead, seen_end, there, by, heat, first, C)
-            base = finite(peak)
-            powers, total, _ = add_powers(scores, base, heat, C)
-        else:
-            peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen_end, there, by, heat, first, C)
-
-        if C.STEP == "reduce":
-            store_statistics(words_ptr, rows, exists, split, peak, total, C)
-        else:
-            # Exchange.
-            late = not C.MAP_REGISTERS
-            if C.EXCHANGE:
-                words = words_ptr + tl.cast(tile, tl.int64) * (2 * C.SPLITS * C.ROWS)
+        if C.STEP != "map":
+            if C.IN_REGISTERS:
+                scores, peak = load_tile(x, mask, x_col, m_col, lead, seen_end, there, by, heat, first, C)
+                base = finite(peak)
+                powers, total, _ = add_powers(scores, base, heat, C)
+            else:
+                peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen_end, there, by, heat, first, C)
+            if C.SPLITS > 1:
                 publish(words, split, peak, total, epoch, C)
-                peaks, totals, highest = look(words, epoch, NEG_INF, C)
-                late = tl.max(highest) == MISSING
-                if late:
-                    peak, total, _ = reduce_row(x, mask, x_col, m_col, lead, seen, there, by, heat, 0, C)
-                else:
-                    peak, total, _ = whole(peaks, highest, totals, totals, heat, C)
+
+        if C.STEP != "reduce":
+            late = not C.MAP_REGISTERS
+            if C.SPLITS > 1:
+                peak, total, _, late = of_splits(words, x, mask, x_col, m_col, lead, seen, there, by, heat, epoch, C)
             peak, total = add_sink(peak, total, sink_ptr, rows, exists, heat, C)
 
             # Store.
@@ -144,38 +135,32 @@ def softmax_backward_kernel(
         x = x_ptr + y_at if C.CAP != 0.0 else y
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
-
-        end = end_of_split(past, split, n_cols, C)
+        end, words = end_of_split(past, split, n_cols, C), words_of(words_ptr, tile, C)
 
         # Reduce.
-        if C.STEP == "map":
-            totals, _ = load_statistics(words_ptr, rows, exists, 0.0, C)
-            total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
-        elif C.IN_REGISTERS:
-            kept_dy = None
-            kept_y = None
-            sums = None
-            for k in tl.static_range(C.BLOCKS):
-                place = places(first + k * C.BLOCK, C.BLOCK, C)
-                a, b = load_pair(dy, y, place, dy_col, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
-                kept_dy, kept_y = put(kept_dy, a, k, C), put(kept_y, b, k, C)
-                terms = a if C.LOG else a * b
-                sums = terms if k == 0 else sums + terms
-            total = tl.sum(sums, C.AXIS, keep_dims=True)
-        else:
-            total = reduce_gradient(dy, y, dy_col, y_col, lead, end, there, first, C)
-
-        if C.STEP == "reduce":
-            store_statistics(words_ptr, rows, exists, split, total, tl.zeros_like(total), C)
-        else:
-            # Exchange.
-            late = not C.MAP_REGISTERS
-            if C.EXCHANGE:
-                words = words_ptr + tl.cast(tile, tl.int64) * (2 * C.SPLITS * C.ROWS)
+        if C.STEP != "map":
+            if C.IN_REGISTERS:
+                kept_dy = None
+                kept_y = None
+                sums = None
+                for k in tl.static_range(C.BLOCKS):
+                    place = places(first + k * C.BLOCK, C.BLOCK, C)
+                    a, b = load_pair(dy, y, place, dy_col, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
+                    kept_dy, kept_y = put(kept_dy, a, k, C), put(kept_y, b, k, C)
+                    terms = a if C.LOG else a * b
+                    sums = terms if k == 0 else sums + terms
+                total = tl.sum(sums, C.AXIS, keep_dims=True)
+            else:
+                total = reduce_gradient(dy, y, dy_col, y_col, lead, end, there, first, C)
+            if C.SPLITS > 1:
                 publish(words, split, tl.zeros_like(total), total, epoch, C)
-                _, totals, highest = look(words, epoch, 0.0, C)
+
+        if C.STEP != "reduce":
+            late = not C.MAP_REGISTERS
+            if C.SPLITS > 1:
+                _zeros, totals, highest = look(words, epoch, C)
                 late = tl.max(highest) == MISSING
-                if late:
+                if late if C.STEP == "" else False:
                     total = reduce_gradient(dy, y, dy_col, y_col, lead, past, there, 0, C)
                 else:
                     total = of_rows(tl.sum(totals, 0, keep_dims=True), C)

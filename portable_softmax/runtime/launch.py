@@ -58,16 +58,12 @@ def bind_tiling(
         device, where: where the operands are.
         prepared: makes the launch of one kernel, of the arguments of prepared.prepare.
     """
-    from portable_softmax.runtime.workspace import with_statistics, with_workspace
+    from portable_softmax.runtime.workspace import with_workspace
 
     spec, grid = KernelSpec.of(problem, tiling), (num_programs, 1, 1)
-    launch = prepared(spec, device, grid, sizes)
-    if spec.exchanges:
-        return with_workspace(launch, problem, tiling, where)
-    if not spec.step:
-        return launch
-    map_ = prepared(replace(spec, step="map"), device, grid, sizes)
-    return with_statistics(launch, map_, problem, tiling, where)
+    specs = [spec, replace(spec, step="map")] if spec.step else [spec]
+    launches = [prepared(each, device, grid, sizes) for each in specs]
+    return with_workspace(launches, problem, tiling, where) if spec.words() else launches[0]
 
 
 def sizes_of(problem: Problem) -> dict[str, int]:

@@ -109,10 +109,8 @@ class KernelSpec:
         return tuple(name for name, kind in kinds.items() if kind == "number")
 
     def words(self) -> dict[str, str]:
-        """Returns the types of what a launch adds to its operands: words to exchange, or row statistics between launches."""
-        if self.exchanges:
-            return {"words_ptr": "*i64:16", "epoch": "i64"}
-        return {"words_ptr": "*fp32"} if self.step else {}
+        """Returns the types of what a launch adds to its operands: words to exchange, or to leave for a second launch."""
+        return {"words_ptr": "*i64:16", "epoch": "i64"} if self.exchanges or self.step else {}
 
     def constants(self, names: tuple[str, ...]) -> dict[str, int | None]:
         """Returns the values of a kernel's parameters that are known or absent, but for its config, by name."""

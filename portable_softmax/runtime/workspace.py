@@ -2,7 +2,7 @@
 
 import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,10 +17,12 @@ _LEAST, _SPAN = 0x5F800000, 2**28
 _STEPS = 2371, 2389
 
 
-def with_workspace(launch: Callable[..., Any], problem: Problem, tiling: Tiling, where: torch.device) -> Callable[..., Any]:
-    """Returns `launch(*operands)` with words for each split of each row after them, and a number that no launch had before.
+def with_workspace(
+    launches: Sequence[Callable[..., Any]], problem: Problem, tiling: Tiling, where: torch.device
+) -> Callable[..., Any]:
+    """Returns a call of `launches`, all with its operands, words for each split of each row, and a number that none had before.
 
-    The words belong to the call: they are allocated on the current stream, as its result is. A graph replays its launch with
+    The words belong to the call: they are allocated on the current stream, as its result is. A graph replays launches with
     the same number, so while one is captured they are cleared on the stream too.
     """
     shape, strides, dtype = (problem.tiles(tiling.tile_rows) * tiling.words_per_tile * problem.pairs,), (1,), torch.int64
@@ -28,26 +30,13 @@ def with_workspace(launch: Callable[..., Any], problem: Problem, tiling: Tiling,
     empty = allocator(where)
 
     def shared(*operands: Any) -> None:
-        words = empty(shape, strides, dtype)
+        words, number = empty(shape, strides, dtype), next_number()
         if is_capturing():
             words.zero_()
-        launch(*operands, words, next_number())
+        for launch in launches:
+            launch(*operands, words, number)
 
     return shared
-
-
-def with_statistics(
-    reduce: Callable[..., Any], map_: Callable[..., Any], problem: Problem, tiling: Tiling, where: torch.device
-) -> Callable[..., Any]:
-    """Returns `launch(*operands)`, two launches of which the first leaves statistics of splits for the second."""
-    shape, strides, empty = (2 * problem.n_rows * tiling.splits * problem.pairs,), (1,), allocator(where)
-
-    def twice(*operands: Any) -> None:
-        statistics = empty(shape, strides, torch.float32)
-        reduce(*operands, statistics)
-        map_(*operands, statistics)
-
-    return twice
 
 
 def _run() -> range:
