@@ -19,23 +19,26 @@ REDUCIBLE = {
 AtLeast = int | Mapping[str, int]
 
 
-def unmet(used: KernelResources, occupancy: Occupancy, device: Device, at_least: AtLeast | None, no_spills: bool) -> str | None:
+def unmet(
+    used: KernelResources, occupancy: Occupancy, backend: str, multiprocessor: str, at_least: AtLeast, no_spills: bool
+) -> str | None:
     """Returns the requirement that a launch does not meet; None if it meets all.
 
     Args:
         used, occupancy: resources of a program, and its occupancy.
-        device: the target.
+        backend: Triton's name of the vendor.
+        multiprocessor: the vendor's word for it.
         at_least: programs per multiprocessor; for each backend by its name (cuda, hip, npu, xpu), or for all. A backend that
             is not named has no bound.
         no_spills: True if no register may be spilled to memory.
     """
     if no_spills and used.spilled_bytes_per_thread:
         return f"spills {used.spilled_bytes_per_thread} bytes per thread"
-    least = at_least.get(device.backend, 0) if isinstance(at_least, Mapping) else at_least or 0
+    least = at_least.get(backend, 0) if isinstance(at_least, Mapping) else at_least
     resident = occupancy.programs_per_multiprocessor
     if resident >= least:
         return None
-    where = f"{many(resident, 'program')} per {device.profile.multiprocessor}, at least {least} required"
+    where = f"{many(resident, 'program')} per {multiprocessor}, at least {least} required"
     return f"{where}; limited by {' and '.join(occupancy.limited_by)}"
 
 

@@ -36,9 +36,9 @@ class KernelFile(NamedTuple):
 def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     """Imports the kernel that FILE:NAME names, or MODULE:NAME of an installed module; NAME may be CLASS.NAME.
 
-    A file in a package, a folder with `__init__.py`, is a module of it, so that relative imports work; the package's own
-    `__init__.py` runs at the first use of its names. Modules beside another file are found, as by `python FILE`, and it is a
-    module of a name of its own. All are imported once for each target, as they may choose by what Triton's driver, and torch,
+    A file in a package, a folder with `__init__.py`, is a module of it, so that relative imports work; of the package's own
+    `__init__.py` those statements count that do not fail. Modules beside another file are found, as by `python FILE`, and it is
+    a module of a name of its own. All are imported once for each target, as they may choose by what Triton's driver, and torch,
     report of the device.
 
     Of a script that fails, as where it launches its kernels, what it defined before counts.
@@ -185,113 +185,62 @@ def _run(module: Any, file: Path) -> None:
 def _of_package(file: Path, target: str) -> ModuleType | None:
     """Imports a file as a module of its package; None if it is in none, or another package of that name is in use."""
     above = [parent for parent in file.absolute().parents if (parent / "__init__.py").is_file()]
-    if not above:
-        return None
-    folder = above[-1].parent
-    names = [*file.absolute().relative_to(folder).with_suffix("").parts]
+    names = [*file.absolute().relative_to(above[-1].parent).with_suffix("").parts] if above else [""]
     names = names[:-1] if names[-1] == "__init__" else names
-    package = names[0]
     if not all(part.isidentifier() for part in names):
         return None
-    here, used = str(folder / package), sys.modules.get(package)
-    if used is not None and (here not in getattr(used, "__path__", ()) or type(used) is not _Package):
-        return None
-    if used is not None and used.target != target:
-        for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
-            del sys.modules[name]
-    finder, path = _Finder(package, str(folder), target), list(sys.path)
+    finder = _Finder(names[0], str(above[-1].parent), target)
+    if used := sys.modules.get(names[0]):
+        ours = getattr(used.__spec__, "loader", None)
+        if not isinstance(ours, _Finder) or ours.folder != finder.folder:
+            return None
+        if ours.target != target:
+            for name in [name for name in sys.modules if name.partition(".")[0] == names[0]]:
+                del sys.modules[name]
+    path = list(sys.path)
     sys.meta_path.insert(0, finder)
     sys.path += map(str, above)  # where packages of several vendors import their modules from
     try:
         return importlib.import_module(".".join(names))
+    except ModuleNotFoundError:
+        raise
+    except ImportError as error:  # a name of a package that the statement which failed would define
+        ours = [vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == names[0]]
+        failed = [why for module in ours for why in module.get("__failed__", ()) if isinstance(why, ModuleNotFoundError)]
+        raise next(iter(failed), error) from error
     finally:
         sys.meta_path.remove(finder)
         sys.path[:] = path
 
 
-class _Package(ModuleType):
-    """A package with names from the modules that its `__init__.py` imports; that file runs for other names alone."""
-
-    target = ""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Sets a name; a module of the package hides none that `__init__.py` imports, as if that had run."""
-        if not isinstance(value, ModuleType) or name not in _imports(self._init):
-            super().__setattr__(name, value)
-
-    @property
-    def _init(self) -> str:
-        return str(Path(vars(self)["__path__"][0], "__init__.py"))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in ("__version__", "__all__"):
-            raise AttributeError(name)
-        if name in (known := _constants(self._init)):
-            return known[name]
-        state = vars(self)
-        requested = state.setdefault("_requested", set())
-        if name in (imported := _imports(self._init)) and name not in requested:
-            module, original = imported[name]
-            requested.add(name)  # which that module may request too
-            with contextlib.suppress(ImportError, AttributeError):
-                state[name] = getattr(importlib.import_module(module, self.__name__), original)
-                return state[name]
-        with contextlib.suppress(ModuleNotFoundError):
-            return importlib.import_module(f"{self.__name__}.{name}")
-        if not state.get("_has_run"):
-            state["_has_run"] = True
-            importlib.machinery.SourceFileLoader(self.__name__, self._init).exec_module(self)
-            if name in state:
-                return state[name]
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-
-
-@functools.cache
-def _tree(file: str) -> ast.Module:
-    return ast.parse(Path(file).read_text(encoding="utf-8"))
-
-
-def _constants(file: str) -> dict[str, Any]:
-    """Returns the constants that a file assigns, such as a version."""
-    assignments = [(node.targets[0], node.value) for node in _tree(file).body if isinstance(node, ast.Assign)]
-    return {
-        target.id: value.value
-        for target, value in assignments
-        if isinstance(target, ast.Name) and isinstance(value, ast.Constant)
-    }
-
-
-@functools.cache
-def _imports(file: str) -> dict[str, tuple[str, str]]:
-    """Returns the names that a file imports from modules: the module of each, and its name there."""
-    nodes = [node for node in ast.walk(_tree(file)) if isinstance(node, ast.ImportFrom)]
-    places = [("." * node.level + (node.module or ""), name) for node in nodes if node.module for name in node.names]
-    return {name.asname or name.name: (module, name.name) for module, name in places}
-
-
 class _Finder:
-    """Finds the modules of one package beside its file, and lets its packages wait for their `__init__.py`."""
+    """Finds the modules of one package beside its file, and runs the `__init__.py` of its packages as far as that goes."""
 
     def __init__(self, package: str, folder: str, target: str) -> None:
         self.package, self.folder, self.target = package, folder, target
 
     def find_spec(self, name: str, path: Any = None, _: Any = None) -> Any:
         """Returns the spec of a module of the package; None for others."""
-        if name != self.package and not name.startswith(f"{self.package}."):
+        if name.partition(".")[0] != self.package:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, [self.folder] if name == self.package else path)
         if spec and spec.submodule_search_locations and spec.origin:
             spec.loader = self  # type: ignore[assignment]
         return spec
 
-    def create_module(self, spec: Any) -> ModuleType:
-        """Returns an empty package."""
-        module = _Package(spec.name)
-        module.target = self.target
-        return module
+    def create_module(self, _: Any) -> None:
+        """Leaves the module to Python."""
 
-    def exec_module(self, _: ModuleType) -> None:
-        """Leaves the package's names to `_Package`."""
+    def exec_module(self, package: ModuleType) -> None:
+        """Runs the statements of a package's file; those that fail, as where a module is not installed, define nothing."""
+        file = str(package.__file__)
+        body = ast.parse(Path(file).read_text(encoding="utf-8")).body
+        future: list[ast.stmt] = [line for line in body if isinstance(line, ast.ImportFrom) and line.module == "__future__"]
+        for statement in body:
+            try:
+                exec(compile(ast.Module([*future, statement], []), file, "exec"), vars(package))
+            except Exception as error:
+                vars(package).setdefault("__failed__", []).append(error)
 
 
 def _is_kernel(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Options of the command line that subcommands share, and the cases that they mean."""
+"""Options of the command line, and the cases that they mean."""
 
 import argparse
 import re
@@ -9,17 +9,17 @@ from typing import Any, NoReturn
 from portable_probe.report import Case, KernelCall, SoftmaxProblem
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.planning.problem import Scores
-from portable_softmax.row_kernels.arguments import value_of
+from portable_softmax.planning.problem import NONE, Scores
 
 EXIT_CODES = """exit codes:
   0  answered, and all checks passed
-  1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least, --no-spills, --require
+  1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least or --no-spills
   2  usage: unknown options or names, or a file that is missing or holds something else
   3  worse than the saved reports (diff)
-  4  not checked: no local device, or Triton does not compile for it"""
+  4  not checked: no such local device, or Triton does not compile for it"""
 SHORT = {"fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
 MASKS = ("boolean", "added", "causal", "lower_right")
+ROLES = {"rows", "cols", "block"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,118 +30,11 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def device(command: Parser) -> None:
-    """Adds the options that name devices."""
-    words = (
-        "devices that need not be here (default: the one that is): amd/mi300x, h200, 'NVIDIA H100 80GB HBM3', gfx942, sm_90,"
-    )
-    words += " 'amd/*' (one of each architecture); several with spaces or commas"
-    command.add_argument("--on", nargs="+", action="extend", metavar="NAME", help=words)
-    require(command)
-
-
-def require(command: Parser) -> None:
-    """Adds --require."""
-    command.add_argument("--require", choices=tuple(BACKENDS), help="fail unless the device is of this backend")
-
-
-def softmax(command: Parser) -> None:
-    """Adds the options of a softmax."""
-    add = command.add_argument_group("softmax").add_argument
-    add("--rows", type=_positive, metavar="N", help="rows (4096)")
-    add("--cols", type=_positive, metavar="N", help="columns (4096)")
-    add("--shapes", type=_shape, nargs="+", metavar="ROWSxCOLS", help="several, instead of --rows and --cols")
-    add("--dtype", nargs="+", type=_dtype, metavar="TYPE", default=["float32"], help="float16, bfloat16, float32 (default)")
-    add("--backward", action="store_true", help="the gradient instead")
-    add("--mask", nargs="+", choices=MASKS, default=[], metavar="KIND", help="boolean or added; causal or lower_right (causal)")
-    factor: dict[str, Any] = {"nargs": "?", "const": "number", "choices": ("number", "rows")}
-    add("--scale", **factor, help="x times a number, or times one for each row")
-    add("--temperature", **factor, help="x divided by a number, or by one for each row")
-    add("--softcap", type=_cap, metavar="CAP", help="CAP * tanh(x / CAP)")
-    add("--sink", action="store_true", help="one more logit for each row, in the denominator alone")
-
-
-def call(command: Parser) -> None:
-    """Adds the options of a kernel's launch."""
-    add = command.add_argument_group("kernel").add_argument
-    words = "'x=f16[4096,4096] n=4096 BLOCK=64'"
-    add("--args", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=words)
-    add("--case", metavar="NAME", help="a function in the kernel's file that returns (grid, arguments, expected)")
-    add("--config", type=_config, metavar="N", help="a configuration of @triton.autotune, from 0; all for each")
-    add("--num-warps", type=_positive, metavar="N", help="default: the configuration's or Triton's")
-    add("--num-stages", type=_positive, metavar="N", help="likewise")
-    add("--option", nargs="+", type=pair, action="extend", default=[], metavar="NAME=VALUE", help="of the backend: maxnreg=64")
-
-
-def gates(command: Parser) -> None:
-    """Adds the checks."""
-    add = command.add_argument_group("checks").add_argument
-    words = "programs per multiprocessor, for all devices or by backend: 8, or cuda=8 npu=1"
-    add("--at-least", nargs="+", type=_bound, metavar="N", help=words)
-    add("--no-spills", action="store_true", help="fail if registers are spilled")
-
-
-def output(command: Parser) -> None:
-    """Adds the forms of an answer."""
-    group = command.add_argument_group("output")
-    group.add_argument("--explain", action="store_true", help="also the reasons, and the count of each limit")
-    group.add_argument("--facts", action="store_true", help="also the hardware's facts, with their origins")
-    kept(group)
-
-
-def kept(group: argparse._ActionsContainer) -> None:
-    """Adds --json, --markdown and --save."""
-    forms = group.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help="as JSON: portable_probe/report.py")
-    forms.add_argument("--markdown", action="store_true", help="as a table in Markdown")
-    group.add_argument("--save", type=Path, metavar="FILE", help="also write the reports, for diff")
-
-
-def softmaxes(options: argparse.Namespace) -> list[Case]:
-    """Returns the softmaxes that the options mean."""
-    masks = {*options.mask}
-    if options.shapes and (options.rows or options.cols):
-        options.error("--shapes replaces --rows and --cols")
-    if {"boolean", "added"} <= masks or {"causal", "lower_right"} <= masks:
-        options.error("--mask: boolean and added exclude each other, and so do causal and lower_right")
-    if options.backward and options.softcap:
-        options.error("--backward with --softcap is not one launch")
-    shapes = options.shapes or [(options.rows or 4096, options.cols or 4096)]
-    cases: list[Case] = []
-    for (n_rows, n_cols), dtype in product(shapes, options.dtype):
-        scores = Scores(
-            scale=options.scale,
-            temperature=options.temperature,
-            cap=options.softcap,
-            mask="bool" if "boolean" in masks else dtype if "added" in masks else None,
-            causal="lower_right" if "lower_right" in masks else "upper_left" if "causal" in masks else None,
-            sink=options.sink,
-        )
-        cases.append(
-            SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, scores=scores or None, backward=options.backward)
-        )
-    return cases
-
-
-def kernel_call(options: argparse.Namespace) -> KernelCall:
-    """Returns the user kernel that the options mean."""
-    if options.verify and not options.case:
-        options.error("verify --kernel requires --case NAME: a function that returns (grid, arguments, expected)")
-    if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
-        options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
-    words = re.sub(r",\s+", ",", " ".join(options.args)).split()
-    values = {name: value_of(value) for name, value in options.option}
-    values |= {name: getattr(options, name) for name in ("num_warps", "num_stages") if getattr(options, name)}
-    config = None if options.config == "all" else options.config
-    return KernelCall(name=options.kernel, arguments=dict(map(pair, words)), options=values, config=config, case=options.case)
-
-
 def _wrong(text: str, words: str) -> argparse.ArgumentTypeError:
     return argparse.ArgumentTypeError(f"{text!r} is not {words}")
 
 
-def kernel_name(text: str) -> str:
-    """Parses FILE:NAME."""
+def _kernel_name(text: str) -> str:
     if ":" not in text:
         raise _wrong(text, "FILE:NAME")
     return text
@@ -154,14 +47,14 @@ def _dtype(text: str) -> str:
     return name
 
 
-def _config(text: str) -> int | str:
-    return text if text == "all" else _positive(text, 0)
-
-
-def _positive(text: str, least: int = 1) -> int:
+def _number(text: str, least: int = 1) -> int:
     if not text.isdecimal() or int(text) < least:
         raise _wrong(text, f"a number from {least} on")
     return int(text)
+
+
+def _config(text: str) -> int | str:
+    return text if text == "all" else _number(text, 0)
 
 
 def _bound(text: str) -> tuple[str, int]:
@@ -169,7 +62,7 @@ def _bound(text: str) -> tuple[str, int]:
     backend, _, number = text.rpartition("=")
     if backend and backend not in BACKENDS:
         raise _wrong(backend, f"one of {', '.join(BACKENDS)}")
-    return backend, _positive(number)
+    return backend, _number(number)
 
 
 def _cap(text: str) -> float:
@@ -180,12 +73,87 @@ def _cap(text: str) -> float:
 
 def _shape(text: str) -> tuple[int, int]:
     rows, _, cols = text.partition("x")
-    return _positive(rows), _positive(cols)
+    return _number(rows), _number(cols)
 
 
-def pair(text: str) -> tuple[str, str]:
+def _pair(text: str) -> tuple[str, str]:
     """Parses NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
         raise _wrong(text, "NAME=VALUE")
     return name, value
+
+
+_ON = "devices that need not be here (default: the one that is): amd/mi300x, h200, 'NVIDIA H100 80GB HBM3', gfx942, sm_90, "
+_ON += (
+    f"'amd/*' (one of each architecture); several with spaces or commas; {', '.join(BACKENDS)}: the local one, of this backend"
+)
+_SUGGEST = "all warps and stages, sorted by spills and occupancy; of a kernel that works on rows the launch with the least "
+_SUGGEST += "expected time: rows=N cols=M block=BLOCK name its parameters"
+_ARGS = "arguments, constexprs and Triton's options: 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
+_FACTOR: dict[str, Any] = {"nargs": "?", "const": "number", "choices": ("number", "rows")}
+_SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+_FLAG: dict[str, Any] = {"action": "store_true"}
+_KERNEL: dict[str, Any] = {"type": _kernel_name, "metavar": "FILE:NAME"}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "kernel": {**_KERNEL, "help": "a @triton.jit function, as decorated"},
+    "file": {"type": Path, "metavar": "FILE", "help": "what --save wrote; its cases are answered again"},
+    "action": {"nargs": "?", "choices": ("list", "show", "new"), "default": "list", "help": "list: the products (default); "
+               "show NAME: facts with their sources, of the local device by default; new DIR: write its profile"},
+    "what": {"nargs": "?", "metavar": "NAME or DIR", "help": "of the profile, or where to write"},
+    "--kernel": {**_KERNEL, "help": "the user kernel: verify requires --case too; diff runs its file only if it is named"},
+    "--on": {**_SEVERAL, "metavar": "NAME", "help": _ON},
+    "--shapes": {"type": _shape, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "4096x4096"},
+    "--dtype": {"type": _dtype, "nargs": "+", "metavar": "TYPE", "default": ["float32"], "help": ", ".join(DTYPE_BYTES)},
+    "--backward": {**_FLAG, "help": "the gradient instead"},
+    "--mask": {"nargs": "+", "choices": MASKS, "default": [], "metavar": "KIND",
+               "help": "boolean or added; causal or lower_right (causal)"},
+    "--scale": {**_FACTOR, "help": "x times a number, or times one for each row"},
+    "--temperature": {**_FACTOR, "help": "x divided by a number, or by one for each row"},
+    "--softcap": {"type": _cap, "metavar": "CAP", "help": "CAP * tanh(x / CAP)"},
+    "--sink": {**_FLAG, "help": "one more logit for each row, in the denominator alone"},
+    "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": _ARGS},
+    "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},
+    "--config": {"type": _config, "metavar": "N", "help": "a configuration of @triton.autotune, from 0; all for each"},
+    "--suggest": {"type": _pair, "nargs": "*", "metavar": "ROLE=PARAMETER", "help": _SUGGEST},
+    "--at-least": {"type": _bound, "nargs": "+", "default": [], "metavar": "N",
+                   "help": "check the programs per multiprocessor, of all devices or by backend: 8, or cuda=8 npu=1"},
+    "--no-spills": {**_FLAG, "help": "fail if registers are spilled"},
+    "--explain": {**_FLAG, "help": "also the reasons, and the count of each limit"},
+    "--facts": {**_FLAG, "help": "also the hardware's facts, with their origins"},
+    "--json": {**_FLAG, "help": "as JSON: portable_probe/report.py"},
+    "--markdown": {**_FLAG, "help": "as a table in Markdown"},
+    "--save": {"type": Path, "metavar": "FILE", "help": "also write the reports, for diff"},
+}  # fmt: skip
+
+
+def softmaxes(options: argparse.Namespace) -> list[Case]:
+    """Returns the softmaxes that the options mean."""
+    masks = {*options.mask}
+    if {"boolean", "added"} <= masks or {"causal", "lower_right"} <= masks:
+        options.error("--mask: boolean and added exclude each other, and so do causal and lower_right")
+    if options.backward and options.softcap:
+        options.error("--backward with --softcap is not one launch")
+    cases: list[Case] = []
+    for (n_rows, n_cols), dtype in product(options.shapes, options.dtype):
+        scores = Scores(
+            scale=options.scale,
+            temperature=options.temperature,
+            cap=options.softcap,
+            mask="bool" if "boolean" in masks else dtype if "added" in masks else None,
+            causal="lower_right" if "lower_right" in masks else "upper_left" if "causal" in masks else None,
+            sink=options.sink,
+        )
+        cases.append(
+            SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, scores=scores or NONE, backward=options.backward)
+        )
+    return cases
+
+
+def kernel_call(options: argparse.Namespace) -> KernelCall:
+    """Returns the user kernel that the options mean."""
+    if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= ROLES:
+        options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
+    words = re.sub(r",\s+", ",", " ".join(options.args)).split()
+    config = None if options.config == "all" else options.config
+    return KernelCall(name=options.kernel, arguments=dict(map(_pair, words)), config=config, case=options.case)

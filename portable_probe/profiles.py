@@ -1,8 +1,9 @@
-"""Lists hardware profiles, shows one with its sources, and writes one of the local device."""
+"""Lists hardware profiles, shows the facts of a device with their sources, and writes a profile of the local device."""
 
 import argparse
 import re
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,81 +11,83 @@ import yaml
 
 from portable_probe.output import as_columns
 from portable_probe.report import encoded, software
-from portable_probe.text import shortened
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.profiles import profiles
+from portable_softmax.devices.profiles import profiles as every_product
 from portable_softmax.errors import CompileError, DeviceError
 from portable_softmax.runtime.compiler import target_to_compile_for
 
 HEADER = ("profile", "target", "architecture", "multiprocessors", "warp", "shared memory", "facts", "compiles here")
 
 
-def list_profiles(options: argparse.Namespace) -> int:
-    """Prints the products that have a profile, or with --json the facts of each; returns 0."""
-    known = profiles()
-    if options.json:
-        print(encoded([_facts(name) for name in known]))
-        return 0
-    rows = []
-    for name, profile in known.items():
-        facts = profile.hardware
-        sizes = f"{facts.multiprocessor_count} {profile.multiprocessor}", facts.warp_size, facts.shared_memory_per_program_max
-        target = f"{profile.backend}/{profile.arch}"
-        rows.append((name, target, profile.architecture, *sizes, len(profile.origins), _compiles(name)))
-    print(as_columns(HEADER, rows))
+def profiles(options: argparse.Namespace) -> int:
+    """Lists the products that have a profile, shows one, or writes one of the local device; returns 0.
+
+    Raises:
+        ProfileError: there is no profile of that name.
+        DeviceError: there is no local accelerator.
+        OSError: the new profile exists, or cannot be written.
+    """
+    if options.action == "new":
+        if not options.what:
+            options.error("profiles new DIR: where to write")
+        print(_new(Path(options.what)))
+    elif options.action == "show":
+        device = Device.from_profile(options.what) if options.what else current_device()
+        print(encoded(_values(device)) if options.json else facts_of(device))
+    else:
+        devices = [Device.from_profile(name) for name in every_product()]
+        print(encoded([_values(device) for device in devices]) if options.json else as_columns(HEADER, map(_row, devices)))
     return 0
 
 
-def _facts(name: str) -> dict[str, Any]:
-    """Returns the target of a product and its facts."""
-    device = Device.from_profile(name)
+def _values(device: Device) -> dict[str, Any]:
+    """Returns the target of a device and its facts."""
     return {"name": device.name, "backend": device.backend, "arch": device.arch} | msgspec.structs.asdict(device.hardware)
 
 
-def _compiles(name: str) -> str:
+def _row(device: Device) -> tuple[Any, ...]:
+    profile, facts = device.profile, device.hardware
+    sizes = f"{facts.multiprocessor_count} {profile.multiprocessor}", facts.warp_size, facts.shared_memory_per_program_max
     try:
-        target_to_compile_for(Device.from_profile(name))
+        target_to_compile_for(device)
+        compiles = "yes"
     except CompileError:
-        return "no"
-    return "yes"
+        compiles = "no"
+    return device.name, f"{profile.backend}/{profile.arch}", profile.architecture, *sizes, len(profile.origins), compiles
 
 
-def show_profile(options: argparse.Namespace) -> int:
-    """Prints a profile's facts, each with its source, or its facts as JSON; returns 0."""
-    if options.json:
-        print(encoded(_facts(options.name)))
-        return 0
-    device = Device.from_profile(options.name)
-    profile = device.profile
-    print(f"{profile.name}: {profile.backend}/{profile.arch}, {profile.architecture}; multiprocessor: {profile.multiprocessor}")
+def facts_of(device: Device) -> str:
+    """Returns the device, the software, and its facts with their origins and sources, as text."""
+    profile, rows = device.profile, []
     sources = list(dict.fromkeys(profile.origins.values()))
-    rows = [
-        (key, shortened(getattr(profile.hardware, key)), source.verified, f"[{sources.index(source) + 1}]")
-        for key, source in profile.origins.items()
-    ]
-    print(as_columns(("", "value", "verified", "source"), rows), end="\n\n")
-    for number, source in enumerate(sources, 1):
-        print(f"[{number}] {source.title}{f', {source.url}' if source.url else ''}")
-    return 0
+    for fact, origin in device.origins.items():
+        used, known, source = getattr(device.hardware, fact), getattr(profile.hardware, fact), profile.origins.get(fact)
+        if origin in ("profile", "estimated") and source:
+            rows.append((fact, used, f"{origin} ({source.verified}) [{sources.index(source) + 1}]"))
+        else:
+            rows.append((fact, used, origin if known in (used, None) else f"{origin} (profile: {known})"))
+    where = "absent" if device.detected is None else "local" if device.index is None else f"index {device.index}"
+    target = f"{device.backend}/{device.arch}, {profile.architecture}, {where}"
+    return "\n".join(
+        (
+            f"device    {device.name}  ({target}), profile {profile.name}",
+            f"software  {', '.join(f'{name} {version}' for name, version in software().items())}\n",
+            as_columns(("", "value", "from"), rows, align=("left", "right", "left")) + "\n",
+            *(f"[{at}] {source.title}{f', {source.url}' if source.url else ''}" for at, source in enumerate(sources, 1)),
+        )
+    )
 
 
-def new_profile(options: argparse.Namespace) -> int:
-    """Writes DIR/<vendor>/NAME.yaml, a profile of the local device; returns 0.
-
-    Raises:
-        DeviceError: there is no local accelerator.
-        OSError: the file exists, or cannot be written.
-    """
+def _new(directory: Path) -> str:
     device = current_device()
     if device.index is None:
         raise DeviceError(f"a new profile describes a local accelerator; {device.name} is none")
-    path = options.directory / f"{product_of(device)}.yaml"
+    path = directory / f"{product_of(device)}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
         file.write(profile_of(device, "driver", f"the driver of one {device.name}, {versions()}"))
-    print(f"{path}: used with PORTABLE_SOFTMAX_PROFILES={options.directory}; `plan --facts` shows what is still estimated")
-    return 0
+    return f"{path}: used with PORTABLE_SOFTMAX_PROFILES={directory}; `plan --facts` shows what is still estimated"
 
 
 def versions() -> str:

@@ -3,22 +3,18 @@
 import importlib.metadata
 import math
 import platform
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.schema import Source
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Scores
+from portable_softmax.planning.problem import NONE, Scores
 from portable_softmax.row_kernels.inspection import Chosen
 
-SCHEMA_VERSION = 6
 PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "triton-xpu", "torch-npu", "numpy")
-WRONG = "WrongResult"
 Scalar = bool | int | float | str | None
-FactValue = int | tuple[int, ...]
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,43 +27,41 @@ class DeviceInfo(Fields, frozen=True, kw_only=True):
     name: str
     backend: str
     arch: int | str
-    architecture: str
     profile: str
     multiprocessor: str  # the vendor's word for it
+    max_warps: int | None  # of a multiprocessor
     here: bool
     index: int | None = None
 
 
-class Fact(Fields, frozen=True, kw_only=True):
-    """One fact of the hardware by runtime and profile, and the value that is used."""
-
-    runtime: FactValue | None
-    profile: FactValue | None
-    used: FactValue
-    origin: str = msgspec.field(name="from")
-    profile_source: Source | None
-
-
-class SoftmaxProblem(Fields, frozen=True, kw_only=True):
+class SoftmaxProblem(Fields, frozen=True, kw_only=True, tag="softmax"):
     """A softmax of the rows of a contiguous matrix, or its gradient; a mask has the matrix's shape."""
 
     n_rows: int
     n_cols: int
     dtype: str
-    scores: Scores | None = None
+    scores: Scores = NONE
     backward: bool = False
 
     def __str__(self) -> str:
-        steps = _steps(self.scores) if self.scores else ""
-        return f"{self.n_rows} x {self.n_cols} {self.dtype}{' backward' * self.backward}{f' with {steps}' if steps else ''}"
+        scores = self.scores
+        steps = {
+            f"scale{' of each row' * (scores.scale == 'rows')}": scores.scale,
+            f"softcap {scores.cap}": scores.cap,
+            f"temperature{' of each row' * (scores.temperature == 'rows')}": scores.temperature,
+            f"{'boolean' if scores.mask == 'bool' else f'added {scores.mask}'} mask": scores.mask,
+            "causal" if scores.causal == "upper_left" else f"causal {scores.causal}": scores.causal,
+            "sink": scores.sink,
+        }
+        names = " and ".join(name for name, is_done in steps.items() if is_done)
+        return f"{self.n_rows} x {self.n_cols} {self.dtype}{' backward' * self.backward}{f' with {names}' if names else ''}"
 
 
-class KernelCall(Fields, frozen=True, kw_only=True):
+class KernelCall(Fields, frozen=True, kw_only=True, tag="kernel"):
     """A launch of a user kernel, in the words of the command line."""
 
     name: str  # FILE:NAME
-    arguments: dict[str, str] = {}
-    options: dict[str, Scalar] = {}  # of Triton's backend
+    arguments: dict[str, str] = {}  # and options of Triton's backend
     config: int | None = None
     case: str | None = None  # the function in its file that makes arguments
     suggested: dict[str, Scalar] = {}  # computed constexprs and options
@@ -120,12 +114,10 @@ class Verified(Fields, frozen=True, kw_only=True):
 class Report(Fields, frozen=True, kw_only=True):
     """One device and one softmax or kernel on it."""
 
-    schema_version: int
+    schema_version: Literal[7]
     software: dict[str, str]
     device: DeviceInfo
-    facts: dict[str, Fact]
-    problem: SoftmaxProblem | None = None
-    kernel: KernelCall | None = None
+    case: Case
     launch: Launch | None = None  # absent, with the next two, if nothing was compiled
     resources: KernelResources | None = None
     occupancy: Occupancy | None = None
@@ -138,38 +130,15 @@ class Report(Fields, frozen=True, kw_only=True):
     error: str | None = None
     message: str | None = None
 
-    @property
-    def case(self) -> Case:
-        """The softmax or the kernel."""
-        assert self.problem or self.kernel, "load() refuses such a report"
-        return self.problem or self.kernel  # type: ignore[return-value]
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """The device's profile and the case."""
-        return self.device.profile, str(self.case)
-
 
 def describe(device: Device, case: Case) -> Report:
     """Returns the report of a device and a case, without an answer."""
-    detected = device.detected
-    runtime = {**detected.torch, **detected.driver} if detected else {}
-    facts = {
-        key: Fact(
-            runtime=runtime.get(key),
-            profile=getattr(device.profile.hardware, key),
-            used=getattr(device.hardware, key),
-            origin=origin,
-            profile_source=device.profile.origins.get(key),
-        )
-        for key, origin in device.origins.items()
-    }
     about = DeviceInfo(
-        name=device.name, backend=device.backend, arch=device.arch, index=device.index, here=detected is not None,
-        architecture=device.profile.architecture, profile=device.profile.name, multiprocessor=device.profile.multiprocessor,
+        name=device.name, backend=device.backend, arch=device.arch, index=device.index, here=device.detected is not None,
+        profile=device.profile.name, multiprocessor=device.profile.multiprocessor,
+        max_warps=device.hardware.max_warps_per_multiprocessor,
     )  # fmt: skip
-    subject: dict[str, Any] = {"problem" if isinstance(case, SoftmaxProblem) else "kernel": case}
-    return Report(schema_version=SCHEMA_VERSION, software=software(), device=about, facts=facts, **subject)
+    return Report(schema_version=7, software=software(), device=about, case=case)
 
 
 def software() -> dict[str, str]:
@@ -192,16 +161,3 @@ def json_value(value: Any) -> Scalar:
 def encoded(answer: Any) -> str:
     """Returns an answer as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
-
-
-def _steps(scores: Scores) -> str:
-    """Returns the names of the steps before the softmax."""
-    steps = {
-        f"scale{' of each row' if scores.scale == 'rows' else ''}": scores.scale,
-        f"softcap {scores.cap}": scores.cap,
-        f"temperature{' of each row' if scores.temperature == 'rows' else ''}": scores.temperature,
-        f"{'boolean' if scores.mask == 'bool' else f'added {scores.mask}'} mask": scores.mask,
-        "causal" if scores.causal == "upper_left" else f"causal {scores.causal}": scores.causal,
-        "sink": scores.sink,
-    }
-    return " and ".join(name for name, is_done in steps.items() if is_done)

@@ -1,23 +1,24 @@
 """Launches of a user kernel to choose from: configurations, warps and stages, or the one of the least expected time."""
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from portable_probe.cases import call_values, load_case, report_of
+from portable_probe.cases import call_values, expected_time, load_case, report_of
 from portable_probe.loading import KernelFile, load_kernel
-from portable_probe.report import KernelCall, Report, Time, json_value
+from portable_probe.report import KernelCall, Report, json_value
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import dropped
 from portable_softmax.row_kernels.decorators import OF_CONFIG, configurations, jit_function
+from portable_softmax.row_kernels.row_settings import stages_of
 
 STAGES = 1, 2, 3, 4
+PRUNED = {"error": "Pruned", "message": "the kernel's own pruning drops this configuration"}
 
 
 def variants(call: KernelCall, device: Device, every_config: bool, names: dict[str, str] | None) -> list[Report]:
@@ -42,18 +43,14 @@ def variants(call: KernelCall, device: Device, every_config: bool, names: dict[s
         return [_computed(variant, file, device, names) for variant in calls]
     if names is not None:
         calls = [variant for base in calls for variant in _warps_and_stages(base, file, device)]
-    reports = [report_of(device, variant) for variant in calls]
     pruned = _pruned(call, file, device) if every_config else set()
-    pruned_error = {"error": "Pruned", "message": "the kernel's own pruning drops this configuration"}
-    reports = [
-        msgspec.structs.replace(report, **pruned_error) if variant.config in pruned and not report.error else report
-        for report, variant in zip(reports, calls, strict=True)
-    ]
-    if names is None:
-        return sorted(reports, key=_rank)
     unlike: dict[Any, Report] = {}
-    for report, variant in zip(reports, calls, strict=True):  # of equal ones the one with the fewest stages
-        unlike.setdefault((variant.config, report.resources, report.error), report)
+    for variant in calls:
+        report = report_of(device, variant)
+        if variant.config in pruned and not report.error:
+            report = msgspec.structs.replace(report, **PRUNED)
+        key = variant.config, (report.resources, report.error) if variant.suggested else None
+        unlike.setdefault(key, report)  # of equal ones with other warps and stages the one with the fewest stages
     return sorted(unlike.values(), key=_rank)
 
 
@@ -61,16 +58,15 @@ def pasted(reports: list[Report]) -> str:
     """Returns each device's best launch as a triton.Config, one line for equal ones; "" if there is none."""
     devices: dict[str, list[str]] = {}
     best = {report.device.name: report for report in reversed(reports) if report.launch and not report.error}
-    for report in reversed(best.values()):
+    for name, report in reversed(best.items()):
         assert report.launch
-        chosen = {
-            k: choice.value for k, choice in report.launch.constants.items() if choice.by in ("configuration", "suggested")
-        }
-        options = {k: choice.value for k, choice in report.launch.options.items() if choice.by not in ("default", "Triton")}
-        chosen |= {name: value for name, value in options.items() if name not in OF_CONFIG}
-        words = [f"{name}={report.launch.options[name].value}" for name in OF_CONFIG[:2] if name in report.launch.options]
-        words += [f"{name}={value}" for name in OF_CONFIG[2:] if (value := options.get(name)) not in (None, 1)]
-        devices.setdefault(f"triton.Config({', '.join([repr(chosen), *words])}),", []).append(report.device.name)
+        constants, every = report.launch.constants, report.launch.options
+        chosen = {key: choice.value for key, choice in constants.items() if choice.by in ("configuration", "suggested")}
+        options = {key: choice.value for key, choice in every.items() if choice.by not in ("default", "Triton")}
+        chosen |= {key: value for key, value in options.items() if key not in OF_CONFIG}
+        words = [f"{key}={every[key].value}" for key in OF_CONFIG[:2] if key in every]
+        words += [f"{key}={value}" for key in OF_CONFIG[2:] if (value := options.get(key)) not in (None, 1)]
+        devices.setdefault(f"triton.Config({', '.join([repr(chosen), *words])}),", []).append(name)
     timed = any(report.time for report in best.values())
     why = "# the least expected time" if timed else "# the highest occupancy without spills, which is no estimate of speed"
     return "\n".join([why, *(f"{config}  # {', '.join(names)}" for config, names in devices.items())] if devices else [])
@@ -87,44 +83,34 @@ def _rank(report: Report) -> tuple[bool, int, int]:
 def _pruned(call: KernelCall, file: KernelFile, device: Device) -> set[int]:
     """Returns the numbers of the configurations that the kernel's own pruning drops; none if an argument cannot be read."""
     jit = jit_function(file.kernel)
-    passed = call_values(call, load_case(file, call.case) if call.case else None)
     with contextlib.suppress(CompileError, TypeError):
-        read = read_arguments(jit, {name: value for name, value in passed.items() if name in jit.arg_names})
+        read = read_arguments(jit, call_values(jit, call, load_case(file, call))[0])
         return dropped(file.kernel, {name: argument.value for name, argument in read.items()}, device)
     return set()
 
 
 def _warps_and_stages(call: KernelCall, file: KernelFile, device: Device) -> Iterator[KernelCall]:
-    from portable_softmax.row_kernels.row_settings import stages_of
-
     stages, facts = stages_of(jit_function(file.kernel)) or "num_stages", device.hardware
     most = (facts.max_threads_per_program or 1) // (facts.warp_size or 1)
     for warps, number in itertools.product([1 << power for power in range(most.bit_length())], STAGES):
         values: dict[str, Any] = {"num_warps": warps, stages: number}
-        yield msgspec.structs.replace(call, suggested={k: v for k, v in values.items() if k not in call.options})
+        yield msgspec.structs.replace(call, suggested={k: v for k, v in values.items() if k not in call.arguments})
 
 
 def _computed(call: KernelCall, file: KernelFile, device: Device, names: dict[str, str]) -> Report:
     """Returns the report of the launch that `portable_softmax.launcher` computes."""
     from portable_softmax.row_kernels.launcher import launcher  # needs torch
 
-    known = load_case(file, call.case) if call.case else None
-    passed = call_values(call, known) | ({} if "rows" in names or not known else {"grid": known.grid})
-    roles: dict[str, Any] = dict(names)
-    plan = functools.partial(launcher(file.kernel, **roles).plan, **passed)
+    known, roles = load_case(file, call), dict[str, Any](names)
+    arguments, options = call_values(jit_function(file.kernel), call, known)
+    passed = {**arguments, **options} | ({} if "rows" in names or not known else {"grid": known.grid})
     try:
-        computed_plan = plan(device=device)
+        plan = launcher(file.kernel, **roles).plan(device=device, **passed)
     except Exception as error:
         return msgspec.structs.replace(report_of(device, call), error=type(error).__name__, message=str(error))
-    computed = {name: json_value(value) for name, value in computed_plan.meta.items() if name not in passed}
-    report = report_of(device, msgspec.structs.replace(call, suggested=computed))
-    terms = computed_plan.terms._asdict() if computed_plan.terms else {}
-    numbers = device.profile.launch.cost
-    time = (
-        Time(expected_us=computed_plan.terms.total, terms=terms, error=(numbers and numbers.error_90) or None)
-        if computed_plan.terms
-        else None
-    )
+    computed = {name: json_value(value) for name, value in plan.meta.items() if name not in passed}
     return msgspec.structs.replace(
-        report, time=time, reasons=(f"num_programs {computed_plan.num_programs}", *computed_plan.reasons)
+        report_of(device, msgspec.structs.replace(call, suggested=computed)),
+        time=expected_time(device, plan.terms) if plan.terms else None,
+        reasons=(f"num_programs {plan.num_programs}", *plan.reasons),
     )

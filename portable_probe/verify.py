@@ -68,7 +68,7 @@ def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan | None, device:
     emulated = launch_plan if device.index is None and device.backend != "interpreter" else None
     rows = virtual.rows_of(case, emulated) if emulated else case.n_rows
     x = wide_rows(rows, case.n_cols, getattr(torch, case.dtype), "cpu" if emulated else _place(device))
-    options = _options(case.scores or Scores(), x)
+    options = _options(case.scores, x)
     exact, terms = _exact(x, options)
     dy = virtual.allocated(x.shape, x.stride(), x.dtype).to(x.device).copy_(_random(x, 2))
     context: Any = virtual.emulated(emulated, device) if emulated else contextlib.nullcontext([])
@@ -168,12 +168,12 @@ class KernelCase(NamedTuple):
 
     def with_values(self, jit: Any, words: Mapping[str, str]) -> "KernelCase":
         """Returns the case with the values of --args; a type or shape leaves the case's own value."""
-        constants = constexprs_of(jit)
-        read = {name: argument_of(name, text) for name, text in words.items() if name not in constants}
+        run_time = {*jit.arg_names} - {*constexprs_of(jit)}
+        read = {name: argument_of(name, text) for name, text in words.items() if name in run_time}
         values = {
             name: argument.value for name, argument in read.items() if not (argument.kind or hasattr(argument.value, "dtype"))
         }
-        values |= {name: constant_of(text) for name, text in words.items() if name in constants}
+        values |= {name: constant_of(text) for name, text in words.items() if name not in run_time}
         return self._replace(arguments={**self.arguments, **values})
 
     def grid_for(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -226,13 +226,12 @@ def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
     return _outcome(whole, changed, worst_at=f"{name}{list(worst.at)}" if worst.worst > 1 else None, executed=executed)
 
 
-def run_here(kernel: Any, config: int | None, options: Mapping[str, Any], case: KernelCase, device: Device) -> None:
+def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) -> None:
     """Launches a kernel on copies of a case's tensors, and copies their contents back.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
         config: number of one of the configurations of @triton.autotune.
-        options: of Triton's backend; they override those of the case.
         case: the launch.
         device: where it runs: a local device, or the interpreter.
 
@@ -240,10 +239,9 @@ def run_here(kernel: Any, config: int | None, options: Mapping[str, Any], case: 
         ValueError: there are several configurations and none was chosen, or no such one.
         DeviceError: the launch fails, or has not ended after LONGEST seconds.
     """
-    arguments = {**case.arguments, **options}
-    outermost, _ = decorated(kernel, configuration(kernel, config), arguments.keys(), launches=True)
+    outermost, _ = decorated(kernel, configuration(kernel, config), case.arguments.keys(), launches=True)
     where = _place(device)
-    module, on_device = getattr(torch, where.type), placed(arguments, where)
+    module, on_device = getattr(torch, where.type), placed(case.arguments, where)
     with contextlib.nullcontext() if device.index is None else module.device(device.index):
         try:
             outermost[case.grid](**on_device)
@@ -253,7 +251,7 @@ def run_here(kernel: Any, config: int | None, options: Mapping[str, Any], case: 
             raise
         except Exception as error:  # Triton, and kernels that Python interprets, have exceptions of all kinds
             raise DeviceError(f"the launch fails: {type(error).__name__}: {error}") from error
-    for name, value in arguments.items():
+    for name, value in case.arguments.items():
         if isinstance(value, torch.Tensor):
             value.copy_(on_device[name])
 

@@ -11,10 +11,10 @@ step 1 "install torch and Triton into .venv (the longest step of a fresh machine
 set_up
 
 step 2 "the local device, or Triton's interpreter: a softmax of 1823 x 781, compared with float64"
-echo "\$ portable-softmax verify --rows 1823 --cols 781${*:+ $*}"
-python -m portable_probe verify --rows 1823 --cols 781 "$@"
+echo "\$ portable-softmax verify --shapes 1823x781${*:+ $*}"
+python -m portable_probe verify --shapes 1823x781 "$@"
 
-fleet=(plan --on nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --rows 4096 --cols 8192 --dtype bfloat16 --explain)
+fleet=(plan --on nvidia/h200 amd/mi300x amd/rx-7900-xtx ascend/910b3 --shapes 4096x8192 --dtype bfloat16 --explain)
 step 3 "the same kernel on absent devices, compiled by this Triton"
 printf '$ portable-softmax %s\n' "${fleet[*]}"
 env -u TRITON_INTERPRET python -m portable_probe "${fleet[@]}" ||
@@ -25,7 +25,7 @@ cat <<'END'
 source .venv/bin/activate
 TRITON_INTERPRET=1 python examples/sampler.py                      softmax in your own code; examples/README.md lists more
 portable-softmax profiles                                          the devices that can be planned for
-portable-softmax plan --on ascend/910b3 --cols 50257 --facts       one of them, with the facts of its hardware
+portable-softmax plan --on ascend/910b3 --shapes 64x50257 --facts one of them, with the facts of its hardware
 portable-softmax profiles show ascend/910b3                        each fact's source
 portable-softmax kernel examples/my_kernel.py:subtract_max --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'
                                                                    your own kernel, in place of this one

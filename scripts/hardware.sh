@@ -27,9 +27,9 @@ setup() {
 }
 
 probe() {
-    portable-softmax plan --require "$DEVICE" --json >"$RESULTS/probe.json.new"
+    portable-softmax plan --on "$DEVICE" --json >"$RESULTS/probe.json.new"
     mv "$RESULTS/probe.json.new" "$RESULTS/probe.json" # a probe that fails leaves the last answer
-    { echo '```'; portable-softmax plan --require "$DEVICE" --facts --explain; echo '```'; } | summary
+    { echo '```'; portable-softmax plan --on "$DEVICE" --facts --explain; echo '```'; } | summary
 }
 
 regression() {
@@ -37,9 +37,9 @@ regression() {
     [ "$DEVICE" != interpreter ] || softmaxes=(--shapes 16x65 16x781 --dtype float32 bfloat16)
     local code=0
     if [ -f "$LAST/accepted" ]; then
-        portable-softmax diff "$LAST/accepted" --require "$DEVICE" --save "$RESULTS/plans.json" --markdown | summary || code=$?
+        portable-softmax diff "$LAST/accepted" --save "$RESULTS/plans.json" --markdown | summary || code=$?
     else
-        portable-softmax verify --require "$DEVICE" "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
+        portable-softmax verify --on "$DEVICE" "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
     fi
     [ -z "$ACCEPT" ] || [ "$code" != 3 ] || code=0
     if [ "$code" = 0 ]; then cp "$RESULTS/plans.json" "$RESULTS/accepted"; else cp "$LAST/accepted" "$RESULTS/accepted"; fi

@@ -111,10 +111,10 @@ def everything(directory: Path) -> None:
     name = device.profile.name.rpartition("/")[2]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        assert program(["verify", "--rows", "1823", "--cols", "781", "--json"]) == 0
+        assert program(["verify", "--shapes", "1823x781", "--json"]) == 0
     records: dict[str, dict[str, Any]] = {
         "driver": recording(device),
-        "probe": {"provenance": provenance(device), "arguments": "verify --rows 1823 --cols 781 --json"}
+        "probe": {"provenance": provenance(device), "arguments": "verify --shapes 1823x781 --json"}
         | json.loads(printed.getvalue()),
         "occupancy": occupancies(device),
     }

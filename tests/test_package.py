@@ -130,7 +130,9 @@ def test_the_demo_names_its_steps_and_ends(tmp_path):
     shutil.copy(SCRIPTS / "demo.sh", tmp_path / "scripts")
     (tmp_path / "scripts" / "environment.sh").write_text("set_up() { :; }\n")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    outcome = attempt("bash", tmp_path / "scripts" / "demo.sh", "--rows", 8, cwd=tmp_path, PATH=path, PYTHONPATH=str(tmp_path))
+    outcome = attempt(
+        "bash", tmp_path / "scripts" / "demo.sh", "--shapes", "8x781", cwd=tmp_path, PATH=path, PYTHONPATH=str(tmp_path)
+    )
     assert outcome.returncode == 0, outcome.stderr
     assert [f"== Step {number} of 4: " in outcome.stdout for number in (1, 2, 3, 4)] == [True] * 4
     assert "verify    PASS: max error" in outcome.stdout

@@ -66,6 +66,6 @@ def assert_occupancy(
         width, height, depth = (*programs, 1, 1)[:3]
         if refused := refused_grid(launch, (width, height, depth), device):
             raise AssertionError(f"{name}: {refused}")
-    if missed := unmet(used, occupancy, device, at_least, no_spills):
+    if missed := unmet(used, occupancy, device.backend, device.profile.multiprocessor, at_least, no_spills):
         raise AssertionError(f"{name}: {missed}\nnext step {next_step(used, device)}\nuses      {used}")
     return occupancy

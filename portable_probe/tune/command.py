@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from portable_probe.output import as_columns, write_whole
+from portable_probe.output import as_columns
 from portable_probe.profiles import product_of, profile_of, versions
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.policy import COST_NUMBERS
@@ -64,6 +64,7 @@ def tune(options: argparse.Namespace) -> int:
     cost["error_90"] = error_90
     path = options.out / f"{product_of(device)}.yaml"
     title = f"portable-softmax tune, {device.name}, {versions()}: {summary}"
-    write_whole(path, profile_of(device, "tuned", title, cost))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(profile_of(device, "tuned", title, cost), encoding="utf-8")
     print(f"\n{summary}\n{path}: used with PORTABLE_SOFTMAX_PROFILES={options.out}")
     return 0

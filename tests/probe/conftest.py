@@ -2,7 +2,7 @@
 
 import pytest
 
-from portable_probe import cases, program
+from portable_probe import cases, devices, program
 from portable_softmax import NoDeviceError
 
 
@@ -28,5 +28,5 @@ def nothing_here(monkeypatch):
     def nothing(index=None):
         raise NoDeviceError("nothing there")
 
-    for module in (program, cases):
+    for module in (devices, cases):
         monkeypatch.setattr(module, "current_device", nothing)

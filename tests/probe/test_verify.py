@@ -25,7 +25,7 @@ OPTIONS = "", "--mask added --scale", "--mask lower_right boolean --temperature 
 def test_the_softmax_of_an_emulated_device(run, options, dtype, direction):
     if direction and "--softcap" in options:
         pytest.skip("not one launch")
-    shape = ["--rows", 12, "--cols", 130 if options else 131, "--dtype", dtype]
+    shape = ["--shapes", "12x130" if options else "12x131", "--dtype", dtype]
     code, out, err = run("verify", "--on", "amd/mi300x", *shape, *options.split(), *direction.split())
     assert (code, err) == (0, "")
     assert "\nverify    PASS: max error " in out
@@ -45,14 +45,14 @@ class Wrong:
 def test_a_wrong_result_is_1(run, monkeypatch):
     compile_kernel = virtual.compile_kernel
     monkeypatch.setattr(virtual, "compile_kernel", lambda spec, device: Wrong(compile_kernel(spec, device)))
-    asked = "verify", "--on", "amd/mi300x", "--rows", 8, "--cols", 200
+    asked = "verify", "--on", "amd/mi300x", "--shapes", "8x200"
     code, out, err = run(*asked)
     assert (code, "verify    FAIL: max error" in out, err[:11]) == (1, True, "WrongResult")
     assert json.loads(run(*asked, "--json")[1])[0]["error"] == "WrongResult"
 
 
 def test_an_emulator_or_torch_that_is_not_installed_is_4(run, monkeypatch):
-    asked = "verify", "--on", "amd/mi300x", "--rows", 3, "--cols", 200
+    asked = "verify", "--on", "amd/mi300x", "--shapes", "3x200"
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "amdgcn_cpu", None)
         code, _, err = run(*asked)
