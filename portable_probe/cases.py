@@ -109,8 +109,7 @@ def _kernel(device: Device, case: KernelCall, file: KernelFile, verify: bool) ->
     arguments, options = call_values(jit, case, known)
     launch = launched(file.kernel, arguments, options, device, case.config)
     grid = known and known.grid_for({name: constant.value for name, constant in launch.constants.items()})
-    read = read_arguments(jit, implied_arguments(file.kernel) | arguments)
-    values = {name: argument.value for name, argument in read.items()}
+    values, _ = read_arguments(jit, implied_arguments(file.kernel) | arguments)
     used = device.vendor.resources(launch.compiled)
     answers = {
         "launch": _launch(launch, case, grid),

@@ -84,8 +84,8 @@ def _pruned(call: KernelCall, file: KernelFile, device: Device) -> set[int]:
     """Returns the numbers of the configurations that the kernel's own pruning drops; none if an argument cannot be read."""
     jit = jit_function(file.kernel)
     with contextlib.suppress(CompileError, TypeError):
-        read = read_arguments(jit, call_values(jit, call, load_case(file, call))[0])
-        return dropped(file.kernel, {name: argument.value for name, argument in read.items()}, device)
+        values, _ = read_arguments(jit, call_values(jit, call, load_case(file, call))[0])
+        return dropped(file.kernel, values, device)
     return set()
 
 

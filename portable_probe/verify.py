@@ -18,8 +18,8 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Scores
-from portable_softmax.row_kernels.arguments import argument_of, constant_of
-from portable_softmax.row_kernels.decorators import configuration, constexprs_of, decorated
+from portable_softmax.row_kernels.arguments import constant_of, read_arguments
+from portable_softmax.row_kernels.decorators import configuration, decorated
 
 GUARD = 16  # elements after each row that must keep their value
 PEAK = 200.0  # its exponential overflows float32
@@ -168,12 +168,9 @@ class KernelCase(NamedTuple):
 
     def with_values(self, jit: Any, words: Mapping[str, str]) -> "KernelCase":
         """Returns the case with the values of --args; a type or shape leaves the case's own value."""
-        run_time = {*jit.arg_names} - {*constexprs_of(jit)}
-        read = {name: argument_of(name, text) for name, text in words.items() if name in run_time}
-        values = {
-            name: argument.value for name, argument in read.items() if not (argument.kind or hasattr(argument.value, "dtype"))
-        }
-        values |= {name: constant_of(text) for name, text in words.items() if name not in run_time}
+        read, typed = read_arguments(jit, {name: text for name, text in words.items() if name in jit.arg_names})
+        values = {name: value for name, value in read.items() if name not in typed and not hasattr(value, "dtype")}
+        values |= {name: constant_of(text) for name, text in words.items() if name not in jit.arg_names}
         return self._replace(arguments={**self.arguments, **values})
 
     def grid_for(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -239,7 +236,7 @@ def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) 
         ValueError: there are several configurations and none was chosen, or no such one.
         DeviceError: the launch fails, or has not ended after LONGEST seconds.
     """
-    outermost, _ = decorated(kernel, configuration(kernel, config), case.arguments.keys(), launches=True)
+    outermost = decorated(kernel, configuration(kernel, config), case.arguments.keys(), launches=True)
     where = _place(device)
     module, on_device = getattr(torch, where.type), placed(case.arguments, where)
     with contextlib.nullcontext() if device.index is None else module.device(device.index):

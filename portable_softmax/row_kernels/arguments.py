@@ -8,16 +8,14 @@ d=tensordesc<f16[64,64]>
 BLOCK=1024  ACC=tl.float32  NAME=text   of a constexpr
 """
 
-import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from portable_softmax.errors import CompileError
 from portable_softmax.row_kernels.decorators import constexprs_of
 
-MAX_BYTES = 2**63
 CONSTANTS = {"True": True, "False": False, "None": None}
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 SIZES = r"\[([0-9]{1,19}(?:,[ ]*[0-9]{1,19})*)\]"
@@ -48,18 +46,6 @@ OF_TYPE = {
 }  # fmt: skip
 
 
-class Argument(NamedTuple):
-    """An argument of a kernel.
-
-    Args:
-        value: what the kernel is called with.
-        kind: Triton's type, if only that is known: the value is a stand-in. None for a known value.
-    """
-
-    value: Any
-    kind: str | None = None
-
-
 class Pointer:
     """Stand-in of a tensor of a known type, below 2 GiB; `dtype` is Triton's name."""
 
@@ -69,36 +55,42 @@ class Pointer:
         self.ptr_range: Callable[[], int] = lambda: 0
 
 
-def read_arguments(jit: Any, arguments: Mapping[str, Any]) -> dict[str, Argument]:
-    """Returns the arguments of a @triton.jit function with text read; TypeError if it has no such parameter."""
-    if unknown := arguments.keys() - {*jit.arg_names}:
-        raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(jit.arg_names)}")
-    constexprs, read = constexprs_of(jit), {}
-    for name, value in arguments.items():
-        argument = value if isinstance(value, Argument) else Argument(value)
-        if isinstance(value, str):
-            argument = Argument(constant_of(value)) if name in constexprs else argument_of(name, value)
-        read[name] = argument
-    return read
-
-
-def argument_of(name: str, text: str) -> Argument:
-    """Returns the run-time argument `name=text`, in the syntax above.
+def read_arguments(jit: Any, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Returns the arguments of a @triton.jit function with text read, and the names of those of which only the type is known.
 
     Raises:
-        CompileError: it is none.
+        CompileError: text is no argument.
+        TypeError: there is no such parameter.
     """
+    if unknown := arguments.keys() - {*jit.arg_names}:
+        raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(jit.arg_names)}")
+    constexprs, values, typed = constexprs_of(jit), dict(arguments), set()
+    for name, text in arguments.items():
+        if isinstance(text, str) and name in constexprs:
+            values[name] = constant_of(text)
+        elif isinstance(text, str):
+            values[name], is_known = _argument_of(name, text)
+            typed |= set() if is_known else {name}
+    return values, typed
+
+
+def _argument_of(name: str, text: str) -> tuple[Any, bool]:
+    """Returns the run-time argument `name=text`, in the syntax above, and False if it is a stand-in of its type."""
     if text in CONSTANTS or NUMBER.fullmatch(text):
-        return Argument(value_of(text))
+        return value_of(text), True
     if (tensor := TENSOR.fullmatch(text)) and tensor[1] in NAMES:
-        return Argument(_tensor(NAMES[tensor[1]], _sizes(tensor[2])))
+        return _tensor(*tensor.groups()), True
     if (pointer := POINTER.fullmatch(text)) and pointer[1] in NAMES:
-        return Argument(Pointer(NAMES[pointer[1]], bool(pointer[2])), f"*{NAMES[pointer[1]]}")
+        return Pointer(NAMES[pointer[1]], bool(pointer[2])), False
     if (scalar := SCALAR.fullmatch(text)) and (kind := NAMES.get(scalar[1], scalar[1])) in OF_TYPE:
-        return Argument(OF_TYPE[kind][bool(scalar[2])], kind)
+        return OF_TYPE[kind][bool(scalar[2])], False
     if (descriptor := DESCRIPTOR.fullmatch(text)) and descriptor[1] in NAMES:
-        sizes = _sizes(descriptor[2])
-        return Argument(_descriptor(NAMES[descriptor[1]], sizes), f"tensordesc<{NAMES[descriptor[1]]}{sizes}>")
+        try:
+            from triton.tools.tensor_descriptor import TensorDescriptor
+        except ImportError as error:
+            raise CompileError(f"this Triton has no TensorDescriptor ({error}); install Triton 3.4 or later") from error
+        tensor = _tensor(*descriptor.groups())
+        return TensorDescriptor.from_tensor(tensor, list(tensor.shape)), False
     raise CompileError(
         f"{name}={text}: an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16, *fp16:16, i32, i32:16 "
         f"or fp32 (:16 says a multiple of 16, in bytes of a pointer); types of tensors are {', '.join(TORCH)}, "
@@ -124,28 +116,11 @@ def value_of(text: str) -> bool | int | float | str | None:
     return int(text) if text.lstrip("-+").isdigit() else number
 
 
-def _sizes(text: str) -> list[int]:
-    return [int(size) for size in text.split(",")]
-
-
-def _tensor(kind: str, sizes: list[int]) -> Any:
-    if _bytes(kind, sizes) >= MAX_BYTES:
-        raise CompileError(
-            f"{kind}{sizes} are {_bytes(kind, sizes)} bytes, and addresses have 64 bits; give it a smaller shape"
-        )
+def _tensor(kind: str, sizes: str) -> Any:
     import torch
 
-    return torch.empty(sizes, dtype=getattr(torch, TORCH[kind]), device="meta")
-
-
-def _bytes(kind: str, sizes: Sequence[int]) -> int:
-    bits = int("".join(itertools.takewhile(str.isdigit, kind.lstrip("abcdefghijklmnopqrstuvwxyz"))))
-    return math.prod(sizes) * max(1, bits // 8)
-
-
-def _descriptor(kind: str, sizes: list[int]) -> Any:
+    shape = [int(size) for size in sizes.split(",")]
     try:
-        from triton.tools.tensor_descriptor import TensorDescriptor
-    except ImportError as error:
-        raise CompileError(f"this Triton has no TensorDescriptor ({error}); install Triton 3.4 or later") from error
-    return TensorDescriptor.from_tensor(_tensor(kind, sizes), sizes)
+        return torch.empty(shape, dtype=getattr(torch, TORCH[NAMES[kind]]), device="meta")
+    except (RuntimeError, TypeError) as error:
+        raise CompileError(f"{kind}{shape} is no tensor of torch, {error}; give it a smaller shape") from error

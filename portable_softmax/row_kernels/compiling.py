@@ -8,65 +8,52 @@ import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
-from portable_softmax.row_kernels.absent import absent, front_end
+from portable_softmax.row_kernels.absent import absent
 from portable_softmax.row_kernels.decorators import apart, configurations, decorated, jit_function, layers
 from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
 
 UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # errors of MLIR, which writes why to stderr
 
 
-def compiled_for(kernel: Any, configs: Sequence[Any], values: Mapping[str, Any], device: Device) -> list[Any]:
+def compiled_for(
+    kernel: Any, configs: Sequence[Any], values: Mapping[str, Any], device: Device, unknown: Collection[str] = ()
+) -> list[Any]:
     """Returns the compiled kernels of configurations for a device, here or not, or the errors that Triton raises.
 
     Args:
         kernel: the @triton.jit function with its decorators.
-        configs: Triton's Configs.
+        configs: Triton's Configs; None for a kernel without.
         values: arguments and options by name, which win over a configuration's.
         device: the target.
+        unknown: names of arguments of which only the type is known; a decorator that reads one raises KeyError.
 
     Raises:
         CompileError: this Triton does not compile for the device.
     """
-    is_tuned, kernels = bool(configurations(kernel)), []
+    jit, is_tuned, runs = jit_function(kernel), bool(configurations(kernel)), []
     for config in configs:
-        passed = dict(values) if is_tuned else config.all_kwargs() | values
-        kernels.append((decorated(kernel, config, passed.keys())[0], passed))
-    return compiled_in(kernels, jit_function(kernel), device, in_turn=any(config.pre_hook for config in configs))
-
-
-def compiled_in(kernels: Sequence[tuple[Any, Mapping[str, Any]]], jit: Any, device: Device, in_turn: bool = False) -> list[Any]:
-    """Returns what Triton compiles of kernels with their arguments and options, or the errors that it raises.
-
-    Args:
-        kernels: under decorators that choose nothing by measuring.
-        jit: the @triton.jit function of them all.
-        device: the target.
-        in_turn: True where hooks of configurations change the arguments.
-
-    Raises:
-        CompileError: this Triton does not compile for the device.
-    """
-    passed = [{name: apart(value) for name, value in values.items()} for _, values in kernels]
-    if triton_version() < (3, 5) and any((values.get("num_ctas") or 1) > 1 for values in passed):
-        raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
-    threads = 1 if in_turn or triton_version() < (3, 4) else os.cpu_count() or 1  # 3.3 does not compile in threads
+        passed = {} if is_tuned or config is None else config.all_kwargs()
+        passed = {name: apart(value) for name, value in {**passed, **values}.items()}
+        runs.append(functools.partial(_run, decorated(kernel, config, passed, unknown), jit, passed))
+        if triton_version() < (3, 5) and (passed.get("num_ctas") or 1) > 1:
+            raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
+    hooks = any(config and config.pre_hook for config in configs)  # which change the arguments
+    threads = 1 if hooks or triton_version() < (3, 4) else os.cpu_count() or 1  # 3.3 does not compile in threads
     with contextlib.ExitStack() as left:
-        left.enter_context(front_end(device))
+        key = left.enter_context(absent(device))
         target_to_compile_for(device)
-        key = left.enter_context(absent(device)) if device.detected is None else None
         left.callback(setattr, jit, "pre_run_hooks", jit.pre_run_hooks)  # which may write to the arguments
         left.enter_context(contextlib.redirect_stdout(sys.stderr))  # where Triton prints a compiler's complaint
         jit.pre_run_hooks = []
         if key is not None:
             left.callback(_forget, jit, key)
         pool = left.enter_context(ThreadPoolExecutor(threads, initializer=_on, initargs=(device,)))
-        runs = [functools.partial(_run, kernel, jit, values) for (kernel, _), values in zip(kernels, passed, strict=True)]
         submitted = [(run, pool.submit(run)) for run in runs]
         return [_explained(future, functools.partial(pool.submit, run)) for run, future in submitted]
 

@@ -87,10 +87,8 @@ def configuration(kernel: Any, number: int | None) -> Any:
     return configs[number]
 
 
-def decorated(
-    kernel: Any, config: Any, decided: Collection[str], unknown: Collection[str] = (), launches: bool = False
-) -> tuple[Any, dict[str, str]]:
-    """Returns a kernel under copies of its decorators that choose nothing by measuring, and the origin of every name.
+def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Collection[str] = (), launches: bool = False) -> Any:
+    """Returns a kernel under copies of its decorators that choose nothing by measuring.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
@@ -102,25 +100,34 @@ def decorated(
     import triton
     from triton.runtime.autotuner import Autotuner, Heuristics
 
-    def of_known(function: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
-        return lambda named: function({name: value for name, value in named.items() if name not in unknown})
+    def of_known(function: Callable[[Mapping[str, Any]], Any], seen: Callable[[Any], Any] = lambda value: value) -> Any:
+        return lambda named: function({name: seen(value) for name, value in named.items() if name not in unknown})
 
     *wrappers, outermost = layers(kernel)
-    origins: dict[str, str] = {}
     for layer in reversed(wrappers):
         if hasattr(layer, "configs"):
             left = copy.copy(config)  # without what is decided, where Triton would refuse both
             left.kwargs = {name: value for name, value in config.kwargs.items() if name not in decided}
             vars(left).update({name: None for name in OF_CONFIG if name in decided and hasattr(left, name)})
             if config.pre_hook and not launches:
-                left.pre_hook = of_known(lambda named: config.pre_hook(unwritten(named)))
-            origins = dict.fromkeys(left.all_kwargs(), "configuration") | origins
+                left.pre_hook = of_known(config.pre_hook, unwritten)
             outermost = _around(outermost, layer, Autotuner, triton.autotune, configs=[left])
-        if hasattr(layer, "values") and not callable(layer.values):
-            values = {name: of_known(heuristic) for name, heuristic in layer.values.items() if name not in decided}
-            origins |= dict.fromkeys(values, "heuristic")
+        if heuristics := _heuristics(layer):
+            values = {name: of_known(heuristic) for name, heuristic in heuristics.items() if name not in decided}
             outermost = _around(outermost, layer, Heuristics, triton.heuristics, values=values)
-    return outermost, origins
+    return outermost
+
+
+def origins_of(kernel: Any, config: Any, decided: Collection[str]) -> dict[str, str]:
+    """Returns the origin of names that a launch sets: passed, heuristic or configuration."""
+    by_heuristic = [name for layer in layers(kernel) for name in _heuristics(layer)]
+    origins = dict.fromkeys(config.all_kwargs(), "configuration") if config else {}
+    return origins | dict.fromkeys(by_heuristic, "heuristic") | dict.fromkeys(decided, "passed")
+
+
+def _heuristics(layer: Any) -> Mapping[str, Any]:
+    values = getattr(layer, "values", {})
+    return {} if callable(values) else values
 
 
 def _around(kernel: Any, layer: Any, kind: type, decorator: Callable[..., Any], **changed: Any) -> Any:
@@ -140,20 +147,12 @@ def implied_arguments(kernel: Any) -> dict[str, Any]:
     config = (meta.get("configs") or [{}])[0]
     aligned = {entry[0] if isinstance(entry, tuple) else entry for entry in (config if isinstance(config, dict) else ())}
     aligned |= {*getattr(config, "divisible_by_16", ())}
-    arguments = {
-        name: f"{kind}:16" if at in aligned else kind
-        for at, (name, kind) in enumerate(meta["signature"].items())
-        if kind != "constexpr"
-    }
-    return {**arguments, **meta.get("constants", {})}
+    kinds = [(at, name, kind) for at, (name, kind) in enumerate(meta["signature"].items()) if kind != "constexpr"]
+    return {name: kind + ":16" * (at in aligned) for at, name, kind in kinds} | dict(meta.get("constants", {}))
 
 
-def unwritten(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns arguments with tensors of the same shapes and strides that have no memory in place of tensors."""
-    return {name: _unwritten(value) for name, value in named.items()}
-
-
-def _unwritten(value: Any) -> Any:
+def unwritten(value: Any) -> Any:
+    """Returns a tensor of the same shape and strides that has no memory in place of a tensor; else the value."""
     torch = sys.modules.get("torch")
     if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
         return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
@@ -164,6 +163,6 @@ def apart(value: Any) -> Any:
     """Returns a copy of a host's tensor descriptor without memory, so that hooks may set its block; else the value."""
     if hasattr(value, "block_shape") and hasattr(value, "base"):
         copied = copy.copy(value)
-        vars(copied).update(base=_unwritten(value.base), block_shape=list(value.block_shape))
+        vars(copied).update(base=unwritten(value.base), block_shape=list(value.block_shape))
         return copied
     return value

@@ -3,10 +3,9 @@
 import logging
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
@@ -61,13 +60,14 @@ def fits(
         return list(configs)
     others.pop("warmup", None)
     grid, jit = others.pop("grid", None), jit_function(kernel)
-    values = {name: argument.value for name, argument in read_arguments(jit, named_args).items()} | others
-    dropped: list[tuple[Any, str]] = []
+    values, unknown = read_arguments(jit, named_args)
+    values |= others
+    reasons: list[str] = []
     fitting: list[tuple[Any, int, str | None]] = []  # with the bytes that a thread spills, and why it may not fit
-    for config, compiled in zip(configs, compiled_for(kernel, configs, values, device), strict=True):
+    for config, compiled in zip(configs, compiled_for(kernel, configs, values, device, unknown), strict=True):
         axes = axes_of(grid, {**values, **config.all_kwargs()}) if grid is not None else None
         if why := _refused(compiled, axes, device):
-            dropped.append((config, why))
+            reasons.append(f"{config}: {why}")
             continue
         for text in () if fitting else warnings_of(compiled, jit, values, axes and axes[0]):
             logger.warning("%s: %s", jit.__name__, text)
@@ -77,10 +77,8 @@ def fits(
     least = min((spilled for _, spilled, _ in certain), default=0)
     allowed = (math.inf if least else 0) if max_spilled is None else max_spilled
     kept = [config for config, spilled, _ in certain if spilled <= allowed]
-    dropped += [
-        (config, doubt or f"spills {spilled} bytes a thread") for config, spilled, doubt in fitting if config not in kept
-    ]
-    reasons = [f"{config}: {why}" for config, why in dropped]
+    unlike = [tried for tried in fitting if tried[0] not in kept]
+    reasons += [f"{config}: {doubt or f'spills {spilled} bytes a thread'}" for config, spilled, doubt in unlike]
     for reason in reasons:
         logger.info("%s", reason)
     if not kept:
@@ -107,8 +105,8 @@ def _refused(compiled: Any, grid: tuple[int, int, int] | None, device: Device) -
     used = device.vendor.resources(compiled)
     occupancy = device.vendor.occupancy(used, device.hardware)
     if not occupancy.programs_per_multiprocessor:
-        needs = ", ".join(_lacking(used, device)) or f"is limited by {' and '.join(occupancy.limited_by)}"
-        return f"does not fit: {needs}"
+        there = f"a program has at most {device.hardware.shared_memory_per_program_max} bytes of shared memory"
+        return f"does not fit: it uses {used}, limited by {' and '.join(occupancy.limited_by)}; {there}"
     if grid is None:
         return None
     refused = refusal(device, grid, used.num_warps, getattr(compiled.metadata, "num_ctas", None) or 1)
@@ -124,17 +122,3 @@ def too_many_together(compiled: Any, grid: tuple[int, int, int], device: Device)
     if math.prod(grid) <= resident:
         return None
     return f"has a cooperative grid of {math.prod(grid)} programs, and {device.name} holds {resident} at once"
-
-
-def _lacking(used: KernelResources, device: Device) -> Iterator[str]:
-    """Yields what a program needs more of than there is."""
-    facts = device.hardware
-    threads = (used.num_warps or 0) * (facts.warp_size or 0)
-    for name, needed, most in (
-        ("bytes of shared memory", used.shared_memory_bytes, facts.shared_memory_per_program_max),
-        ("threads", threads, facts.max_threads_per_program),
-        ("registers", threads * (used.registers_per_thread or 0), facts.registers_per_multiprocessor),
-        ("columns of tensor memory", used.tensor_memory_columns or 0, facts.tensor_memory_columns),
-    ):
-        if most is not None and needed > most:
-            yield f"needs {needed} {name}, and there are {most}"

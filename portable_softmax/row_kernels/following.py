@@ -1,16 +1,23 @@
 """Follows the integers of a program through Triton's IR: which loads and stores it makes, at which offsets, in which loops."""
 
+import json
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from portable_softmax.row_kernels.ttir import ACCESSES, ASSIGNED, VALUE, Function, Op
+from portable_softmax.row_kernels.ttir import VALUE, Function, Op
 
 LIMIT = 2**31
 LABEL = re.compile(r"\^\w+")
 CONSTANT = re.compile(r"arith\.constant (?:dense<)?(true|false|-?\d+)>?(?= :| loc|$)")
-START, END = re.compile(r"start = (-?\d+)"), re.compile(r"end = (-?\d+)")
+RANGE = re.compile(r"end = (-?\d+).*start = (-?\d+)")
+ASSIGNED = re.compile(r"(%[\w$.-]+) = (%[\w$.#-]+)")
+ACCESSES = {
+    "load": "load", "store": "store", "atomic_rmw": "atomic", "atomic_cas": "atomic", "descriptor_load": "load",
+    "descriptor_store": "store", "descriptor_gather": "load", "descriptor_scatter": "store", "descriptor_reduce": "atomic",
+    "experimental_descriptor_load": "load", "experimental_descriptor_store": "store",
+}  # fmt: skip
 WORK = "reduce", "exp", "exp2"
 PROGRAM, MEMORY = "program", "memory"  # that a value depends on, beside parameters
 SAME = (
@@ -27,12 +34,12 @@ def _quotient(a: int, b: int) -> int:
 OPERATORS = "addi add, subi sub, muli mul, andi and_, ori or_, xori xor, shli lshift, shrsi rshift, shrui rshift"
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     **{kind: getattr(operator, name) for kind, name in map(str.split, OPERATORS.split(","))},
+    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},  # predicates, without their sign
     **dict.fromkeys(("divsi", "divui"), _quotient),
     **dict.fromkeys(("remsi", "remui"), lambda a, b: a - _quotient(a, b) * b),
     **dict.fromkeys(("minsi", "minui"), min),
     **dict.fromkeys(("maxsi", "maxui"), max),
 }
-COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 Known = tuple[Any, frozenset[str]]  # a value: a number, a pointer or None; and what it depends on
 
 
@@ -65,16 +72,11 @@ class Access(NamedTuple):
     size: int = 1
 
 
-def followed(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns arguments as they are followed: numbers and pointers; None for all others."""
-    return {
-        name: int(value)
-        if isinstance(value, int)
-        else Pointer(name, 0)
-        if hasattr(value, "data_ptr") or hasattr(value, "base")
-        else None
-        for name, value in arguments.items()
-    }
+def _followed(name: str, value: Any) -> Any:
+    """Returns an argument as it is followed: a number or a pointer; None for all others."""
+    if isinstance(value, int):
+        return int(value)
+    return Pointer(name, 0) if hasattr(value, "data_ptr") or hasattr(value, "base") else None
 
 
 class Run:
@@ -85,7 +87,7 @@ class Run:
 
     Args:
         function: the kernel.
-        arguments: values of its parameters by name: numbers, and pointers.
+        arguments: values of its parameters by name.
         program, programs: number of the program along axis 0, None for any, and that of programs.
         turns: most turns of a loop whose turns depend on the program.
         inner_turns: most turns of other loops.
@@ -114,7 +116,7 @@ class Run:
         self._yielded: list[Known] = []
         self._returned = False
         self._known: dict[str, Known] = {
-            value: (arguments.get(name), frozenset((name,))) for value, name in function.parameters.items()
+            value: (_followed(name, arguments.get(name)), frozenset((name,))) for value, name in function.parameters.items()
         }
         self._region(function.body)
 
@@ -173,29 +175,30 @@ class Run:
 
     def _for(self, op: Op) -> None:
         variable, *bounds = op.operands[:4]
-        numbers, sources = list(map(self._number, bounds)), self._of(bounds)
+        (first, end, step), sources = map(self._number, bounds), self._of(bounds)
         self.decisive |= sources
         carried = ASSIGNED.findall(op.text.partition("iter_args")[2].partition(") ->")[0])
         names = [name for name, _ in carried]
         self._set(names, [self._both(value) for _, value in carried], sources, vague=self.last)
-        turns: Sequence[Any] = range(*numbers) if None not in numbers and numbers[2] else [None]  # type: ignore[arg-type]
-        trips = None if turns == [None] else len(turns)
-        self._begin(trips, sources)
-        first, last, _ = numbers
-        if trips is None:
-            turns = [last - 1 if self.last and last is not None else None if self.last else first]
-        turns = turns[-1:] if self.last else turns[: self._most(sources)]
+        known = range(first, end, step) if first is not None and end is not None and step else None
+        self._begin(None if known is None else len(known), sources)
+        if known is None:
+            turns: Sequence[Any] = [(end and end - 1) if self.last else first]
+        else:
+            turns = known[-1:] if self.last else known[: self._most(sources)]
         for turn in turns:
             self._known[variable] = turn, sources
             self._set(names, self._region(op.regions[0]), self._of(names), vague=self.last)
-        self._end(op, list(map(self._both, names)), sources, cut=len(turns) != trips)
+        self._end(op, list(map(self._both, names)), sources, cut=known is None or len(turns) != len(known))
 
     def _while(self, op: Op) -> None:
         before, after = op.regions
         carried = ASSIGNED.findall(op.text)
         names = [name for name, _ in carried]
-        self._set(names, [self._both(value) for _, value in carried])
+        self._set(names, [self._both(value) for _, value in carried], vague=self.last)
         loop, turns = self._begin(None, self._of(names)), 0
+        if self.last:
+            self._at_its_end(before, names)
         while True:
             (condition, of), *passed = self._region(before) or [(None, frozenset())]
             self.decisive |= of
@@ -208,6 +211,15 @@ class Run:
             if self.last or condition is None or turns >= self._most(of):
                 break
         self._end(op, passed, of, cut=self.trips[loop] is None)
+
+    def _at_its_end(self, before: Sequence[Op], names: Sequence[str]) -> None:
+        """Gives a number that grows until a condition fails the value of the last turn."""
+        self._region(before)
+        for op in before:
+            if op.results == before[-1].operands[:1] and op.text.startswith(("arith.cmpi slt", "arith.cmpi ult")):
+                value, end = op.operands
+                number = self._number(end)
+                self._set([value] * (value in names), [(number and number - 1, self._of([end]))])
 
     def _most(self, sources: frozenset[str]) -> int:
         return self.turns if PROGRAM in sources else self.inner_turns
@@ -243,13 +255,9 @@ class Run:
         operands: list[Any] = list(map(self.value, op.operands))
         if kind == "constant":
             constant = CONSTANT.match(op.text)
-            return (
-                {"true": 1, "false": 0}.get(constant[1])
-                if constant and constant[1].isalpha()
-                else constant and int(constant[1])
-            )
+            return constant and int(json.loads(constant[1]))
         if kind == "make_range":
-            start, end = (int(pattern.search(op.text)[1]) for pattern in (START, END))  # type: ignore[index]
+            end, start = map(int, RANGE.search(op.text).groups())  # type: ignore[union-attr]
             return end - 1 if self.last else start
         if kind in SAME:
             return operands[0] if operands else None
@@ -263,12 +271,10 @@ class Run:
         return self._arithmetic(op, kind, *operands)
 
     def _arithmetic(self, op: Op, kind: str, a: int, b: int) -> int | None:
-        if kind == "cmpi":
-            return int(COMPARISONS[op.text.split()[1].rstrip(",")[-2:]](a, b))
-        divides, shifts = "div" in kind or "rem" in kind, kind.startswith("sh")
-        if kind not in ARITHMETIC or (divides and b == 0) or (shifts and not 0 <= b < 64):
+        kind = op.text.split()[1].rstrip(",")[-2:] if kind == "cmpi" else kind
+        if kind not in ARITHMETIC or (b == 0 and kind[:3] in ("div", "rem")) or (kind[:2] == "sh" and not 0 <= b < 64):
             return None
-        result = ARITHMETIC[kind](a, b)
+        result = int(ARITHMETIC[kind](a, b))
         if not -LIMIT <= result < LIMIT and op.text.rstrip(">").endswith("i32"):
             self.large.append((op, result))
         return result

@@ -12,18 +12,18 @@ from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, DeviceError, PortableSoftmaxError
-from portable_softmax.row_kernels.absent import front_end
-from portable_softmax.row_kernels.arguments import Argument, read_arguments
-from portable_softmax.row_kernels.compiling import compiled_in
+from portable_softmax.row_kernels.absent import absent
+from portable_softmax.row_kernels.arguments import read_arguments
+from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import (
     by_position,
     configuration,
     constants_of,
     constexprs_of,
-    decorated,
     implied_arguments,
     jit_function,
     name_of,
+    origins_of,
 )
 from portable_softmax.runtime.compiler import target_of
 
@@ -108,8 +108,7 @@ def inspect_kernel(
     device = chosen(device)
     if not isinstance(arguments, Mapping):
         arguments = by_position(kernel, arguments)
-    values = {name: Argument(value) for name, value in (constexprs or {}).items()}
-    launch = launched(kernel, {**arguments, **values}, options, device, config)
+    launch = launched(kernel, {**arguments, **(constexprs or {})}, options, device, config)
     resources = device.vendor.resources(launch.compiled)
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
 
@@ -156,39 +155,27 @@ def launched(
     kernel: Any, arguments: Mapping[str, Any], options: Mapping[str, Any], device: Device, config: int | None = None
 ) -> Launched:
     """Compiles what `kernel[grid](**arguments, **options)` would launch on the device; see `inspect_kernel`."""
-    jit = jit_function(kernel)
-    known = read_arguments(jit, implied_arguments(kernel) | dict(arguments))
-    unknown = {name for name, argument in known.items() if argument.kind}
-    passed = {name: argument.value for name, argument in known.items()}
+    jit, chosen_config = jit_function(kernel), configuration(kernel, config)
+    passed, unknown = read_arguments(jit, implied_arguments(kernel) | dict(arguments))
     passed |= {name: value for name, value in options.items() if value is not None}
-    outermost, origins = decorated(kernel, configuration(kernel, config), passed.keys(), unknown)
-    (compiled,) = compiled_in([(outermost, passed)], jit, device)
+    (compiled,) = compiled_for(kernel, [chosen_config], passed, device, unknown)
     if isinstance(compiled, PortableSoftmaxError):
         raise compiled
     if isinstance(compiled, KeyError) and compiled.args[0] in unknown:
         raise CompileError(f"a decorator of {jit.__name__} needs {compiled}; give its value, or what is computed of it")
+    if isinstance(compiled, TypeError):
+        raise TypeError(f"{jit.__name__}: {compiled}") from compiled
     if isinstance(compiled, BaseException):
-        if isinstance(compiled, TypeError):
-            raise TypeError(f"{jit.__name__}: {compiled}") from compiled
         raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {compiled}") from compiled
-    origins |= dict.fromkeys(passed, "passed")
-    types, constants = _specialised(compiled, jit, origins)
-    return Launched(compiled, types, constants, _options(compiled, device, origins))
-
-
-def _specialised(compiled: Any, jit: Any, origins: Mapping[str, str]) -> tuple[dict[str, LaunchedArgument], dict[str, Chosen]]:
-    """Returns the run-time arguments, and the constants with their origins."""
-    source = compiled.src
-    attributes = (
-        source.attrs.get_fn_attrs() if hasattr(source.attrs, "get_fn_attrs") else source.attrs
-    )  # Triton 3.2: a descriptor
+    origins = origins_of(kernel, chosen_config, passed)
+    attributes = compiled.src.attrs.get_fn_attrs() if hasattr(compiled.src.attrs, "get_fn_attrs") else compiled.src.attrs  # 3.2
     known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
     values, constexprs = constants_of(compiled, jit), constexprs_of(jit)
     by = {name: origins.get(name, "default") if name in constexprs else "argument" for name in values}
     constants = {name: Chosen(value, by[name]) for name, value in values.items()}
-    runtime = {name: kind for name, kind in source.signature.items() if name not in constants}
+    runtime = {name: kind for name, kind in compiled.src.signature.items() if name not in constants}
     types = {name: LaunchedArgument(_kind_of(kind), known.get(name, ())) for name, kind in runtime.items()}
-    return types, constants
+    return Launched(compiled, types, constants, _options(compiled, device, origins))
 
 
 def _kind_of(kind: Any) -> str:
@@ -199,7 +186,7 @@ def _options(compiled: Any, device: Device, origins: Mapping[str, str]) -> dict[
     """Returns the options, which a pass of the compiler may have changed, with their origins."""
     from triton.compiler import make_backend
 
-    with front_end(device):
+    with absent(device):
         options, result = make_backend(target_of(device)).parse_options({}), {}
     for name, value in vars(options).items():
         final = getattr(compiled.metadata, name, value)

@@ -6,14 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
-from portable_softmax.row_kernels.arguments import NAMES, TORCH, Pointer
+from portable_softmax.row_kernels.arguments import NAMES
 from portable_softmax.row_kernels.decorators import decorated, jit_function
 from portable_softmax.row_kernels.following import Access
-from portable_softmax.row_kernels.programs import Form, check_room, checked, of_launches
+from portable_softmax.row_kernels.programs import Form, checked, of_launches, room_of
 from portable_softmax.row_kernels.row_choice import RowPlan
 from portable_softmax.row_kernels.row_settings import Request, settings_of
 
@@ -21,71 +19,65 @@ APART = 1 << 44  # bytes from one stand-in's address to the next's
 MAX_ACCESSES = 100_000  # of a launch; more are no small launch's, as of a loop that waits
 
 
-class _Memory(Pointer):
-    """Stands for a tensor at an address of its own; the interpreter's copies to and from the host are itself."""
-
-    def __init__(self, dtype: str, address: int) -> None:
-        super().__init__(dtype, True)
-        self.dtype, self.data = getattr(torch, TORCH[dtype]), self
-        self.data_ptr = lambda: address
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith(("_", "is_", "tma_")) or name in ("base", "block_shape"):  # marks of other kinds of arguments
-            raise AttributeError(name)
-        return lambda *_, **__: self
-
-
 def plan_of(request: Request, device: Device) -> RowPlan:
     """Returns the launch in Triton's interpreter, which compiles nothing and runs one program after another."""
     config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
     constants = request.meta | config.kwargs
-    if request.grid is not None or not request.rows:
-        form, grid = Form(False), request.grid_of(constants) if request.rows else (0,)
-    else:
-        kernel, _ = decorated(request.kernel, config, constants)
-        form = checked(form_of(kernel, request.arguments | constants, request.names[0], request.names[1]), request)
-        check_room(form, request)
-        grid = (request.num_programs or 1,)
+    form = Form(False)
+    grid: tuple[int, ...] = (request.num_programs or 1,) if request.rows else (0,)
+    if request.rows and request.grid is not None:
+        grid = request.grid_of(constants)
+    elif request.rows:
+        form = checked(_form_of(decorated(request.kernel, config, constants), request, constants), request)
+        room_of(form, request)
     return RowPlan(name, (request.rows, request.cols), device.name, math.prod(grid), constants, grid, config=config, form=form)
 
 
-def form_of(jit: Any, arguments: Mapping[str, Any], rows: str | None, cols: str) -> Form:
+def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any]) -> Form:
     """Returns the form of an interpreted kernel; see programs.form_of.
 
     Raises:
         PlanError: a small launch of it fails.
     """
-    addresses = {name: (at + 1) * APART for at, name in enumerate(arguments)}
-    values = {name: _stand_in(value, addresses[name]) for name, value in arguments.items()}
+    arguments, (rows, cols, _) = {**request.arguments, **constants}, request.names
+    roots = {(at + 1) * APART: name for at, name in enumerate(arguments)}
+    values = {name: _stand_in(arguments[name], address) for address, name in roots.items()}
 
     def observe(n_rows: int, programs: int) -> tuple[list[Sequence[Access]], set[int]]:
         accesses: list[list[Access]] = [[] for _ in range(programs)]
         axes: set[int] = set()
-        with _noted(accesses, {address: name for name, address in addresses.items()}, axes):
+        with _noted(accesses, roots, axes):
             try:
-                jit.run(grid=(programs,), warmup=False, **values | ({rows: n_rows} if rows else {}))
+                kernel.run(grid=(programs,), warmup=False, **values | {str(rows): n_rows})
             except Exception as error:
-                name = jit.fn.__name__
+                name = jit_function(kernel).fn.__name__
                 raise PlanError(f"{name}: a launch of {programs} programs fails in the interpreter: {error}") from error
         return list(accesses), axes
 
-    return of_launches(observe, arguments[cols])
+    numbers = frozenset(name for name, value in arguments.items() if type(value) is int)
+    return of_launches(observe, arguments[cols])._replace(decisive=numbers)
 
 
 def _stand_in(value: Any, address: int) -> Any:
+    """Returns the interpreter's pointer to an address in place of a tensor; else the value."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
     if not hasattr(value, "data_ptr"):
         return value
-    return _Memory(NAMES.get(kind := str(value.dtype).removeprefix("torch."), kind), address)
+    kind = NAMES.get(name := str(value.dtype).removeprefix("torch."), name)
+    pointer = tl.pointer_type(tl.dtype(kind.replace("i", "int").replace("u", "uint")))
+    return tl.tensor(TensorHandle(np.array([address], np.uint64), pointer), pointer)
 
 
 @contextlib.contextmanager
-def _noted(accesses: list[list[Access]], names: Mapping[int, str], axes: set[int]) -> Iterator[None]:
+def _noted(accesses: list[list[Access]], roots: Mapping[int, str], axes: set[int]) -> Iterator[None]:
     """Makes the interpreter's builder record accesses, by program, instead of making them."""
     import numpy as np
     from triton.runtime import interpreter  # its builder is the one place through which all accesses go
 
     builder, count = interpreter.interpreter_builder, itertools.count()
-    sizes: dict[str, int] = {}
 
     def note(kind: str, pointers: Any, mask: Any) -> None:
         if next(count) >= MAX_ACCESSES:
@@ -93,10 +85,9 @@ def _noted(accesses: list[list[Access]], names: Mapping[int, str], axes: set[int
         at = np.broadcast_to(pointers.data, np.broadcast_shapes(pointers.data.shape, np.shape(mask)))
         at = at[np.broadcast_to(mask, at.shape)] if mask is not None else at.ravel()
         if at.size:
-            first = int(at.min())
-            root = names.get(first // APART * APART, "")
-            size = sizes.setdefault(root, max(1, pointers.dtype.element_ty.primitive_bitwidth // 8))
-            offset = (first % APART) // size
+            address, offset = divmod(int(at.min()), APART)
+            offset //= max(1, pointers.dtype.element_ty.primitive_bitwidth // 8)
+            root = roots.get(address * APART, "")
             accesses[builder.grid_idx[0]].append(Access(root, kind, offset, pointers.data.size, frozenset(), ()))
 
     def load(pointers: Any, mask: Any, *_: Any) -> Any:

@@ -1,7 +1,9 @@
 """Launches any kernel that works on rows: its block, warps and stages are computed, and its grid where that is safe."""
 
+import contextlib
 import functools
 import importlib
+import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +24,7 @@ from portable_softmax.row_kernels.row_choice import MANY_ROWS, Choice, RowPlan
 from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of, stages_of
 from portable_softmax.row_kernels.traffic import known_multiple
 
-MOST_KEPT = 4096  # launches that are remembered, of all the sizes that were seen
+MAX_KEPT = 4096  # launches, of all sizes, and choices
 COUNTS = "num_programs", "num_warps", "num_stages"  # options that are numbers from 1 on
 
 
@@ -81,11 +83,9 @@ class Launcher:
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._names, self._stages = (rows, cols, block), stages_of(self._jit)
-        self._exact = {*self._constexprs, *(name for name in (rows, cols) if name)}  # of others a class is enough
-        self._parts: frozenset[str] = frozenset()  # tensors of which every program writes a part
-        self._known: dict[Any, Callable[..., Any]] = {}
+        self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of others a class is enough
         self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # knows nothing
-        self._choices: dict[Any, Choice] = {}
+        self._kept: dict[Any, Any] = {}  # launches, and choices
         self._lock = threading.RLock()
         self._outside = disable(self.__call__)  # type: ignore[no-untyped-call]
 
@@ -115,7 +115,7 @@ class Launcher:
         if is_dynamo_compiling():  # which would go into Triton's launch
             return self._outside(*args, **kwargs)
         try:
-            launch = self._known[self._read(*args, **kwargs)]
+            launch = self._kept[self._read(*args, **kwargs)]
         except (KeyError, AttributeError, TypeError):  # new ones, or of other kinds than the last ones
             launch = self._looked_up(args, kwargs)
         return launch(*args, **kwargs)
@@ -135,30 +135,27 @@ class Launcher:
         request = self.request(*args, **kwargs)
         if (where := chosen(device)).backend == "interpreter":
             plan = interpreted.plan_of(request, where)
-            self._note(plan.form, request.arguments)
+            self._note(plan.form)
             return plan
-        rows = MANY_ROWS if request.fixed else next_power_of_2(max(1, self._weighed(request)))
+        rows = MANY_ROWS if request.fixed else next_power_of_2(max(1, request.rows))
         with self._lock:
-            key = self._key(request, where, rows)
-            if (choice := self._choices.get(key)) is None:
+            if (choice := self._kept.get(self._key(request, where, rows))) is None:
                 choice = Choice(request, where, rows)
-                self._note(choice.form, request.arguments)
-                if len(self._choices) >= MOST_KEPT:
-                    self._choices.clear()
-                self._choices[self._key(request, where, rows)] = choice
+                self._note(choice.form)
+                self._keep(self._key(request, where, rows), choice)
             return choice.plan(request)
 
     def _key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
         """Returns what the choice of a launch depends on."""
         values = {name: value for name, value in (request.arguments | request.options).items() if name != self._names[0]}
-        return where, rows, request.fixed, request.num_programs, request.grid, *self._reader((), values)(**values)
+        return where, rows, request.fixed, request.num_programs, request.grid, *self._reader((), values, None)(**values)
 
     def request(self, *args: Any, **kwargs: Any) -> Request:
         """Returns what a launch is chosen by; errors as of a call."""
         jit, (n_rows, n_cols, _) = self._jit, self._names
         named = self._settings | by_position(self.kernel, args) | kwargs
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
-        arguments = {name: argument.value for name, argument in read_arguments(jit, named).items()}
+        arguments, _ = read_arguments(jit, named)
         numbers = [(name, options[name], 1) for name in COUNTS if options.get(name) is not None]
         numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
         for name, value, least in numbers:
@@ -176,41 +173,35 @@ class Launcher:
             arguments[n_rows] if n_rows else 1, arguments[n_cols],
             known_multiple(arguments[n_cols], n_cols in self._constexprs), num_programs is not None or is_batch_invariant(),
         )  # fmt: skip
-        return request if n_rows else request._replace(rows=self._weighed(request))
+        if n_rows is None:
+            with contextlib.suppress(KeyError):  # a grid that follows from a heuristic is known after compiling
+                request = request._replace(rows=math.prod(request.grid_of(settings_of(request, None)[0].config.all_kwargs())))
+        return request
 
-    def _weighed(self, request: Request) -> int:
-        """Returns the number of rows that a launch is chosen for; of programs with `grid`."""
-        if request.grid is None:
-            return request.rows
-        try:
-            width, height, depth = request.grid_of(settings_of(request, None)[0].config.all_kwargs())
-        except KeyError:  # it follows from a heuristic
-            return request.rows
-        return width * height * depth
+    def _note(self, form: Form) -> None:
+        """Lets launches differ in all that a kernel's form depends on: numbers, and sizes of tensors."""
+        if not (names := form.decisive | form.parts.keys()) <= self._exact:
+            self._exact |= names
+            self._kept.clear()
+
+    def _keep(self, key: Any, value: Any) -> Any:
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+        self._kept[key] = value
+        return value
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         self.request(*args, **kwargs)  # says what is wrong
         with self._lock:
             self._read = self._reader(args, kwargs, current_index())
-            if (key := self._read(*args, **kwargs)) not in self._known:
-                if len(self._known) >= MOST_KEPT:
-                    self._known.clear()
+            if (launch := self._kept.get(self._read(*args, **kwargs))) is None:
                 launch = self._prepared(args, kwargs)
-                key = self._read(*args, **kwargs)  # which the plan may have made longer
-                self._known[key] = launch
-            return self._known[key]
-
-    def _note(self, form: Form, arguments: Mapping[str, Any]) -> None:
-        """Lets launches differ in all that a kernel's form depends on."""
-        numbers = {name for name, value in arguments.items() if type(value) is int}
-        exact, parts = self._exact | (numbers if interpreting() else form.decisive), self._parts.union(form.parts)
-        if (exact, parts) != (self._exact, self._parts):
-            self._exact, self._parts = exact, parts
-            self._known.clear()
-            self._choices.clear()
+                self._read = self._reader(args, kwargs, current_index())  # which the plan may have made longer
+                self._keep(self._read(*args, **kwargs), launch)
+            return launch
 
     def _reader(
-        self, args: Sequence[Any], named: Mapping[str, Any], index: Callable[[], int] | None = None
+        self, args: Sequence[Any], named: Mapping[str, Any], index: Callable[[], int] | None
     ) -> Callable[..., tuple[Any, ...]]:
         """Returns a function of such arguments that reads what launches differ in; Triton too makes one per kernel."""
         first = self._jit.arg_names[: len(args)]
@@ -224,7 +215,7 @@ class Launcher:
                 parts += [name] if name in self._exact else [f"{name} == 1", f"{name} & 15 == 0"]
             elif hasattr(value, "data_ptr"):
                 parts += f"type({name})", f"{name}.dtype", f"{name}.data_ptr() & 15"
-                parts += [f"{name}.numel()"] if name in self._parts and hasattr(value, "numel") else []
+                parts += [f"{name}.numel()"] if name in self._exact and hasattr(value, "numel") else []
             else:
                 parts.append(f"type({name})")
         known = {"index": index, "invariant": is_batch_invariant}
@@ -235,19 +226,16 @@ class Launcher:
     def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns what launches the kernel on such arguments."""
         plan = self.plan(*args, **kwargs)
-        self._read = self._reader(args, kwargs, current_index())
         if not plan.num_programs:
             return lambda *_, **__: None
         for text in plan.warnings:
-            warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=5)
-        first, options = self._jit.arg_names[: len(args)], plan.meta.keys() | {"num_programs", "grid"}
-        settings = {name: value for name, value in self._settings.items() if name not in (*first, *kwargs, *options)}
-        kernel, _ = decorated(self.kernel, plan.config, plan.meta, launches=True)
+            warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=4)
         grid = {**self._settings, **kwargs}.get("grid") or plan.grid
-        meta = {name: value for name, value in plan.meta.items() if name not in first}
-        names = [name for name in kwargs if name in self._jit.arg_names and name not in meta]
-        launch = functools.partial(kernel.run, grid=grid, warmup=False, **settings, **meta)
-        return (lambda *args, **kwargs: launch(*args, **{name: kwargs[name] for name in names})) if kwargs else launch
+        fixed = self._settings | plan.meta | {"grid": grid}
+        for name in ("num_programs", *self._jit.arg_names[: len(args)]):
+            fixed.pop(name, None)
+        launch = functools.partial(decorated(self.kernel, plan.config, plan.meta, launches=True).run, warmup=False, **fixed)
+        return (lambda *args, num_programs, **named: launch(*args, **named)) if "num_programs" in kwargs else launch
 
 
 def _named(module: str, name: str, names: tuple[str | None, str, str], settings: Mapping[str, Any]) -> Launcher:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from portable_softmax.errors import PlanError
 from portable_softmax.row_kernels.decorators import jit_function
-from portable_softmax.row_kernels.following import Access, Run, followed
+from portable_softmax.row_kernels.following import Access, Run
 from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.ttir import Function
 
@@ -44,11 +44,10 @@ def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, 
         rows, cols: names of the parameters that are the numbers of rows and of their elements; None if no parameter is.
         block: elements of a block.
     """
-    values = followed(arguments)
     runs: list[Run] = []
 
     def observe(n_rows: int, programs: int) -> tuple[list[Sequence[Access]], set[int]]:
-        sized = values | ({rows: n_rows} if rows else {})
+        sized = {**arguments, **({rows: n_rows} if rows else {})}
         runs[:] = [Run(function, sized, program, programs, TURNS // programs, 2) for program in range(programs)]
         return [run.accesses for run in runs], runs[0].axes
 
@@ -56,7 +55,9 @@ def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, 
     strides = frozenset().union(*(access.sources for access in runs[0].accesses if access.root in form.parts))
     decisive = frozenset(name for name in runs[0].decisive | strides if isinstance(arguments.get(name), int))
     n_cols = max(arguments[cols], BLOCKS * block) if cols in function.parameters.values() else arguments[cols]
-    return form._replace(in_blocks=_in_blocks(function, values | {cols: n_cols}, -(-n_cols // block), block), decisive=decisive)
+    return form._replace(
+        in_blocks=_in_blocks(function, {**arguments, cols: n_cols}, -(-n_cols // block), block), decisive=decisive
+    )
 
 
 def of_launches(observe: Observe, cols: int) -> Form:
@@ -137,23 +138,19 @@ def checked(form: Form, request: Request) -> Form:
     )
 
 
-def check_room(form: Form, request: Request) -> None:
-    """Refuses a number of programs of which some would write behind a tensor; PlanError."""
+def room_of(form: Form, request: Request) -> int | None:
+    """Returns the number of programs whose parts of tensors have room; None if nothing limits it.
+
+    Raises:
+        PlanError: more were requested, which would write behind a tensor.
+    """
+    tensors: dict[str, Any] = {name: request.arguments.get(name) for name in form.parts if request.grid is None}
+    rooms = {name: value.numel() // form.parts[name] for name, value in tensors.items() if hasattr(value, "numel")}
     wanted = request.num_programs or 1
-    for name, most in _room(form, request).items():
+    for name, most in rooms.items():
         if most < wanted:
             raise PlanError(
                 f"{jit_function(request.kernel).__name__}: each program writes a part of {name}, {form.parts[name]} elements "
                 f"apart, and it has room for {most}, not {wanted}; plan(...).num_programs is how many there are"
             )
-
-
-def most_programs(form: Form, request: Request) -> int | None:
-    """Returns the number of programs whose parts have room; None if nothing limits it."""
-    return min(_room(form, request).values(), default=None)
-
-
-def _room(form: Form, request: Request) -> dict[str, int]:
-    """Returns the number of parts that each tensor of parts has room for."""
-    tensors: dict[str, Any] = {name: request.arguments.get(name) for name in form.parts if request.grid is None}
-    return {name: value.numel() // form.parts[name] for name, value in tensors.items() if hasattr(value, "numel")}
+    return min(rooms.values(), default=None)

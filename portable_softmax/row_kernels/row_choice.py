@@ -18,7 +18,7 @@ from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import constants_of, jit_function
 from portable_softmax.row_kernels.offsets import overflows
-from portable_softmax.row_kernels.programs import Form, check_room, checked, form_of, most_programs
+from portable_softmax.row_kernels.programs import Form, checked, form_of, room_of
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.traffic import KNOWN, traffic_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
@@ -130,7 +130,7 @@ class Choice:
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
-        check_room(self.form, request)
+        room_of(self.form, request)  # refuses more programs than have room
         device, rows = self._device, max(1, request.rows)
         costed = self._sorted(request, self._compiled.values(), MANY_ROWS if request.fixed else rows)
         if request.fixed and costed:
@@ -183,8 +183,7 @@ class Choice:
                 error = TypeError if isinstance(compiled, TypeError) else CompileError
                 raise error(f"{self._name} for {device.backend}/{device.arch}: {compiled}") from compiled
             if len(self._compiled) == 1 and not isinstance(compiled, Exception):
-                constants = self._compiled[setting].constants
-                self._function = parsed_of(compiled, jit_function(request.kernel), constants)
+                self._function = parsed_of(compiled, jit_function(request.kernel))
                 walks, rows = request.grid is None, request.rows or 1
                 if not walks:
                     rows = math.prod(request.grid_of(self._compiled[setting].constants))
@@ -254,7 +253,7 @@ class Choice:
         elif request.num_programs:
             yield request.num_programs, rows
         else:
-            most = min(rows, most_programs(self.form, request) or rows)
+            most = min(rows, room_of(self.form, request) or rows)
             numbers = list(dict.fromkeys((min(most, resident), most)))
             accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), warps)]
             yield from ((number, rows) for number in accepted or numbers[:1])

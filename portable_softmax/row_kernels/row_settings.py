@@ -1,10 +1,9 @@
 """The request of a row kernel's launch, and the settings that are candidates: blocks, stages and warps."""
 
-import ast
 import copy
 import inspect
 import itertools
-import textwrap
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -75,15 +74,14 @@ class Setting(NamedTuple):
 
 def stages_of(jit: Any) -> str | None:
     """Returns the constexpr that a loop in a @triton.jit function's source has as `num_stages`; None if there is none."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(jit.fn)))
-    loops = [node.iter for node in ast.walk(tree) if isinstance(node, ast.For)]
-    values = [keyword.value for loop in loops for keyword in getattr(loop, "keywords", ()) if keyword.arg == "num_stages"]
-    names = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
-    return min(names & constexprs_of(jit), default=None)
+    names = re.findall(r"\bnum_stages\s*=\s*(\w+)", inspect.getsource(jit.fn))
+    return min(constexprs_of(jit).intersection(names), default=None)
 
 
 def settings_of(request: Request, device: Device | None, in_blocks: bool = False) -> list[Setting]:
-    """Returns all configurations, of the autotuner or of powers of two, with all blocks and stages that are not passed.
+    """Returns configurations, of the autotuner or of powers of two, with all blocks and stages that are not passed.
+
+    Those whose blocks have the fewest elements per thread too many, or too few, are left.
 
     Args:
         request: what they are for.
@@ -108,20 +106,10 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
             )
             every = passed | config.all_kwargs()
             settings.append(Setting(config, every[request.block], every.get(request.stages, 1), every.get("num_warps")))
-    return _of_few_elements(settings, warp or 1)
 
-
-def _of_few_elements(settings: list[Setting], warp: int) -> list[Setting]:
-    """Returns the settings with one to `MOST_EACH` elements per thread, or those that come nearest.
-
-    Where programs have no threads it returns all.
-    """
-    if all(setting.warps is None for setting in settings):
-        return settings
-
-    def off(setting: Setting) -> float:
-        per_thread = setting.block / (warp * (setting.warps or 1))
-        return max(1, per_thread / MOST_EACH, 1 / per_thread)
+    def off(setting: Setting) -> float:  # 1 for one to `MOST_EACH` elements per thread, and where programs have no threads
+        per_thread = setting.block / ((warp or 1) * (setting.warps or 1))
+        return max(1, per_thread / MOST_EACH, 1 / per_thread) if setting.warps else 1
 
     least = min(map(off, settings))
     return [setting for setting in settings if off(setting) == least]

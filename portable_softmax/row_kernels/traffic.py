@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from portable_softmax.planning.facts import Traffic
-from portable_softmax.row_kernels.following import PROGRAM, Run, followed
+from portable_softmax.row_kernels.following import PROGRAM, Run
 from portable_softmax.row_kernels.ttir import Function
 
 KNOWN = 16  # the multiple for which Triton checks numbers and addresses
@@ -34,7 +34,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         rows, cols: their number, and that of elements of one.
         block: elements of a block.
     """
-    run = Run(function, followed(values), None, PROGRAMS)
+    run = Run(function, values, None, PROGRAMS)
     share = {name: value.numel() / max(1, rows) for name, value in values.items() if hasattr(value, "numel")}
     blocks = -(-cols // block)
     counts = dict.fromkeys(Traffic._fields, 0.0)

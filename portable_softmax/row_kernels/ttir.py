@@ -5,18 +5,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from portable_softmax.row_kernels.decorators import constants_of
+
 LOCATION = re.compile(r"\s*\bloc\([^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*\)")
 VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 RESULTS = re.compile(r"(%[\w$.-]+)(?::(\d+))?(?:, )?")
 NAME = re.compile(r'"?([a-z_]+\.[\w.]+)"?')
-ASSIGNED = re.compile(r"(%[\w$.-]+) = (%[\w$.#-]+)")
 SIZES = re.compile(r"tensor<((?:\d+x)+)")
 BITS = re.compile(r"(?:bf|f|i)(\d+)")
-ACCESSES = {
-    "load": "load", "store": "store", "atomic_rmw": "atomic", "atomic_cas": "atomic", "descriptor_load": "load",
-    "descriptor_store": "store", "descriptor_gather": "load", "descriptor_scatter": "store", "descriptor_reduce": "atomic",
-    "experimental_descriptor_load": "load", "experimental_descriptor_store": "store",
-}  # fmt: skip
 
 
 class Op(NamedTuple):
@@ -60,40 +56,29 @@ class Function(NamedTuple):
     body: list[Op]
 
 
-def parsed(ttir: str, names: Sequence[str]) -> Function:
-    """Returns the kernel of a module; functions that it calls without inlining remain calls.
+def parsed_of(compiled: Any, jit: Any) -> Function:
+    """Returns a compiled kernel; functions that it calls without inlining remain calls.
 
-    Args:
-        ttir: the module.
-        names: of the kernel's run-time parameters. Where values are more, as of descriptors, their own names count.
+    Where values are more than run-time parameters, as of descriptors, their own names are those of parameters.
     """
-    top: list[Op] = []
-    regions, functions = [top], []
-    for raw in ttir.splitlines():
+    regions: list[list[Op]] = [[]]
+    for raw in compiled.asm["ttir"].splitlines():
         line = LOCATION.sub("", raw).strip()
-        if not line or line.startswith(("#", "module")):
+        if not line or line.startswith("#"):
             continue
-        if line.startswith("}"):
-            if len(regions) > 1:
-                regions.pop()
-            owner = regions[-1][-1] if line.endswith("{") else None  # } else {, and } do {
+        if line.startswith("}"):  # } else {, and } do {
+            regions.pop()
         else:
-            op = _op(line)
-            regions[-1].append(op)
-            functions += [op] if op.name == "tt.func" else []
-            owner = op if line.endswith("{") else None
-        if owner:
+            regions[-1].append(_op(line))
+        if line.endswith("{"):
+            owner = regions[-1][-1]
             owner.regions.append([])
             regions.append(owner.regions[-1])
+    functions = [op for op in walked(regions[0]) if op.name == "tt.func"]
     kernel = next((function for function in functions if " public " in function.text), functions[0])
-    values = kernel.operands
-    known = names if len(names) == len(values) else [value.removeprefix("%") for value in values]
-    return Function(dict(zip(values, known, strict=True)), kernel.regions[0])
-
-
-def parsed_of(compiled: Any, jit: Any, constants: Any) -> Function:
-    """Returns a compiled kernel; `constants` are the parameters that are compiled into it."""
-    return parsed(compiled.asm["ttir"], [name for name in jit.arg_names if name not in constants])
+    names = [name for name in jit.arg_names if name not in constants_of(compiled, jit)]
+    known = names if len(names) == len(kernel.operands) else [value.removeprefix("%") for value in kernel.operands]
+    return Function(dict(zip(kernel.operands, known, strict=True)), kernel.regions[0])
 
 
 def walked(ops: Sequence[Op]) -> Iterator[Op]:

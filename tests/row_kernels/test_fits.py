@@ -11,6 +11,7 @@ from sweep import mostly_slow
 
 from portable_softmax import Device, ProfileError, fits, inspect_kernel
 from portable_softmax.row_kernels.compiling import dropped
+from portable_softmax.row_kernels.fits import NoConfigurationFitsError
 
 ARGUMENTS = {"a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "m": 1024, "n": 1024, "k": 1024}
 CONFIGS = [  # blocks, warps, stages
@@ -49,7 +50,7 @@ def test_each_that_goes_is_told_with_its_reason(caplog):
     kept = kept_of("nvidia/rtx-5090")
     gone = sorted((each for each in CONFIGS if each not in kept), key=lambda each: each is SPILLS)  # these are told last
     assert [str(each) in record.message for each, record in zip(gone, caplog.records, strict=True)] == [True] * len(gone)
-    assert "bytes of shared memory, and there are 101376" in caplog.text
+    assert "limited by shared memory; a program has at most 101376 bytes" in caplog.text
 
 
 def test_what_does_not_compile_goes(caplog):
@@ -65,6 +66,17 @@ def test_a_grid_that_the_device_does_not_take():
     chosen = partial(fits, kernel=add_kernel, device="nvidia/h200")
     kept = chosen(configs, arguments, grid=lambda meta: (1, triton.cdiv(meta["n_elements"], meta["BLOCK_SIZE"])))
     assert kept == configs[1:], "131,072 programs along y are too many, and 16,384 are not"
+
+
+@pytest.mark.parametrize(("name", "most"), [("nvidia/h200", 132 * 8), ("amd/mi300x", 304 * 8)])
+def test_a_cooperative_grid_that_cannot_be_resident(name, most):
+    """All of its programs wait for one another, so that a grid above what the device holds would not end."""
+    arguments = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 2**24}
+    config = triton.Config({"BLOCK_SIZE": 1024}, num_warps=8 if name == "nvidia/h200" else 4)
+    chosen = partial(fits, [config], arguments, kernel=add_kernel, device=name)
+    assert chosen(grid=(most, 1), launch_cooperative_grid=True) == chosen(grid=(most + 1,)) == [config]
+    with pytest.raises(NoConfigurationFitsError, match=f"grid of {most + 1} programs, and .* holds {most} at once"):
+        chosen(grid=(most + 1,), launch_cooperative_grid=True)
 
 
 def test_a_pruning_function_of_the_user_asks():

@@ -5,6 +5,8 @@ import itertools
 import pytest
 import row_kernels
 import torch
+import triton
+import triton.language as tl
 from row_forms import FORMS, arguments_of, assert_right
 from row_kernels import RMS, adding, fresh, scaled
 
@@ -73,6 +75,15 @@ def test_no_more_programs_than_a_buffer_has_rows(where):
     assert run.plan(**smaller).num_programs <= 2
 
 
+@triton.jit
+def narrow(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    while row < n_rows:
+        at = row * n_cols + tl.arange(0, BLOCK)
+        tl.store(y + at, tl.load(x + at) * 2)
+        row += tl.num_programs(0)
+
+
 def test_offsets_of_32_bits_are_told():
     form = FORMS["two axes"]
     x = torch.empty(32768, 151936, dtype=torch.bfloat16, device="meta")
@@ -83,6 +94,8 @@ def test_offsets_of_32_bits_are_told():
     assert not launcher(form.kernel, **NAMES).plan(few, few, *few.shape, device="nvidia/h200", grid=form.grid).warnings
     wide = FORMS["a loop by num_programs"]
     assert not launcher(wide.kernel, **NAMES).plan(x, x, *x.shape, device="nvidia/h200").warnings
+    last = launcher(narrow, **NAMES).plan(x, x, *x.shape, device="nvidia/h200").warnings
+    assert last[0] == f"row * n_cols reaches {32767 * 151936:,} in 32 bits; cast row to tl.int64"
 
 
 @pytest.mark.kernel

@@ -243,7 +243,7 @@ def test_fits_prefers_what_certainly_fits(caplog):
     assert "may not fit: a program takes" in caplog.text
     assert f"and there are {THERE}" in caplog.text
     assert chosen(configs[1:], arguments) == configs[1:2], "what may fit is tried where nothing certainly does"
-    with pytest.raises(NoConfigurationFitsError, match="bytes of shared memory, and there are"):
+    with pytest.raises(NoConfigurationFitsError, match="limited by unified buffer; a program has at most"):
         chosen(configs[2:], arguments)
 
 
