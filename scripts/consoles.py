@@ -2,12 +2,15 @@
 """Writes the output of `$ portable-softmax` commands in the documents: `python scripts/consoles.py`; requires Triton 3.8."""
 
 import argparse
+import contextlib
+import io
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
+from unittest import mock
+
+from portable_probe.program import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -39,12 +42,16 @@ def _command(block: str) -> str:
 
 def _output(command: str) -> str:
     arguments = shlex.split(command.replace("\\\n", " "))[2:]
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {"COLUMNS": "120"}
-    python = [sys.executable, "-m", "portable_probe", *arguments]
-    ran = subprocess.run(python, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise RuntimeError(f"{command}\n{ran.stdout}{ran.stderr}")
-    return "\n".join(line.rstrip() for line in ran.stdout.splitlines()) + "\n"
+    printed, here = io.StringIO(), Path.cwd()
+    os.chdir(ROOT)
+    try:
+        with mock.patch.dict(os.environ, COLUMNS="120"), contextlib.redirect_stdout(printed):
+            code = main(arguments)
+    finally:
+        os.chdir(here)
+    if code:
+        raise RuntimeError(f"{command}: exit code {code}\n{printed.getvalue()}")
+    return "\n".join(line.rstrip() for line in printed.getvalue().splitlines()) + "\n"
 
 
 if __name__ == "__main__":

@@ -45,12 +45,10 @@ def needing_gradients(options):
 
 def test_opcheck(data):
     for at, options in enumerate(options_of(data)):
-        for dtype in (torch.float32, torch.float64):
-            opcheck(
-                OPS.softmax.default, arguments(at % 2 == 0, data["x"].to(dtype).requires_grad_(), **needing_gradients(options))
-            )
+        x = data["x"].to((torch.float32, torch.float64)[at // 2 % 2]).requires_grad_()
+        opcheck(OPS.softmax.default, arguments(at % 2 == 0, x, **needing_gradients(options)))
     x, ids, rows = data["x"].clone().requires_grad_(), data["ids"], data["rows"]
-    for entropy, lse, temperature in ((False, False, None), (True, True, None), (True, False, rows.clone().requires_grad_())):
+    for entropy, lse, temperature in ((False, False, None), (True, True, rows.clone().requires_grad_())):
         opcheck(OPS.token_log_probs.default, (x, ids, None, temperature, None, None, 1.5, 2, -100, entropy, lse))
     x, dy = x.detach(), torch.randn_like(rows[..., 0])
     statistics = torch.rand(2, 2, 3, device=x.device) + 1

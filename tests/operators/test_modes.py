@@ -119,5 +119,8 @@ def test_checkpoints_threads_and_second_derivatives(x):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(24)))
     ids = torch.tensor([[0, 4, -100], [1, 2, 3]], device=x.device)
-    pair = [torch.func.hessian(lambda x: token_log_probs(x, ids).sum())(t) for t in (x, x.double())]
-    close(pair[:1], pair[1:], 1e-4)
+    for call in (lambda x: token_log_probs(x, ids).sum(), lambda x: softmax(x, scale=2.0, softcap=1.5).square().sum()):
+        pair = [torch.func.hessian(call)(t) for t in (x, x.double())]
+        close(pair[:1], pair[1:], 1e-4)
+        pair = [torch.autograd.functional.hessian(call, t) for t in (x, x.double())]
+        close(pair[:1], pair[1:], 1e-4)

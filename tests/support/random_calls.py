@@ -1,19 +1,13 @@
 """Random calls in one process: options come and go, as do tensors and numbers, gradients, layouts, modes, batch_invariant.
 
 Shapes are few, and a call differs in few choices from the one before, so that calls meet each other's launches, and a key
-that lacks a fact is seen. Each call is compared with the same call in float64, which the
-reference computes; and with itself as the first call of an empty dictionary, bit for bit, and in what is launched.
-
-python tests/support/random_calls.py 5000 --device cuda --processes 16 --fresh 400  # some also beside a first call of a process
+that lacks a fact is seen. Each call is compared with the same call in float64, which the reference computes; and with itself
+as the first call of an empty dictionary, bit for bit, and in what is launched.
 """
 
-import argparse
 import contextlib
-import hashlib
-import multiprocessing
 import random
 import sys
-import time
 
 import torch
 
@@ -24,7 +18,7 @@ from portable_softmax.runtime import layout
 SHAPES = (4, 4), (2, 4), (2, 3, 5), (3, 40)
 STEPS = 16  # calls from one that is chosen anew to the next
 ERRORS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-MODES = "plain", "plain", *("grad",) * 3, "double", "no_grad", "inference", "out", "out", "autocast", "vmap", "jvp"
+MODES = "plain", "plain", *("grad",) * 3, "no_grad", "inference", "out", "out", "autocast"
 
 
 class Calls:
@@ -56,25 +50,21 @@ class Calls:
         torch.manual_seed(random.Random(f"{self.seed} {at}").randrange(2**60))
         self.launched.clear()
         self.results.clear()
-        shape, mode, function = (
-            self.pick(SHAPES),
-            self.pick(MODES),
-            self.pick(("softmax", "log_softmax", "log_probs", "softmax")),
-        )
+        shape, mode = self.pick(SHAPES), self.pick(MODES)
+        function = self.pick(("softmax", "log_softmax", "log_probs", "softmax"))
         dtype, dim = self.pick((torch.float32,) * 4 + (torch.bfloat16, torch.float16)), self.pick((-1, -1, -1, 0))
         mode = "in place" if mode == "out" and self.chance(0.5) else mode
         mode = "plain" if function == "log_probs" and mode in ("out", "in place") else mode
         x = self.layout(self.normal(shape).mul(2).to(dtype))
-        options = self.factors(shape, dim) | (self.log_probs if function == "log_probs" else self.scores)(
-            shape, dim, dtype, mode
-        )
+        more = self.log_probs if function == "log_probs" else self.scores
+        options = self.factors(shape, dim) | more(shape, dim, dtype, mode)
         invariant = self.chance(0.3)
         self.text = f"{function} {mode} {shape} {dtype} dim {dim} invariant {invariant} " + ", ".join(
             f"{name} {tuple(o.shape)} {o.dtype}" if isinstance(o, torch.Tensor) else f"{name} {o}"
             for name, o in options.items()
         )
         with batch_invariant() if invariant else contextlib.nullcontext():
-            getattr(self, "recorded" if mode in ("grad", "double") else "computed")(function, mode, x, dim, options)
+            (self.recorded if mode == "grad" else self.computed)(function, mode, x, dim, options)
 
     def computed(self, function, mode, x, dim, options):
         """Checks results of a call that autograd does not record."""
@@ -85,56 +75,52 @@ class Calls:
                 return results(function, x, dim, **options, out=x)
             return results(function, x, dim, **options, **more)
 
-        more, around = {}, contextlib.nullcontext()
+        more = {}
         if mode == "no_grad":
             x.requires_grad_()
         if mode == "out":
             more = {"out": self.layout(torch.empty(x.shape, dtype=x.dtype, device=x.device))}
-        around = {"no_grad": torch.no_grad(), "inference": torch.inference_mode()}.get(mode, around)
+        around = {"no_grad": torch.no_grad(), "inference": torch.inference_mode()}.get(mode, contextlib.nullcontext())
         around = torch.autocast(x.device.type, dtype=torch.bfloat16) if mode == "autocast" else around
-        error, exact = self.error(x, options), in_double(function, x, dim, options)
-        if mode == "vmap":
-            actual = tuple(y[0] for y in wrapped(torch.func.vmap(call)(x[None])))
-        elif mode == "jvp":
-            tangent = self.normal(x.shape).to(x.dtype)
-            actual, tangents = map(wrapped, torch.func.jvp(call, (x,), (tangent,)))
-            _, expected = torch.func.jvp(lambda x: in_double(function, x, dim, options), (x,), (tangent,))
-            if not any(y.isnan().any() for y in exact):
-                for ours, double in zip(tangents, wrapped(expected), strict=True):
-                    close(ours, double, 20 * error, "tangent")
-        else:
-            with around:
-                actual = self.as_first(lambda: call(x, **more))
-            assert not any(y.requires_grad for y in actual), "a call that is not recorded"
-        for ours, double in zip(actual, exact, strict=True):
-            close(ours, double, error, "result")
+        with around:
+            actual = self.as_first(lambda: call(x, **more))
+        assert not any(y.requires_grad for y in actual), "a call that is not recorded"
+        for ours, double in zip(actual, in_double(function, x, dim, options), strict=True):
+            close(ours, double, self.error(x, options), "result")
 
     def as_first(self, call):
         """Returns the results of a call, which launches what it does as a first call, for the same bits."""
-        found = []
-        for dictionary in (launch.calls, {}):
-            self.launched.clear()
-            kept, launch.calls = launch.calls, dictionary
-            try:
-                results = call()
-            finally:
-                launch.calls = kept
-            found.append((results, [y if y is None else y.detach().clone() for y in results], list(self.launched)))
-        (actual, ours, launched), (other, first, launched_first) = found
-        kinds = [[y if y is None else (y.dtype, y.shape, y.requires_grad) for y in ys] for ys in (actual, other)]
-        assert kinds[0] == kinds[1], f"{kinds[0]}, and at first {kinds[1]}"
-        assert launched == launched_first, f"launched {launched}, and first {launched_first}"
-        for y, again in zip(ours, first, strict=True):
-            assert y is again is None or torch.equal(y.nan_to_num(7e37), again.nan_to_num(7e37)), "other bits than at first"
-        self.results += ours
+        actual, *seen = self.seen(call, launch.calls)
+        _, *first = self.seen(call, {})
+        assert_same(seen, first)
+        self.results += seen[1]
         return actual
 
+    def seen(self, call, dictionary):
+        """Returns results with a dictionary of launches, their types, their bits, and what was launched."""
+        self.launched.clear()
+        kept, launch.calls = launch.calls, dictionary
+        try:
+            ys = call()
+        finally:
+            launch.calls = kept
+        kinds = [y if y is None else (y.dtype, y.shape, y.requires_grad) for y in ys]
+        return ys, kinds, [y if y is None else y.detach().clone() for y in ys], list(self.launched)
+
+    def in_both_orders(self, calls):
+        """Checks that calls one after another, and in the reverse order, are as first calls."""
+        first = [self.seen(call, {})[1:] for call in calls]
+        for order in (1, -1):
+            dictionary = {}
+            for call, expected in list(zip(calls, first, strict=True))[::order]:
+                assert_same(self.seen(call, dictionary)[1:], expected)
+
     def recorded(self, function, mode, x, dim, options):
-        """Checks results and gradients of inputs, some of which need one; second ones too."""
+        """Checks results and gradients of inputs, some of which need one."""
         names = [name for name, o in options.items() if name != "ids" and isinstance(o, torch.Tensor) and o.is_floating_point()]
         names = [name for name in names if self.chance(0.5)]
-        in_place = function == "log_probs" and mode == "grad" and self.chance(0.3)
-        ours, before = self.leaves(x, options, names), x.clone()
+        in_place = function == "log_probs" and self.chance(0.3)
+        ours, before = [t.detach().requires_grad_() for t in (x, *(options[name] for name in names))], x.clone()
         double = [leaf.detach().clone().requires_grad_() for leaf in ours]
         more = {"grad_inplace": True} if in_place else {}
         # What the gradient is written over belongs to one call.
@@ -155,18 +141,10 @@ class Calls:
         if any(y.isnan().any() for y in exact):
             return
         weights = [self.normal(y.shape) for y in exact]
-        finite, power = [y.isfinite() for y in exact], 2 if mode == "double" else 1
-
-        def loss(ys):
-            return sum(
-                (torch.where(f, y.double(), 0.0) ** power * w).sum() for y, w, f in zip(ys, weights, finite, strict=True)
-            )
-
+        finite = [y.isfinite() for y in exact]
         dys = [self.layout(torch.where(f, w, 0.0).to(y.dtype)) for f, w, y in zip(finite, weights, actual, strict=True)]
 
         def gradients(ys, leaves):
-            if mode == "double":
-                return torch.autograd.grad(loss(ys), leaves, create_graph=True, allow_unused=True)
             used = [(y, dy.to(y.dtype)) for y, dy in zip(ys, dys, strict=True) if y.requires_grad]
             return torch.autograd.grad([y for y, _ in used], leaves, [dy for _, dy in used], allow_unused=True)
 
@@ -177,27 +155,11 @@ class Calls:
             assert torch.equal(over.nan_to_num(), gradient.detach().nan_to_num()), "not in place"
         elif not in_place:
             assert torch.equal(over.nan_to_num(), before.nan_to_num()), "in place"
-        self.compare(pairs, double, 10 * error, "gradient")
-        if mode == "double" and x.dtype is torch.float32 and any(d is not None and d.requires_grad for d in pairs[1]):
-            seconds = [
-                torch.autograd.grad(
-                    sum(d.double().square().sum() for d in ds if d is not None and d.requires_grad), leaves, allow_unused=True
-                )
-                for ds, leaves in zip(pairs, (ours, double), strict=True)
-            ]
-            self.compare(seconds, double, 200 * error, "second derivative")
-
-    def compare(self, pairs, leaves, error, what):
-        """Compares gradients beside the largest of each."""
-        for ours, exact, leaf in zip(*pairs, leaves, strict=True):
+        for gradient, exact, leaf in zip(*pairs, double, strict=True):  # beside the largest of each
             if exact is not None:
-                ours = torch.zeros_like(exact) if ours is None else ours
-                largest = max(1.0, exact.detach().abs().max().item())
-                close(ours.detach() / largest, exact.detach() / largest, max(error, 10 * ERRORS[leaf.dtype]), what)
-
-    def leaves(self, x, options, names):
-        """Returns x and the named options as leaves of a graph."""
-        return [t.detach().requires_grad_() for t in (x, *(options[n] for n in names))]
+                gradient = torch.zeros_like(exact) if gradient is None else gradient
+                largest = max(1.0, exact.abs().max().item())
+                close(gradient / largest, exact / largest, max(10 * error, 10 * ERRORS[leaf.dtype]), "gradient")
 
     def error(self, x, options):
         """Returns the error that the types of a call allow."""
@@ -293,6 +255,15 @@ class Calls:
         return torch.rand(shape, device=self.device)
 
 
+def assert_same(seen, first):
+    """Raises AssertionError unless (types, results, launches) are those of a first call, bit for bit."""
+    (kinds, ys, launched), (first_kinds, first_ys, first_launched) = seen, first
+    assert kinds == first_kinds, f"{kinds}, and at first {first_kinds}"
+    assert launched == first_launched, f"launched {launched}, and first {first_launched}"
+    for y, again in zip(ys, first_ys, strict=True):
+        assert y is again is None or torch.equal(y.nan_to_num(7e37), again.nan_to_num(7e37)), "other bits than at first"
+
+
 @contextlib.contextmanager
 def recording(launched):
     """Makes a context in which launches are appended to a list: what they compute, and sizes."""
@@ -310,15 +281,11 @@ def recording(launched):
         layout.bind_problem = bind
 
 
-def wrapped(results):
-    """Returns results as a tuple."""
-    return results if isinstance(results, tuple) else (results,)
-
-
 def results(function, x, dim, ids=None, **options):
     """Returns the results of a function, as a tuple."""
     if function == "log_probs":
-        return wrapped(token_log_probs(x, ids, dim=dim, **options))
+        ys = token_log_probs(x, ids, dim=dim, **options)
+        return ys if isinstance(ys, tuple) else (ys,)
     return ((softmax if function == "softmax" else log_softmax)(x, dim, **options),)
 
 
@@ -335,50 +302,3 @@ def close(actual, exact, error, what):
     compared = (exact.abs() < 6e4) | exact.isnan()
     actual, exact = torch.where(compared, actual, 0.0), torch.where(compared, exact, 0.0)
     torch.testing.assert_close(actual, exact, rtol=error, atol=error, equal_nan=True, msg=lambda text: f"{what}: {text}")
-
-
-def walk(seed, device, first, count, deadline):
-    """Makes calls of a sequence; returns (failures, how many launched what an earlier one bound, the bits of all results)."""
-    torch.set_num_threads(1)
-    calls, hits, bits = Calls(seed, device), 0, []
-    for at in range(first, first + count):
-        if time.time() > deadline:
-            break
-        known = set(launch.calls)
-        calls.run(1, at)
-        hits += bool(calls.launched) and known.issuperset(launch.calls)
-        results = [y if y is None else y.cpu().nan_to_num(7e37).contiguous() for y in calls.results]
-        bits.append([y if y is None else hashlib.sha1(y.view(torch.uint8).numpy()).hexdigest() for y in results])
-    return [f"seed {seed}, {text}" for text in calls.failures], hits, bits
-
-
-def main():
-    """Prints calls that are wrong, of several sequences, and of some whether a first call of a process has other bits."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("count", type=int)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--fresh", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=1e6, help="after which no call is begun")
-    options = parser.parse_args()
-    deadline, seeds = time.time() + options.seconds, range(options.seed, options.seed + options.processes)
-    # A process for each task: none has made another call. Forks, which import nothing, of a process that has no device.
-    with multiprocessing.get_context("fork").Pool(options.processes, maxtasksperchild=1) as pool:
-        share = -(-options.count // options.processes)
-        tasks = [(seed, options.device, 0, share, deadline - options.seconds / 2 * bool(options.fresh)) for seed in seeds]
-        walks = pool.starmap_async(walk, tasks, 1).get(options.seconds + 60)
-        bits = {(seed, at): of for seed, (_, _, found) in zip(seeds, walks, strict=True) for at, of in enumerate(found)}
-        chosen = random.Random(options.seed).sample(sorted(bits), min(options.fresh, len(bits)))
-        tasks = [(seed, options.device, at, 1, deadline) for seed, at in chosen]
-        alone = pool.starmap_async(walk, tasks, 1).get(options.seconds + 60)
-    failures = [text for failed, _, _ in walks for text in failed]
-    print(*failures[:20], f"{len(bits)} calls, {len(failures)} wrong, {sum(hits for _, hits, _ in walks)} hits", sep="\n")
-    compared = [(call, found) for call, (_, _, found) in zip(chosen, alone, strict=True) if found]
-    other = [call for call, found in compared if found != [bits[call]]]
-    print(f"{len(compared)} of them beside a first call of a process: {len(other)} with other bits {other[:10]}")
-    sys.exit(bool(failures or other))
-
-
-if __name__ == "__main__":
-    main()

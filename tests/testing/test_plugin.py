@@ -1,6 +1,7 @@
 """The plugin in a project of somebody else's, in a folder of its own, with a kernel of its own."""
 
 import pytest
+import torch  # noqa: F401  an extension is imported once in a process, and pytester forgets what its sessions import
 import triton
 import triton.language  # noqa: F401
 
