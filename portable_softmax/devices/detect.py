@@ -5,18 +5,16 @@ import importlib.util
 import operator
 import os
 import warnings
-from types import ModuleType
 from typing import Any
 
-from portable_softmax.devices.backends import BACKENDS, broken_installation
-from portable_softmax.devices.backends.base import Backend
-from portable_softmax.devices.backends.lookalike import Lookalike, is_lookalike
+from portable_softmax.devices.backends import BACKENDS, broken_installation, is_lookalike
 from portable_softmax.devices.device import Device, merge
 from portable_softmax.devices.profiles import match_profile
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import DeviceError, NoDeviceError
 
 INSTALL = "install PyTorch and Triton for the device: README.md of this project, Install"
+SETUP = " ".join(backend.setup for backend in BACKENDS.values() if backend.setup)
 INTERPRETER = "pip install torch triton 'numpy<2.4'"  # what Triton's interpreter needs
 
 
@@ -68,7 +66,8 @@ def current_device(index: int | None = None) -> Device:
     """
     if interpreting():
         return _interpreter()
-    backend, vendor = _active_backend()
+    backend = _active_backend()
+    vendor = BACKENDS[backend]
     module = getattr(_import_torch(), vendor.torch_device_type)
     if not module.is_available():
         raise DeviceError(
@@ -83,21 +82,33 @@ def current_device(index: int | None = None) -> Device:
 
 
 @functools.cache
-def _active_backend() -> tuple[str, Backend]:
-    """Returns Triton's name of the vendor, and the backend that answers for it."""
-    _import_torch()  # first: Triton launches on torch's streams if torch is already imported
+def _active_backend() -> str:
+    """Returns Triton's name of the vendor that it drives, or raises an error that says why there is none."""
+    torch = _import_torch()  # first: Triton launches on torch's streams if torch is already imported
     if wrong := broken_installation():
         raise DeviceError(wrong)
-    target = _active_target()
-    if target.backend not in BACKENDS:
-        raise DeviceError(f"Triton drives a {target.backend!r} device; this package knows {', '.join(BACKENDS)}")
-    return target.backend, _vendor(target)
-
-
-def _vendor(target: Any) -> Backend:
-    """Returns the backend that a target names, or a stand-in on another vendor's device."""
-    vendor = BACKENDS[target.backend]
-    return Lookalike(vendor) if is_lookalike(target.backend, target.arch, target.warp_size) else vendor
+    try:
+        from triton.backends import backends
+        from triton.runtime import driver
+    except ImportError as error:
+        raise DeviceError(f"Triton is needed to find a device: {error}; {INSTALL}") from error
+    try:
+        name: str = driver.active.get_current_target().backend
+    except Exception as error:  # RuntimeError for no driver or for several; OSError if CANN is missing
+        claims = [name for name, backend in backends.items() if backend.driver.is_active()]
+        if claims:
+            several = "uninstall all but one, or set TRITON_DEFAULT_BACKEND (Triton 3.7 and later)"
+            claim, hint = ("drivers claim", several) if len(claims) > 1 else ("driver claims", f"is there a device? {SETUP}")
+            raise DeviceError(f"Triton's {' and '.join(claims)} {claim} this machine: {error}\n{hint}") from error
+        built = [name for name in BACKENDS if getattr(torch.version, name, None)]
+        hint = " ".join(BACKENDS[name].setup for name in built) or INSTALL
+        raise NoDeviceError(
+            f"Triton has drivers for {', '.join(backends)}; none finds a device. "
+            f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}. {hint}"
+        ) from error
+    if name not in BACKENDS:
+        raise DeviceError(f"Triton drives a {name!r} device; this package knows {', '.join(BACKENDS)}")
+    return name
 
 
 @functools.cache
@@ -113,17 +124,16 @@ def _interpreter() -> Device:
 def _device(backend: str, index: int) -> Device:
     from triton.runtime import driver
 
-    module = getattr(_import_torch(), _active_backend()[1].torch_device_type)
-    with module.device(index):
+    vendor = BACKENDS[backend]
+    with getattr(_import_torch(), vendor.torch_device_type).device(index):
         target = driver.active.get_current_target()
-        vendor = _vendor(target)
         try:
             properties = driver.active.utils.get_device_properties(index)
         except Exception as error:  # Triton builds a C extension on first use: gcc or libcuda may be missing
             raise DeviceError(f"Triton's {backend} driver cannot describe device {index}: {error}") from error
         detected = vendor.describe(index, target.arch, properties)
     profile = match_profile(backend, str(detected.arch), detected.name, detected.driver.get("warp_size"))
-    if detected.lookalike and profile.estimated:
+    if profile.estimated and is_lookalike(backend, target.arch, target.warp_size):
         warnings.warn(
             f"{detected.name or 'this device'} is {backend}/{detected.arch} to Triton, but another vendor's: "
             f"plans lean on the cautious estimates of {profile.name}; "
@@ -133,47 +143,11 @@ def _device(backend: str, index: int) -> Device:
     return merge(profile, detected, index)
 
 
-def _import_torch() -> ModuleType:
+def _import_torch() -> Any:
     try:
         import torch
     except ImportError as error:
         raise DeviceError(f"torch is needed to find a device: {error}; {INSTALL}") from error
     except RuntimeError as error:  # torch loads vendors' extensions by itself, and their software may be incomplete
-        raise DeviceError(f"torch cannot be imported: {error}\n{_setup()}") from error
+        raise DeviceError(f"torch cannot be imported: {error}\n{SETUP}") from error
     return torch
-
-
-def _active_target() -> Any:
-    """Returns Triton's GPUTarget of the current device, or raises an error that says why there is none."""
-    try:
-        from triton.backends import backends
-        from triton.runtime import driver
-    except ImportError as error:
-        raise DeviceError(f"Triton is needed to find a device: {error}; {INSTALL}") from error
-    try:
-        return driver.active.get_current_target()
-    except Exception as error:  # RuntimeError for no driver or for several; OSError if CANN is missing
-        claims = [name for name, backend in backends.items() if backend.driver.is_active()]
-        if not claims:
-            raise NoDeviceError(
-                f"Triton has drivers for {', '.join(backends)}; none finds a device. {_torch_build()}"
-            ) from error
-        if len(claims) > 1:
-            raise DeviceError(
-                f"{len(claims)} of Triton's drivers claim this machine: {', '.join(claims)}. "
-                "Uninstall all but one, or set TRITON_DEFAULT_BACKEND (Triton 3.7 and later)"
-            ) from error
-        raise DeviceError(
-            f"Triton's {claims[0]} driver claims this machine, but fails: {error}\nIs there a device? {_setup()}"
-        ) from error
-
-
-def _torch_build() -> str:
-    torch = _import_torch()
-    built = [name for name in BACKENDS if getattr(torch.version, name, None)]
-    hint = " ".join(BACKENDS[name].setup for name in built) or INSTALL
-    return f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}. {hint}"
-
-
-def _setup() -> str:
-    return " ".join(backend.setup for backend in BACKENDS.values() if backend.setup)

@@ -52,8 +52,8 @@ class Device:
 
     @property
     def vendor(self) -> Backend:
-        """Returns the backend that serves the device: the vendor's module, or the stand-in on another vendor's device."""
-        return (self.detected and self.detected.lookalike) or BACKENDS[self.backend]
+        """Returns the backend that serves the device."""
+        return BACKENDS[self.backend]
 
     @property
     def name(self) -> str:
@@ -92,15 +92,11 @@ def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) 
     Raises:
         ProfileError: neither the profile nor the runtime has a fact that the vendor needs.
     """
-    facts: dict[str, int] = {}
-    origins: dict[str, str] = {}
-    profile_facts = {key: value for key in profile.hardware.__struct_fields__ if (value := getattr(profile.hardware, key))}
-    layers = [("estimated" if profile.estimated else "profile", profile_facts)]
-    if detected:
-        layers += [("torch", dict(detected.torch)), ("driver", dict(detected.driver))]
-    for origin, layer in layers:
-        facts |= layer
-        origins |= dict.fromkeys(layer, origin)
+    known = {key: value for key, value in msgspec.structs.asdict(profile.hardware).items() if value}
+    layers: list[tuple[str, Mapping[str, int]]] = [("estimated" if profile.estimated else "profile", known)]
+    layers += [("torch", detected.torch), ("driver", detected.driver)] if detected else []
+    facts = {key: value for _, layer in layers for key, value in layer.items()}
+    origins = {key: origin for origin, layer in layers for key in layer}
     if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:
         raise ProfileError(f"{profile.name}: neither the profile nor the runtime gives {', '.join(missing)}")
     arch = detected.arch if detected else int(profile.arch) if profile.arch.isdecimal() else profile.arch

@@ -19,17 +19,15 @@ def refusal(device: Device, grid: Grid, num_warps: int | None = None, num_ctas: 
         num_ctas: blocks of a program, all along x.
     """
     variable = device.vendor.more_programs
+    is_lifted = variable is not None and os.environ.get(variable, "0") != "0"
     for fact, number, what in _numbers(device, grid, num_warps, num_ctas):
-        most = getattr(device.hardware, fact)
-        if most is None or number <= most or (fact == "max_programs" and _is_on(variable)):
-            continue
-        source = device.profile.origins.get(fact)
-        note = f" ({source.title})" if source else ""
-        lifted = f", or set {variable}=1" if variable else ""
-        return (
-            f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}, and {device.name} launches at most {most:,}{note}; "
-            f"let programs loop over what is left{lifted}"
-        )
+        most, source = getattr(device.hardware, fact), device.profile.origins.get(fact)
+        if most is not None and number > most and not (fact == "max_programs" and is_lifted):
+            note = f" ({source.title})" if source else ""
+            lifted = f", or set {variable}=1" if variable else ""
+            has = f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}"
+            most_programs = f"{device.name} launches at most {most:,}{note}"
+            return f"{has}, and {most_programs}; let programs loop over what is left{lifted}"
     return None
 
 
@@ -45,7 +43,3 @@ def _numbers(device: Device, grid: Grid, num_warps: int | None, num_ctas: int) -
         yield "max_programs_y_z", z, "programs along z"
     if num_warps and device.hardware.warp_size:
         yield "max_threads", prod(grid) * num_warps * device.hardware.warp_size, "threads"
-
-
-def _is_on(variable: str | None) -> bool:
-    return variable is not None and os.environ.get(variable, "0") != "0"

@@ -28,18 +28,19 @@ def find_profile(name: str) -> DeviceProfile:
     if name in products:
         return products[name]
     key = _key(name)
-    matches = [p for p in products.values() if key in (_key(p.name), _key(_product(p)))]
-    matches = matches or reported_as(name, every_profile())[-1:]  # as `match_profile` chooses for a live device
     matches = (
-        matches or _of_architecture(name)[:1] or [p for p in products.values() if _product(p).startswith(f"{name.lower()}-")]
+        [p for p in products.values() if key in (_key(p.name), _key(_product(p)))]
+        or reported_as(name, every_profile())[-1:]  # as `match_profile` chooses for a live device
+        or _of_architecture(name)[:1]
+        or [p for p in products.values() if _product(p).startswith(f"{name.lower()}-")]
     )
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
+    if len(matches) > 1:
         raise ProfileError(f"{name!r} may be {', '.join(p.name for p in matches)}; write one of them")
-    shorter = {_product(p): p for p in products.values()} if "/" not in name else products
-    near = "".join(f"; did you mean {word}?" for word in difflib.get_close_matches(name.lower(), list(shorter), 1))
-    raise ProfileError(f"no profile named {name!r}{near or ';'} {LIST}")
+    if not matches:
+        known = [_product(p) for p in products.values()] if "/" not in name else products
+        near = "".join(f"; did you mean {word}?" for word in difflib.get_close_matches(name.lower(), list(known), 1))
+        raise ProfileError(f"no profile named {name!r}{near or ';'} {LIST}")
+    return matches[0]
 
 
 def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
@@ -52,11 +53,10 @@ def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
     """
     products: dict[str, DeviceProfile] = {}
     for name in (part.strip() for text in names for part in text.split(",")):
-        if not any(character in name for character in "*?["):
+        every = [p for p in every_profile() if p.product and fnmatch.fnmatch(p.name, name.lower())]
+        matches = list({(p.backend, p.arch_pattern): p for p in reversed(every)}.values())[::-1]
+        if not {*"*?["} & {*name}:
             matches = [find_profile(name)]
-        else:
-            every = [p for p in every_profile() if p.product and fnmatch.fnmatch(p.name, name.lower())]
-            matches = list({(p.backend, p.arch_pattern): p for p in reversed(every)}.values())[::-1]
         if not matches:
             raise ProfileError(f"no profile matches {name!r}; {LIST}")
         products |= {profile.name: profile for profile in matches}
@@ -66,14 +66,11 @@ def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
 def _of_architecture(name: str) -> list[DeviceProfile]:
     """Returns the products of an architecture, by its name, the name of its file, or a compiler's name of the target."""
     target = name.partition(":")[0].rpartition("/")[2]  # features follow: gfx942:sramecc+:xnack-
-    families = [p for p in every_profile() if not (p.product or p.estimated)]
-    patterns = {
-        (p.backend, p.arch_pattern)
-        for p in families
-        if _key(target).removesuffix("a") == _key(_product(p)).removesuffix("a")
-        or re.fullmatch(p.arch_pattern, target, re.IGNORECASE)
-        or _key(name) == _key(p.architecture)
-    }
+    patterns = set()
+    for family in [p for p in every_profile() if not (p.product or p.estimated)]:
+        stem = _key(target).removesuffix("a") == _key(_product(family)).removesuffix("a")
+        if stem or _key(name) == _key(family.architecture) or re.fullmatch(family.arch_pattern, target, re.IGNORECASE):
+            patterns.add((family.backend, family.arch_pattern))
     return [p for p in every_profile() if p.product and (p.backend, p.arch_pattern) in patterns]
 
 

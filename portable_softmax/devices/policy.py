@@ -63,18 +63,11 @@ class Cost(CostNumbers, frozen=True, forbid_unknown_fields=True, kw_only=True):
         errors: relative standard error of each number, if they were fitted.
         error_90: relative error of the expected time that nine of ten launches keep, of problems that were left out of the fit.
         source: the key of their source.
-
-    Raises:
-        ValueError: an error is of no number.
     """
 
     errors: dict[str, Amount] | Unset = msgspec.UNSET
     error_90: Amount | Unset = msgspec.UNSET
     source: str
-
-    def __post_init__(self) -> None:
-        if unknown := sorted(set(self.errors or {}) - set(COST_NUMBERS)):
-            raise ValueError(f"errors of {', '.join(unknown)}; the numbers are {', '.join(COST_NUMBERS)}")
 
 
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,6 +91,3 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     stream_elements: PowerOfTwo | Unset = msgspec.UNSET  # the same: of a tile of a row that is read twice
     registers: Sizes | Unset = msgspec.UNSET  # of a thread, where the compiler has a few numbers to choose from
     cost: Cost | Unset = msgspec.UNSET  # left out, no time is expected
-
-
-FACTS = LaunchPolicy.__struct_fields__

@@ -16,13 +16,14 @@ import msgspec
 import yaml
 
 from portable_softmax.devices.policy import Grid, LaunchPolicy
-from portable_softmax.devices.profile_checks import Product, ProfileFile, complaints
+from portable_softmax.devices.profile_file import Product, ProfileFile
 from portable_softmax.devices.schema import Hardware, Source, set_fields
 from portable_softmax.errors import ProfileError
 
 _PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profiles in a wheel
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # safe_load, by libyaml
+WRONG = OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError  # of hostile YAML
 _reading = threading.Lock()
 
 
@@ -58,12 +59,7 @@ def profiles() -> Mapping[str, DeviceProfile]:
     Raises:
         ProfileError: a file is malformed; names the file, the key and the reason.
     """
-    products = {profile.name: profile for profile in every_profile() if profile.product}
-
-    def in_order(name: str) -> list[str | int]:  # mi60 before mi300x
-        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
-
-    return {name: products[name] for name in sorted(products, key=in_order)}
+    return {profile.name: profile for profile in sorted(every_profile(), key=lambda known: known.name) if profile.product}
 
 
 def every_profile() -> tuple[DeviceProfile, ...]:
@@ -124,11 +120,9 @@ def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
     for path, content in sorted(files.items(), key=lambda item: "backend" not in item[1]):
         vendor, stem = path.parent.name, path.stem
         try:
-            file, estimated = _extended(content, named, products, stem)
+            file = _extended(content, named, products, stem)
             read = msgspec.convert(file, ProfileFile)
-            if wrong := list(complaints(read, estimated)):
-                raise ProfileError(f"\n{path}: ".join(wrong))
-        except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:  # hostile YAML has all of these
+        except WRONG as error:
             raise ProfileError(f"{path}: {error or type(error).__name__}") from error
         if "backend" in content:
             products[f"{vendor}/{stem}"] = file, {}
@@ -143,63 +137,52 @@ def _content(path: Path) -> dict[str, Any]:
     """Returns a file as YAML has it: a mapping."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
-    except (OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        raise ProfileError(f"{path}: {error or type(error).__name__}") from error  # PyYAML raises more than its own errors
+    except WRONG as error:
+        raise ProfileError(f"{path}: {error or type(error).__name__}") from error
     if not isinstance(content, dict):
         raise ProfileError(f"{path}: it should be a mapping, not {type(content).__name__}")
     return content
 
 
-def _extended(
-    content: dict[str, Any], named: Mapping[str, Any], products: Mapping[str, Any], stem: str
-) -> tuple[dict[str, Any], bool]:
-    """Returns a file with what it extends, merged key by key, and whether its facts are those of an estimate.
+def _extended(content: dict[str, Any], named: Mapping[str, Any], products: Mapping[str, Any], stem: str) -> dict[str, Any]:
+    """Returns a file with what it extends, merged key by key.
 
     An architecture extends another one's `launch`; a file without `backend` is a product, which extends another or an
     architecture.
     """
     base = content.get("extends")
     if not base:
-        return content, False
+        return content
     if "backend" in content:
         other = named.get(base) or (_content(SHIPPED / f"{base}.yaml") if (SHIPPED / f"{base}.yaml").is_file() else {})
         if "launch" not in other or "extends" in other:
             raise ProfileError(f"extends: {base!r} is no architecture that extends none")
         theirs = {fact["source"] for fact in other["launch"].values()}
-        sources = _joined({name: other["sources"][name] for name in theirs}, content.get("sources", {}))
-        return {**content, "launch": {**other["launch"], **content.get("launch", {})}, "sources": sources}, False
+        sources = {**{name: other["sources"][name] for name in theirs}, **content.get("sources", {})}
+        return {**content, "launch": {**other["launch"], **content.get("launch", {})}, "sources": sources}
     if base not in products:
         raise ProfileError(f"extends: there is no {base!r}")
     file, product = products[base]
     own = {key: value for key, value in content.items() if key not in ("extends", "sources")}
     hardware = {**product.get("hardware", {}), **own.get("hardware", {})}
-    merged = {**product, "matches": [], **own, "hardware": hardware}
-    sources = _joined(file["sources"], content.get("sources", {}))
-    return {**file, "sources": sources, "products": {stem: merged}}, base.endswith("/estimated")
-
-
-def _joined(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any]:
-    if twice := sorted(name for name in theirs.keys() & mine.keys() if theirs[name] != mine[name]):
-        raise ProfileError(f"sources: what it extends has another {', '.join(twice)}; choose other names")
-    return {**theirs, **mine}
+    sources = {**file["sources"], **content.get("sources", {})}
+    return {**file, "sources": sources, "products": {stem: {**product, "matches": [], **own, "hardware": hardware}}}
 
 
 def _profile(file: ProfileFile, name: str, product: Product | None) -> DeviceProfile:
     facts = set_fields(file.hardware) | (set_fields(product.hardware) if product else {})
     grid, cost = file.launch.grid, product.cost if product else None
     assert grid, "a file without one is complained of"
+    same = {key: getattr(file, key) for key in ("backend", "architecture", "multiprocessor", "sources")}
     return DeviceProfile(
         name=name,
-        backend=file.backend,
-        architecture=file.architecture,
         arch=(product.arch if product else None) or file.arch,
         arch_pattern=file.arch,
-        multiprocessor=file.multiprocessor,
         hardware=Hardware(**{key: fact.value for key, fact in facts.items()}),
         launch=msgspec.structs.replace(file.launch, cost=cost or file.launch.cost),
         grid=grid,
         origins={key: file.sources[fact.source] for key, fact in facts.items()},
-        sources=file.sources,
         first_triton=file.first_triton or None,
         product=product,
+        **same,
     )

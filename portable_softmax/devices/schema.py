@@ -8,7 +8,6 @@ LARGEST_TILE = 2**20  # elements of a tensor in Triton: TRITON_MAX_TENSOR_NUMEL 
 
 Positive = Annotated[int, msgspec.Meta(gt=0, le=2**63 - 1)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
-Release = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$")]
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):

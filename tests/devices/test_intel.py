@@ -13,7 +13,7 @@ import pytest
 
 from portable_softmax import Device, KernelResources, occupancy
 from portable_softmax.devices.backends import BACKENDS, xpu
-from portable_softmax.devices.backends.zebin import kernel_info
+from portable_softmax.devices.backends.zebin import kernel_resources
 
 KB = 1024
 SLM_SIZES = [size * KB for size in (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)]
@@ -127,7 +127,7 @@ def zebin(family, spill="", **memory):
 )
 def test_what_a_zebin_says_of_a_kernel(binary, found):
     """Registers of a lane, barriers, bytes of spills and of the frame of a lane."""
-    assert kernel_info(binary, "softmax_kernel") == found
+    assert tuple(kernel_resources(binary, "softmax_kernel").values()) == found
 
 
 def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch):
@@ -138,4 +138,4 @@ def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch
     unknown = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata))
     assert unknown == KernelResources(4, None, 16)
     with pytest.raises(ValueError, match="the zebin says nothing of a kernel 'softmin'"):
-        kernel_info(zebin("Xe3"), "softmin")
+        kernel_resources(zebin("Xe3"), "softmin")

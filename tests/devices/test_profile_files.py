@@ -17,7 +17,6 @@ from portable_softmax import Device, ProfileError, profiles
 from portable_softmax.devices import profiles as loader
 from portable_softmax.devices.device import merge
 from portable_softmax.devices.policy import COST_NUMBERS
-from portable_softmax.devices.profile_checks import RELATIONS
 from portable_softmax.devices.profiles import match_profile, read_profiles
 
 TEXT = """\
@@ -160,51 +159,24 @@ def test_a_product_extends_another_and_nothing_else_changes(use):
 REFUSED = [
     ("backend", "cudda", r"backend: 'cudda' is none of cuda, hip, npu, xpu, interpreter"),
     ("arch", 90, r"Expected `str`, got `int` - at `\$.arch`"),
-    ("arch", "9(0", r"arch: '9\(0' is not a regular expression"),
+    ("arch", "9(0", r"'9\(0' is not a regular expression"),
     ("arch", "9[0]", r"products.card.arch: '9\[0\]' is not a target that the file's arch '9\[0\]' matches"),
     ("sources.mine.titel", "x", r"unknown field `titel`"),
-    ("sources.assumed_from_h200", {"verified": "vendor", "title": "x"}, "what it extends has another assumed_from_h200"),
     (HW + "warp_size", fact(33), r"33 is not a power of two - at `\$.hardware.warp_size`"),
-    (HW + "register_granule", fact(8, "hearsay"), r"hardware.register_granule.*'hearsay' is not among"),
+    (HW + "register_granule", fact(8, "hearsay"), r"register_granule: its source 'hearsay' is not among"),
     (HW + "register_granul", fact(8), r"unknown field `register_granul`"),
     (HW + "shared_memory_sizes", fact([4096, 1024]), r"\[4096, 1024\] are not in ascending order.*shared_memory_sizes"),
     ("extends", "nvidia/sm80", r"extends: 'nvidia/sm80' is no architecture that extends none"),
-    ("extends", MISSING, r"launch: grid, cost is missing; give it, or `extends`"),
-    ("launch.cost", COST | {"source": "hearsay"}, r"launch.cost: its source 'hearsay' is not among"),
-    ("launch.cost", COST | {"errors": {"start": 0.1}}, r"errors of start; the numbers are .* at `\$.launch.cost"),
-    (CARD + "matches", ["A (Card"], r"products.card.matches: 'A \(Card' is not a regular expression"),
-    (CARD + "hardware.warp_size", fact(8), "products.card.hardware: max_threads_per_program 1024, max_warps_per_multip"),
+    ("extends", MISSING, r"launch: cost, grid is missing; give it, or `extends`"),
+    ("launch.cost", COST | {"source": "hearsay"}, r"cost: its source 'hearsay' is not among"),
+    (CARD + "matches", ["A (Card"], r"'A \(Card' is not a regular expression - at `\$.products"),
 ]
-CONTRADICTIONS = {
-    "shared_memory_per_program_max": 8193,
-    "shared_memory_granule": 8193,
-    "shared_memory_sizes": [1024, 2048],
-    "warp_size": 2048,
-    "max_threads_per_program": 4096,
-    "registers_per_multiprocessor": 65537,
-    "register_granule": 7,
-    "max_registers_per_thread": 513,
-    "max_threads": 100,
-    "l2_cache_bytes": 5,
-    "last_level_cache_bytes": 5,
-}
 
 
 @pytest.mark.parametrize(("path", "value", "complaint"), REFUSED)
 def test_a_wrong_value(tmp_path, path, value, complaint):
     with pytest.raises(ProfileError, match=rf"(?s)nvidia/example\.yaml: .*{complaint}"):
         read(tmp_path, edited(path, value))
-
-
-def test_each_relation_of_numbers_is_checked(tmp_path):
-    found = []
-    for key, value in CONTRADICTIONS.items():
-        with pytest.raises(ProfileError, match="hardware: ") as refused:
-            read(tmp_path, edited(f"{HW}memory_bytes", fact(4), f"{HW}{key}", fact(value)))
-        reasons = [line.rpartition(": ")[2] for line in str(refused.value).splitlines()]
-        assert len(reasons) == len(set(reasons)), "once, and not again for each product"
-        found += reasons
-    assert set(found) == {reason for _, _, reason in RELATIONS}
 
 
 def test_what_a_plan_needs_and_what_the_program_says(use, tmp_path, capsys):

@@ -2,8 +2,10 @@
 
 import contextlib
 import importlib.metadata
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from portable_softmax.devices.backends.base import Backend
 from portable_softmax.devices.backends.cuda import Cuda
@@ -16,6 +18,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
     {"cuda": Cuda(), "hip": Hip(), "npu": Npu(), "xpu": Xpu(), "interpreter": Interpreter()}
 )
 
+HYGON = r"gfx9([23].|46)(:.*)?"  # gfx928, gfx92a, gfx936, gfx938, gfx946; gfx906 is AMD's own
 VENDORS_TRITONS = "triton-ascend", "triton-xpu", "pytorch-triton-xpu"  # each of them is a package `triton`
 
 
@@ -26,9 +29,12 @@ def broken_installation() -> str | None:
     """
     for name in VENDORS_TRITONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions = importlib.metadata.version("triton"), importlib.metadata.version(name)
-            return (
-                f"triton {versions[0]} and {name} {versions[1]} are both installed, and each overwrites the other's files: "
-                f"pip uninstall triton {name}, then install the one for this machine"
-            )
+            stock, other = importlib.metadata.version("triton"), importlib.metadata.version(name)
+            both = f"triton {stock} and {name} {other} are both installed, and each overwrites the other's files"
+            return f"{both}: pip uninstall triton {name}, then install the one for this machine"
     return None
+
+
+def is_lookalike(backend: str, arch: Any, warp_size: int) -> bool:
+    """True if no device of the backend's vendor has this architecture or warp size: Iluvatar, MetaX, Hygon."""
+    return (backend == "cuda" and warp_size != 32) or (backend == "hip" and bool(re.fullmatch(HYGON, str(arch))))

@@ -108,14 +108,12 @@ class Detected:
         arch: Triton's name of the target architecture.
         driver: fields of Hardware from Triton's driver.
         torch: fields of Hardware from torch; those from the driver replace them.
-        lookalike: the stand-in backend, if the device is from another vendor than it says; None for all others.
     """
 
     name: str | None
     arch: int | str
     driver: Mapping[str, int] = field(hash=False)
     torch: Mapping[str, int] = field(hash=False)
-    lookalike: "Backend | None" = None
 
 
 WHEEL = "an environment with `pip install triton` does"  # Triton's own release has compilers for these
@@ -125,17 +123,11 @@ class Backend(abc.ABC):
     """A vendor. The rest of the package knows vendors only through this class; its defaults are those of most GPUs."""
 
     torch_device_type: str
-    required: tuple[str, ...] = (
-        "multiprocessor_count",
-        "warp_size",
-        "partitions_per_multiprocessor",
-        "registers_per_multiprocessor",
-        "register_granule",
-        "max_registers_per_thread",
-        "max_threads_per_program",
-        "max_warps_per_multiprocessor",
+    required: tuple[str, ...] = (  # fields of Hardware without which launches cannot be planned
+        "multiprocessor_count", "warp_size", "partitions_per_multiprocessor", "registers_per_multiprocessor",
+        "register_granule", "max_registers_per_thread", "max_threads_per_program", "max_warps_per_multiprocessor",
         "shared_memory_per_multiprocessor",
-    )  # fields of Hardware without which launches cannot be planned
+    )  # fmt: skip
     aligned_access = True  # a thread's widest load must start on a multiple of its size
     scattered_rows = True  # the distances between the rows of a tile may differ
     poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
@@ -187,6 +179,11 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts resident programs by the vendor's exact rule."""
+
+    def without_binary(self, compiled: Any) -> KernelResources:
+        """Returns what Triton's metadata say of a kernel whose binary has an unknown format: its registers are unknown."""
+        warps, shared = compiled.metadata.num_warps, getattr(compiled.metadata, "shared", None)  # -1 or None without such
+        return KernelResources(num_warps=max(1, warps), shared_memory_bytes=max(0, shared or 0))
 
     def known_fault(self, compiled: Any) -> str | None:
         """Returns the known compiler bug that this kernel shows; None if it shows none. A faulty kernel is not used."""

@@ -7,6 +7,8 @@ from portable_softmax.devices.backends import cubin, ptxas, simt
 from portable_softmax.devices.backends.base import WHEEL, Backend, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
+WARP_SIZE = 32  # of all NVIDIA's devices
+THREADS_OF_OTHERS = 512  # the fewest that a program on other vendors' may have: flagos-ai/FlagGems pull request 5258
 FEWEST_COLUMNS = 32  # of tensor memory, that tcgen05.alloc takes
 
 # Triton's driver reports the same seven keys from 3.2 to 3.9. max_num_regs is not used: it counts per program.
@@ -21,18 +23,6 @@ TORCH_FACTS = {
     "l2_cache_bytes": "L2_cache_size",
     "memory_bytes": "total_memory",
 }
-
-
-def _tensor_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
-    """Counts programs by the columns of an SM's tensor memory: a program takes a power of two, and 32 at least.
-
-    With a pair of SMs (cta_group::2), that many columns are allocated on both. Source: tcgen05.alloc in the PTX ISA.
-    """
-    columns = resources.tensor_memory_columns
-    if not columns or not hardware.tensor_memory_columns:
-        return {}
-    allocated = max(FEWEST_COLUMNS, 1 << (columns - 1).bit_length())
-    return {"tensor memory": hardware.tensor_memory_columns // allocated}
 
 
 class Cuda(Backend):
@@ -53,6 +43,8 @@ class Cuda(Backend):
         facts = {fact: getattr(torch_properties, key, None) for fact, key in TORCH_FACTS.items()}
         if threads := getattr(torch_properties, "max_threads_per_multi_processor", None):
             facts["max_warps_per_multiprocessor"] = threads // properties["warpSize"]
+        if properties["warpSize"] != WARP_SIZE:
+            facts["max_threads_per_program"] = THREADS_OF_OTHERS
         return Detected(
             name=torch_properties.name,
             arch=arch,
@@ -72,6 +64,8 @@ class Cuda(Backend):
         Raises:
             CompileError: the assembler cannot say what is spilled.
         """
+        if "cubin" not in compiled.asm:  # another vendor's
+            return self.without_binary(compiled)
         attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
         frame = max(attributes.get(key, 0) for key in (cubin.FRAME_SIZE, cubin.STACK_SIZE))
         return KernelResources(
@@ -93,7 +87,10 @@ class Cuda(Backend):
         """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
 
         It also counts tensor memory, which NVIDIA's function does not: a program for which too little is left becomes resident,
-        and waits in tcgen05.alloc for another one to end. Source: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime.
+        and waits in tcgen05.alloc for another one to end. A program takes a power of two columns, and 32 at least; with a pair
+        of SMs (cta_group::2), that many on both. Sources: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime;
+        tcgen05.alloc in the PTX ISA.
         """
-        limits = simt.limits_of(resources, hardware) | _tensor_memory_limit(resources, hardware)
-        return simt.occupancy_of(limits, resources.num_warps)
+        columns, there = resources.tensor_memory_columns, hardware.tensor_memory_columns
+        more = {"tensor memory": there // max(FEWEST_COLUMNS, 1 << (columns - 1).bit_length())} if columns and there else {}
+        return simt.occupancy_of(resources, hardware, more)

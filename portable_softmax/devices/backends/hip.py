@@ -8,17 +8,9 @@ from portable_softmax.devices.backends import simt
 from portable_softmax.devices.backends.base import WHEEL, Backend, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
+WARP_OF_CDNA = 64
+SGPRS = 800  # of a SIMD of gfx9
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
-
-
-def _wavefronts_by_scalar_registers(sgprs: int) -> int:
-    """Counts wavefronts per SIMD by its 800 SGPRs on gfx9. Later architectures give each wavefront a fixed set.
-
-    A wavefront takes 16 more SGPRs for the trap handler. LLVM's table up to Triton 3.8 does not count these 16: it allows 10
-    wavefronts up to 80 SGPRs. Sources: LLVM pull request 201342; ROCm/rocm-systems pull request 10618, in which 92 SGPRs leave
-    room for 7 on gfx942.
-    """
-    return 800 // (simt.round_up(sgprs, 16) + 16)
 
 
 class Hip(Backend):
@@ -64,7 +56,8 @@ class Hip(Backend):
         `.group_segment_fixed_size` is 0 for Triton's kernels: their LDS is dynamic. Scratch memory holds arrays, too. Without
         it no spilled register is in memory: VGPRs are then in AGPRs, and SGPRs are in lanes of VGPRs wherever they are spilled.
         """
-        assembly = compiled.asm["amdgcn"]
+        if not (assembly := compiled.asm.get("amdgcn")):  # another vendor's
+            return self.without_binary(compiled)
 
         def count(key: str) -> int:
             return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", assembly, re.MULTILINE)[-1])
@@ -82,12 +75,13 @@ class Hip(Backend):
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.
 
-        Source: AMDGPUBaseInfo.cpp and GCNSubtarget of LLVM.
+        On gfx9 the wavefronts of a SIMD share its 800 SGPRs; later architectures give each a fixed set. A wavefront takes 16
+        more for the trap handler, which LLVM's table up to Triton 3.8 does not count: it allows 10 wavefronts up to 80 SGPRs.
+        Sources: AMDGPUBaseInfo.cpp and GCNSubtarget of LLVM; LLVM pull request 201342; ROCm/rocm-systems pull request 10618,
+        in which 92 SGPRs leave room for 7 on gfx942.
         """
-        limits = simt.limits_of(resources, hardware)
-        if hardware.warp_size == 64 and resources.scalar_registers:
-            wavefronts = _wavefronts_by_scalar_registers(resources.scalar_registers)
-            limits["scalar registers"] = (
-                wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
-            )
-        return simt.occupancy_of(limits, resources.num_warps)
+        more = {}
+        if hardware.warp_size == WARP_OF_CDNA and resources.scalar_registers:
+            wavefronts = SGPRS // (simt.round_up(resources.scalar_registers, 16) + 16)
+            more["scalar registers"] = wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
+        return simt.occupancy_of(resources, hardware, more)

@@ -16,13 +16,14 @@ import itertools
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 LOCATION = re.compile(r"\s*\bloc\([^()]*(?:\([^()]*\)[^()]*)*\)")
 VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 TENSOR = re.compile(r"tensor<((?:\d+x)+)(?:!tt\.ptr<)?(\w+?)(\d+)\b")
+TYPE = re.compile(r"tensor<[^>]*>+|[\w!]+(?:<[^>]*>)?")
 LOOP = re.compile(r"(?:(%[\w$.-]+)(?::\d+)? = )?scf\.for (%[\w$.-]+) = ")
 CARRIED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)")
 NAMED = re.compile(r"(%[\w$.-]+)(?::(\d+))? = ")
@@ -131,17 +132,13 @@ class _Program:
             self.reductions[self.point] = sum(operand.bytes for operand in operands)
 
     def _enter(self, line: str, results: str | None) -> None:
-        types = TENSOR.findall(line.partition(" -> ")[2])
-        pairs = CARRIED.findall(line.partition("iter_args")[2])
         carried: list[_Buffer | None] = []
-        scalars = re.findall(r"tensor<[^>]*>+|[\w!]+(?:<[^>]*>)?", line.partition(" -> (")[2].rpartition(")")[0])
-        sizes = iter(types)
-        for name, first in pairs:
-            kind = scalars[len(carried)] if len(carried) < len(scalars) else ""
-            made = self._buffer("carried", [], next(sizes)) if kind.startswith("tensor") else None
+        kinds = TYPE.findall(line.partition(" -> (")[2].rpartition(")")[0])
+        for (name, first), kind in zip(CARRIED.findall(line.partition("iter_args")[2]), kinds, strict=False):
+            tensor = TENSOR.match(kind)
             self._use([self.names.get(first)], "carried")
-            self.names[name] = made
-            carried.append(made)
+            self.names[name] = self._buffer("carried", [], tensor.groups()) if tensor else None
+            carried.append(self.names[name])
         for number, buffer in enumerate(carried):
             self.names[f"{results}#{number}"] = buffer
         if len(carried) == 1 and results:
@@ -190,13 +187,13 @@ class _Program:
             made = kind and self._buffer(name, operands, kind)
             self.names[result] = made or None
 
-    def _buffer(self, name: str, operands: list[_Buffer], kind: tuple[str, str, str]) -> _Buffer:
+    def _buffer(self, name: str, operands: list[_Buffer], kind: Sequence[str]) -> _Buffer:
         made = _Buffer(self._bytes(kind), name, self.point, self.loops, operands=operands)
         made.is_data = kind[1] in ("f", "bf") or name.startswith(("tt.load", "reduce"))
         self.buffers.append(made)
         return made
 
-    def _bytes(self, kind: tuple[str, str, str]) -> int:
+    def _bytes(self, kind: Sequence[str]) -> int:
         *outer, row = map(int, kind[0].split("x")[:-1])
         row_bytes = math.ceil(row * int(kind[2]) / 8 / BLOCK) * BLOCK
         return math.prod(outer) * row_bytes

@@ -7,27 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 # Options of triton-ascend's compiler, which an IR does not depend on (NPUOptions in third_party/ascend/backend/compiler.py).
-OPTIONS = [
-    "multibuffer",
-    "enable_ubuf_saving",
-    "enable_auto_bind_sub_block",
-    "enable_select_analysis",
-    "enable_hivm_auto_cv_balance",
-    "sync_solver",
-    "unit_flag",
-    "inject_barrier_all",
-    "inject_block_all",
-    "limit_auto_multi_buffer_only_for_local_buffer",
-    "tile_mix_cube_loop",
-    "limit_auto_multi_buffer_of_local_buffer",
-    "set_workspace_multibuffer",
-    "tile_mix_vector_loop",
-    "disable_auto_inject_block_sync",
-    "enable_mixed_cv",
-    "enable_vf_fusion",
-    "auto_blockify_size",
-    "parallel_mode",
-]
+OPTIONS = (
+    "multibuffer", "enable_ubuf_saving", "enable_auto_bind_sub_block", "enable_select_analysis",
+    "enable_hivm_auto_cv_balance", "sync_solver", "unit_flag", "inject_barrier_all", "inject_block_all",
+    "limit_auto_multi_buffer_only_for_local_buffer", "tile_mix_cube_loop", "limit_auto_multi_buffer_of_local_buffer",
+    "set_workspace_multibuffer", "tile_mix_vector_loop", "disable_auto_inject_block_sync", "enable_mixed_cv",
+    "enable_vf_fusion", "auto_blockify_size", "parallel_mode",
+)  # fmt: skip
 BINARY = "nothing"  # the stage that is the last one to Triton
 
 

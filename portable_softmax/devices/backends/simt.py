@@ -1,7 +1,5 @@
 """The occupancy rule that SIMT vendors share."""
 
-from dataclasses import replace
-
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
@@ -15,8 +13,9 @@ def limits_of(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
     """Counts programs per multiprocessor for each resource that GPU vendors count alike.
 
     Registers are allocated per warp in granules, from the slice of one partition (SM sub-partition, SIMD). Only whole warps fit
-    a slice, so the division comes before the multiplication. Sources: NVIDIA's cuda_occupancy.h
-    (cudaOccMaxBlocksPerSMRegsLimit), LLVM's AMDGPUBaseInfo.cpp (getNumWavesPerEUWithNumVGPRs).
+    a slice, so the division comes before the multiplication. If a kernel's registers are unknown, they are the most that a
+    thread can have. Sources: NVIDIA's cuda_occupancy.h (cudaOccMaxBlocksPerSMRegsLimit), LLVM's AMDGPUBaseInfo.cpp
+    (getNumWavesPerEUWithNumVGPRs).
 
     Raises:
         ValueError: the kernel has no num_warps, or the device no warp_size or partitions.
@@ -35,25 +34,17 @@ def limits_of(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
     barriers = int(warps > 1) if resources.barriers is None else resources.barriers
     if hardware.barriers_per_multiprocessor and barriers:
         limits["barriers"] = hardware.barriers_per_multiprocessor // barriers
-    if resources.registers_per_thread and hardware.registers_per_multiprocessor:
-        slice_per_thread = hardware.registers_per_multiprocessor // partitions // warp_size
-        granules = round_up(resources.registers_per_thread, hardware.register_granule or 1)
-        addressable = resources.registers_per_thread <= (hardware.max_registers_per_thread or slice_per_thread)
-        limits["registers"] = slice_per_thread // granules * partitions // warps if addressable else 0
+    if hardware.registers_per_multiprocessor and resources.registers_per_thread != 0:
+        granule, slice_per_thread = (
+            hardware.register_granule or 1,
+            hardware.registers_per_multiprocessor // partitions // warp_size,
+        )
+        most = hardware.max_registers_per_thread or slice_per_thread
+        registers, name = resources.registers_per_thread, "registers"
+        if registers is None:
+            registers, name = min(slice_per_thread // granule * granule, most), "registers (estimated)"
+        limits[name] = slice_per_thread // round_up(registers, granule) * partitions // warps if registers <= most else 0
     return limits | shared_memory_limit(resources, hardware)
-
-
-def cautious_limits(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
-    """Counts like `limits_of`; if a kernel's registers are unknown, it assumes the most that a warp can have."""
-    if resources.registers_per_thread is not None:
-        return limits_of(resources, hardware)
-    granule = hardware.register_granule or 1
-    lanes = (hardware.partitions_per_multiprocessor or 1) * (hardware.warp_size or 1)
-    per_thread = (hardware.registers_per_multiprocessor or 0) // lanes // granule * granule
-    most = min(per_thread, hardware.max_registers_per_thread or per_thread)
-    limits = limits_of(replace(resources, registers_per_thread=most), hardware)
-    limits["registers (estimated)"] = limits.pop("registers")
-    return limits
 
 
 def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
@@ -69,7 +60,7 @@ def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[
     return {}
 
 
-def occupancy_of(limits: dict[str, int], num_warps: int | None) -> Occupancy:
-    """Makes an Occupancy from the number of programs that each resource alone would allow."""
-    programs = min(limits.values())
-    return Occupancy(programs, limits, None if num_warps is None else programs * num_warps)
+def occupancy_of(resources: KernelResources, hardware: Hardware, more: dict[str, int]) -> Occupancy:
+    """Returns the occupancy by the limits that GPU vendors count alike, and by those that one counts besides."""
+    limits = limits_of(resources, hardware) | more
+    return Occupancy(min(limits.values()), limits, min(limits.values()) * (resources.num_warps or 0))

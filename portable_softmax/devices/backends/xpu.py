@@ -3,11 +3,13 @@
 Registers are counted per lane, 32 bits each, as elsewhere: 128 GRFs of 64 bytes are 64 registers of each of 32 lanes.
 """
 
+import functools
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from portable_softmax.devices.backends import simt, zebin
@@ -17,16 +19,6 @@ from portable_softmax.errors import CompileError
 
 OCLOC = "ocloc"  # Intel's offline compiler
 FULL_SIZE_LANES = 32  # with fewer lanes and the large register mode, a program may have only half of the threads
-
-
-def _too_many_threads(resources: KernelResources, hardware: Hardware) -> bool:
-    """True if the driver refuses the program: with most registers and fewer lanes only half of the threads are allowed.
-
-    Source: GfxCoreHelperHw::calculateMaxWorkGroupSize of intel/compute-runtime.
-    """
-    lanes, threads = hardware.warp_size or 0, hardware.max_threads_per_program or 0
-    halved = lanes < FULL_SIZE_LANES and resources.registers_per_thread == hardware.max_registers_per_thread
-    return halved and (resources.num_warps or 0) * lanes > threads // 2
 
 
 def _native(ocloc: str, spirv: bytes, version: str, flags: str) -> bytes:
@@ -51,29 +43,18 @@ def _compile_without_sycl() -> None:
 
     names = backends["intel"].compiler.__init__.__globals__ if "intel" in backends else {}
     build = names.get("compile_module_from_src")
-    if build and not isinstance(build, _BuiltWhenAsked):
-        names["compile_module_from_src"] = _BuiltWhenAsked(build)
+    if build and not hasattr(build, "__wrapped__"):
 
+        @functools.wraps(build)
+        def built(src: str, name: str) -> Any:
+            if name != "arch_utils":
+                return build(src, name)
+            # the module that names a live device's architecture by its number, which an absent one does not have
+            return SimpleNamespace(
+                parse_device_arch=lambda number: build(src, name).parse_device_arch(number) if number else ""
+            )
 
-class _BuiltWhenAsked:
-    """Triton's function that builds C++ modules. It delays the one that names architectures until a live one needs a name."""
-
-    def __init__(self, build: Callable[..., Any]) -> None:
-        self.build = build
-
-    def __call__(self, src: str, name: str) -> Any:
-        return _Namer(self.build, src, name) if name == "arch_utils" else self.build(src, name)
-
-
-class _Namer:
-    def __init__(self, *module: Any) -> None:
-        self.module = module
-
-    def parse_device_arch(self, number: int) -> str:
-        """Returns the name of a live device's architecture; "" for a device that is not on this machine: it has no number."""
-        build, *source = self.module
-        name: str = build(*source).parse_device_arch(number) if number else ""
-        return name
+        names["compile_module_from_src"] = built
 
 
 class Xpu(Backend):
@@ -140,24 +121,21 @@ class Xpu(Backend):
             CompileError: ocloc failed; the text is ocloc's own.
         """
         metadata = compiled.metadata
-        used = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
+        used: dict[str, int] = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
         binary, ocloc = compiled.asm["spv"], shutil.which(OCLOC)
         if not binary.startswith(b"\x7fELF"):
             if not ocloc:
                 return KernelResources(**used)
             binary = _native(ocloc, binary, metadata.target.arch["version"], metadata.build_flags)
-        info = zebin.kernel_info(binary, metadata.name)
-        return KernelResources(
-            **used,
-            registers_per_thread=info.registers,
-            spilled_bytes_per_thread=info.spilled,
-            barriers=info.barriers,
-            stack_frame_bytes=info.frame,
-        )
+        return KernelResources(**used, **zebin.kernel_resources(binary, metadata.name))
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
-        """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core."""
-        limits = simt.cautious_limits(resources, hardware)
-        if _too_many_threads(resources, hardware):
-            limits["threads per program"] = 0
-        return simt.occupancy_of(limits, resources.num_warps)
+        """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core.
+
+        With most registers and fewer lanes the driver allows half of the threads. Source:
+        GfxCoreHelperHw::calculateMaxWorkGroupSize of intel/compute-runtime.
+        """
+        lanes, threads = hardware.warp_size or 0, hardware.max_threads_per_program or 0
+        halved = lanes < FULL_SIZE_LANES and resources.registers_per_thread == hardware.max_registers_per_thread
+        refused = halved and (resources.num_warps or 0) * lanes > threads // 2
+        return simt.occupancy_of(resources, hardware, {"threads per program": 0} if refused else {})

@@ -5,7 +5,6 @@ intel/compute-runtime (the size of a GRF in each family).
 """
 
 import struct
-from typing import NamedTuple
 
 import yaml
 
@@ -15,24 +14,10 @@ CORE_FAMILY = 2  # NT_INTELGT_GFXCORE_FAMILY: type of a note in .note.intelgt.co
 WIDE_GRF_FAMILY = 0xC08  # Xe-HPC. A GRF has 64 bytes in this family and later ones, 32 in earlier ones
 
 
-class KernelInfo(NamedTuple):
-    """Resources of a kernel.
+def kernel_resources(zebin: bytes, kernel: str) -> dict[str, int]:
+    """Returns the registers, barriers, spills and frame of `kernel` from .ze_info, by their names in KernelResources.
 
-    Args:
-        registers: 32-bit registers of a thread.
-        barriers: slots that a program takes.
-        spilled: bytes of registers that a lane spills.
-        frame: bytes of memory that a lane has for itself, spilled registers and other data.
-    """
-
-    registers: int
-    barriers: int
-    spilled: int
-    frame: int
-
-
-def kernel_info(zebin: bytes, kernel: str) -> KernelInfo:
-    """Returns the resources of `kernel` from .ze_info, per thread: the lanes of a hardware thread share its GRFs.
+    They are per thread: the lanes of a hardware thread share its GRFs.
 
     Raises:
         ValueError: not a zebin, or the kernel is not in it.
@@ -50,12 +35,12 @@ def kernel_info(zebin: bytes, kernel: str) -> KernelInfo:
     frame = sum(buffer["size"] for buffer in memory)
     maybe_spilled = sum(buffer["size"] for buffer in memory if buffer.get("usage") != "private_space")
     spilled = environment.get("spill_size", maybe_spilled)  # older compilers do not say how much of a single space is spilled
-    return KernelInfo(
-        registers=environment["grf_count"] * (64 if wide else 32) // (4 * lanes),
-        barriers=environment.get("barrier_count", 0),
-        spilled=-(-spilled // lanes),
-        frame=-(-max(frame, spilled) // lanes),
-    )
+    return {
+        "registers_per_thread": environment["grf_count"] * (64 if wide else 32) // (4 * lanes),
+        "barriers": environment.get("barrier_count", 0),
+        "spilled_bytes_per_thread": -(-spilled // lanes),
+        "stack_frame_bytes": -(-max(frame, spilled) // lanes),
+    }
 
 
 def _core_family(notes: bytes) -> int:
