@@ -17,7 +17,7 @@ from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.facts import GB_PER_S, softmax_facts
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import contiguous_problem
-from portable_softmax.row_kernels.arguments import read_arguments, value_of
+from portable_softmax.row_kernels.arguments import constant_of, read_arguments, value_of
 from portable_softmax.row_kernels.decorators import implied_arguments, jit_function
 from portable_softmax.row_kernels.fits import too_many_together
 from portable_softmax.row_kernels.inspection import Chosen, Launched, launched
@@ -156,7 +156,7 @@ def _launch(launch: Launched, case: KernelCall, grid: tuple[int, int, int] | Non
 def _run(device: Device, case: KernelCall, file: KernelFile, known: Any, launch: Launched | None) -> Verified:
     """Runs a kernel on the device, in the interpreter, or on the emulator of its vendor."""
     verify = _module("verify")
-    known = known.with_values(jit_function(file.kernel), case.arguments)
+    known = known._replace(arguments={**known.arguments, **{name: constant_of(text) for name, text in case.arguments.items()}})
     if launch and device.index is None:
         run = functools.partial(_module("virtual").run_case, launch, known, device)
     else:

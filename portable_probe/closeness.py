@@ -80,9 +80,3 @@ def worst_error(result: torch.Tensor, exact: torch.Tensor, terms: Terms = 0.0) -
 def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """True for the elements that are equal, or both nan."""
     return (one == other) | (one.isnan() & other.isnan())
-
-
-def softmax_in_float64(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """Computes the reference by torch's exp and sum; torch.softmax adds a long float64 row up less exactly than the kernel."""
-    e = (x.double() - x.double().amax(dim, keepdim=True)).exp()
-    return e / e.sum(dim, keepdim=True)

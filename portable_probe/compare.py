@@ -64,37 +64,30 @@ def check_kernel(reports: list[Report], named: str | None, path: Path) -> None:
         )
 
 
-def exit_code(before: Sequence[Report], after: Sequence[Report]) -> int:
-    """Returns 3 if something is worse, 4 if a case was not answered, else 0; see options.EXIT_CODES."""
-    return 3 if any(change.worse for change in _changes(before, after)) else 4 if _not_answered(before, after) else 0
+def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tuple[str, int]:
+    """Compares reports of the same cases, in the same order.
 
-
-def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> str:
-    """Returns the changes of reports of the same cases, in the same order, as text, or as Markdown with the form "github"."""
-    changes, skipped = _changes(before, after), _not_answered(before, after)
-    worse = f"{sum(change.worse for change in changes)} for the worse{f', {skipped} not compiled' if skipped else ''}"
-    parts = [f"{many(len(changes), 'change')} in {many(len(before), 'case')}, {worse}"]
+    Returns:
+        The changes as text, or as Markdown with the form "github", and the exit code: 3 if something is worse, 4 if a case was
+        not answered.
+    """
+    pairs = list(zip(before, after, strict=True))
+    skipped = sum(not all(report.launch or report.verify for report in pair) for pair in pairs)
+    changes = [
+        Change(report.device.profile, str(report.case), what, was, now, _is_worse(what, was, now))
+        for older, report in pairs
+        for (what, was), now in ((item, _values(report).get(item[0], item[1])) for item in _values(older).items())
+        if was != now
+    ]
+    worse = sum(change.worse for change in changes)
+    words = f"{worse} for the worse{f', {skipped} not compiled' if skipped else ''}"
+    parts = [f"{many(len(changes), 'change')} in {many(len(before), 'case')}, {words}"]
     old, new = before[0].software, after[0].software
     if moved := [f"{name} {old.get(name)} -> {new.get(name)}" for name in sorted(old | new) if old.get(name) != new.get(name)]:
         parts.append(f"software: {', '.join(moved)}")
     if changes:
         parts.append(as_columns(HEADER, [(*change[:-1], "worse" * change.worse) for change in changes], form))
-    return "\n\n".join(parts)
-
-
-def _not_answered(before: Sequence[Report], after: Sequence[Report]) -> int:
-    """Counts the cases without numbers in one of the two."""
-    return sum(not all(report.launch or report.verify for report in pair) for pair in zip(before, after, strict=True))
-
-
-def _changes(before: Sequence[Report], after: Sequence[Report]) -> list[Change]:
-    """Returns the numbers that both reports of a case have, and that differ."""
-    return [
-        Change(report.device.profile, str(report.case), what, was, now, _is_worse(what, was, now))
-        for older, report in zip(before, after, strict=True)
-        for (what, was), now in ((item, _values(report).get(item[0], item[1])) for item in _values(older).items())
-        if was != now
-    ]
+    return "\n\n".join(parts), 3 if worse else 4 if skipped else 0
 
 
 def _is_worse(what: str, was: Scalar, now: Scalar) -> bool:

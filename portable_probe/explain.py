@@ -57,7 +57,7 @@ def next_step(used: KernelResources, device: Device) -> str:
         return f"unknown: the compiler does not report registers (install `ocloc`); all else allows {others}"
     if fixed:
         bound = " and ".join(fixed)
-        return f"already at the hardware limit ({bound})" if resident else _fewer_warps(used, device, bound)
+        return f"already at the hardware limit ({bound})" if resident else f"no program fits: {bound}; use fewer warps"
     reduced, steps = used, []
     for field, words in binding:
         most, uses = _largest(reduced, field, device, resident), getattr(used, field)
@@ -70,17 +70,6 @@ def next_step(used: KernelResources, device: Device) -> str:
         return f"does not fit: a program needs {' and '.join(steps)}"
     now = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
     return f"{many(now, 'program')} instead of {resident} with {' and '.join(steps)}"
-
-
-def _fewer_warps(used: KernelResources, device: Device, bound: str) -> str:
-    """Names the largest number of warps, by halves, with which a program fits."""
-    warps = (used.num_warps or 1) // 2
-    while warps:
-        fit = device.vendor.occupancy(replace(used, num_warps=warps), device.hardware).programs_per_multiprocessor
-        if fit:
-            return f"no program fits: {bound}; with {warps} warps instead of {used.num_warps}, {fit} would"
-        warps //= 2
-    return f"no program fits: {bound}; fewer warps do not help, use smaller tiles"
 
 
 def _largest(used: KernelResources, field: str, device: Device, resident: int) -> int | None:

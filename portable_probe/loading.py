@@ -36,12 +36,10 @@ class KernelFile(NamedTuple):
 def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     """Imports the kernel that FILE:NAME names, or MODULE:NAME of an installed module; NAME may be CLASS.NAME.
 
-    A file in a package, a folder with `__init__.py`, is a module of it, so that relative imports work; of the package's own
-    `__init__.py` those statements count that do not fail. Modules beside another file are found, as by `python FILE`, and it is
-    a module of a name of its own. All are imported once for each target, as they may choose by what Triton's driver, and torch,
-    report of the device.
-
-    Of a script that fails, as where it launches its kernels, what it defined before counts.
+    A file in a package, a folder with `__init__.py`, is a module of it, so that relative imports work; statements of the
+    package's own `__init__.py` that fail are left out. Another file finds the modules beside it, as with `python FILE`. All are
+    imported once for each target, as they may choose by what Triton's driver, and torch, report of the device. Of a script that
+    fails, as where it launches its kernels, what it defined before counts.
 
     Args:
         where: FILE:NAME.
@@ -64,35 +62,23 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     if not _is_kernel(kernel):
         if stopped:
             raise ValueError(f"{path} cannot be imported: {_reason(stopped)}") from stopped
-        known = ", ".join(known_name for known_name, value in _named(module) if _is_kernel(value)) or "none"
+        named = dict(vars(module))
+        for holder in [value for value in named.values() if getattr(value, "__module__", "") == module.__name__]:
+            named |= {
+                f"{holder.__name__}.{member}": value for member, value in vars(holder).items() if isinstance(holder, type)
+            }
+        known = ", ".join(found for found, value in named.items() if _is_kernel(value)) or "none"
         what = f", which is a {type(kernel).__name__}" if kernel is not None else ""
         raise UnknownKernelError(f"{file} has no @triton.jit function {name!r}{what}; it has {known}")
     return KernelFile(kernel, module)
 
 
-def _named(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yields names of a module, and of its own classes."""
-    for name, value in vars(module).items():
-        yield name, value
-        if isinstance(value, type) and value.__module__ == module.__name__:
-            yield from ((f"{name}.{member}", getattr(value, member)) for member in vars(value))
-
-
 def _file_of_module(name: str) -> Path | None:
     """Returns the file of a module by its dotted name, without importing its packages."""
-    root, *inside = name.split(".")
-    if not all(part.isidentifier() for part in (root, *inside)):
+    if not all(part.isidentifier() for part in name.split(".")):
         return None
-    spec = importlib.machinery.PathFinder.find_spec(root)
-    places = [*(spec.submodule_search_locations or ())] if spec else []
-    if spec and spec.origin and not inside:
-        return Path(spec.origin)
-    for place in places:
-        path = Path(place, *inside)
-        for file in (path.with_suffix(".py"), path / "__init__.py"):
-            if file.is_file():
-                return file
-    return None
+    paths = [Path(place, *name.split(".")) for place in sys.path]
+    return next((file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
 def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseException | None]:
@@ -121,25 +107,19 @@ def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseExcept
 @contextlib.contextmanager
 def _tools(device: Device) -> Iterator[None]:
     """Lets of the vendors' programs that list devices, by which some libraries detect one, the planned vendor's succeed."""
-    before = os.environ.get("PATH", os.defpath)
     with tempfile.TemporaryDirectory() as folder:
-        for vendor in BACKENDS.values():
-            if vendor.tool:
-                program = Path(folder, vendor.tool)
-                program.write_text(f"#!/bin/sh\nexit {int(vendor.tool != device.vendor.tool)}\n")
-                program.chmod(0o755)
-        os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
-        try:
+        for tool in {vendor.tool for vendor in BACKENDS.values()} - {""}:
+            program = Path(folder, tool)
+            program.write_text(f"#!/bin/sh\nexit {int(tool != device.vendor.tool)}\n")
+            program.chmod(0o755)
+        with mock.patch.dict(os.environ, PATH=f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"):
             yield
-        finally:
-            os.environ["PATH"] = before
 
 
 @contextlib.contextmanager
 def _inductor(file: Path) -> Iterator[None]:
     """Lets a file that TorchInductor wrote define its kernels, which it would compile and load for the local device."""
-    text = file.read_text(encoding="utf-8", errors="replace")
-    torch = sys.modules.get("torch")
+    text, torch = file.read_text(encoding="utf-8", errors="replace"), sys.modules.get("torch")
     for name in ("_cuda_getCurrentRawStream", "_xpu_getCurrentRawStream"):  # which a torch for the CPU lacks
         if torch and name in text and not hasattr(torch._C, name):
             setattr(torch._C, name, lambda index: 0)
@@ -202,12 +182,11 @@ def _of_package(file: Path, target: str) -> ModuleType | None:
     sys.path += map(str, above)  # where packages of several vendors import their modules from
     try:
         return importlib.import_module(".".join(names))
-    except ModuleNotFoundError:
-        raise
-    except ImportError as error:  # a name of a package that the statement which failed would define
+    except ImportError as error:
+        # a name of a package that a statement which failed would define
         ours = [vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == names[0]]
         failed = [why for module in ours for why in module.get("__failed__", ()) if isinstance(why, ModuleNotFoundError)]
-        raise next(iter(failed), error) from error
+        raise error if isinstance(error, ModuleNotFoundError) or not failed else failed[0] from error
     finally:
         sys.meta_path.remove(finder)
         sys.path[:] = path

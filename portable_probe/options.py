@@ -65,8 +65,8 @@ def _bound(text: str) -> tuple[str, int]:
     return backend, _number(number)
 
 
-def _cap(text: str) -> float:
-    if not re.fullmatch(r"\d*\.?\d+(e[-+]?\d+)?", text) or not 0 < float(text) < float("inf"):
+def _positive(text: str) -> float:
+    if not 0 < float(text) < float("inf"):
         raise _wrong(text, "a positive number")
     return float(text)
 
@@ -110,7 +110,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
                "help": "boolean or added; causal or lower_right (causal)"},
     "--scale": {**_FACTOR, "help": "x times a number, or times one for each row"},
     "--temperature": {**_FACTOR, "help": "x divided by a number, or by one for each row"},
-    "--softcap": {"type": _cap, "metavar": "CAP", "help": "CAP * tanh(x / CAP)"},
+    "--softcap": {"type": _positive, "metavar": "CAP", "help": "CAP * tanh(x / CAP)"},
     "--sink": {**_FLAG, "help": "one more logit for each row, in the denominator alone"},
     "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": _ARGS},
     "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},
@@ -129,7 +129,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def softmaxes(options: argparse.Namespace) -> list[Case]:
     """Returns the softmaxes that the options mean."""
-    masks = {*options.mask}
+    masks = {*(options.mask or ())}
     if {"boolean", "added"} <= masks or {"causal", "lower_right"} <= masks:
         options.error("--mask: boolean and added exclude each other, and so do causal and lower_right")
     if options.backward and options.softcap:
@@ -142,7 +142,7 @@ def softmaxes(options: argparse.Namespace) -> list[Case]:
             cap=options.softcap,
             mask="bool" if "boolean" in masks else dtype if "added" in masks else None,
             causal="lower_right" if "lower_right" in masks else "upper_left" if "causal" in masks else None,
-            sink=options.sink,
+            sink=bool(options.sink),
         )
         cases.append(
             SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, scores=scores or NONE, backward=options.backward)

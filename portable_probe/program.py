@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from portable_probe.cases import BROKEN, again, report_of
-from portable_probe.compare import ReportsError, check_kernel, compared, exit_code, load, save
+from portable_probe.compare import ReportsError, check_kernel, compared, load, save
 from portable_probe.devices import devices_of
 from portable_probe.explain import unmet
 from portable_probe.loading import UnknownKernelError
@@ -154,8 +154,9 @@ def _differences(options: argparse.Namespace) -> int:
     after = [report_of(*request) for request in [again(report) for report in before]]
     if options.save:
         save(after, options.save)
-    print(compared(before, after, "github" if options.markdown else "plain"))
-    return exit_code(before, after)
+    text, code = compared(before, after, "github" if options.markdown else "plain")
+    print(text)
+    return code
 
 
 def _in_interpreter(typed: list[str]) -> int:
@@ -176,7 +177,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "verify": (
         "run the softmax or a user kernel, and compare the result",
         _verify,
-        f"--on {_SOFTMAX} --kernel {_KERNEL} --json --markdown --save",
+        f"--on --shapes --dtype --backward --kernel {_KERNEL} --json --markdown --save",
     ),
     "diff": (
         "answer the cases of a saved file again, and print what changed",

@@ -1,7 +1,6 @@
 """Runs the softmax or a user kernel on a local device, in the interpreter or on an emulator, and compares the result."""
 
 import contextlib
-import dataclasses
 import io
 import time
 from collections.abc import Callable, Mapping
@@ -13,19 +12,15 @@ from portable_probe import virtual
 from portable_probe.closeness import Distance, allowed_of_any, allowed_of_terms, distance, same
 from portable_probe.loading import KernelFile
 from portable_probe.report import SoftmaxProblem, Verified
-from portable_softmax import log_softmax, softmax
+from portable_softmax import softmax
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.problem import Scores
-from portable_softmax.row_kernels.arguments import constant_of, read_arguments
 from portable_softmax.row_kernels.decorators import configuration, decorated
 
 GUARD = 16  # elements after each row that must keep their value
 PEAK = 200.0  # its exponential overflows float32
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread evenly
-FACTOR = 1.25  # scale or temperature
-SEEN = 0.7  # share of a mask's elements that take part
 LONGEST = 60.0  # seconds that a launch may take
 
 
@@ -68,72 +63,21 @@ def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan | None, device:
     emulated = launch_plan if device.index is None and device.backend != "interpreter" else None
     rows = virtual.rows_of(case, emulated) if emulated else case.n_rows
     x = wide_rows(rows, case.n_cols, getattr(torch, case.dtype), "cpu" if emulated else _place(device))
-    options = _options(case.scores, x)
-    exact, terms = _exact(x, options)
-    dy = virtual.allocated(x.shape, x.stride(), x.dtype).to(x.device).copy_(_random(x, 2))
+    exact, terms = softmax(x.double()), torch.zeros((), dtype=torch.float64, device=x.device)
     context: Any = virtual.emulated(emulated, device) if emulated else contextlib.nullcontext([])
     with context as steps:
         if case.backward:
-            leaf = guarded(x).requires_grad_()
-            y = softmax(leaf, **options)
+            leaf, dy = guarded(x).requires_grad_(), virtual.allocated(x.shape, x.stride(), x.dtype).to(x.device)
+            dy.copy_(torch.randn(x.shape, device=x.device, generator=torch.Generator(x.device).manual_seed(2)))
+            y = softmax(leaf)
             y.backward(dy)  # type: ignore[no-untyped-call]
-            result = leaf.grad
+            result, d, p = leaf.grad, dy.double(), y.detach().double()  # a gradient is that of the rounded result
+            exact, terms = p * (d - (d * p).sum(-1, keepdim=True)), p * (d.abs() + (d * p).abs().sum(-1, keepdim=True))
             assert result is not None
-            exact, terms = _exact_gradient(y.detach(), dy, options)
         else:
-            result = softmax(guarded(x), out=guarded(torch.full_like(x, torch.nan)), **options)
+            result = softmax(guarded(x), out=guarded(torch.full_like(x, torch.nan)))
     ran = f"{virtual.executed(device, sum(steps))} for {rows} rows" if emulated else None
     return _outcome(distance(result, exact, allowed_of_terms(exact, result.dtype, terms)), _overwritten(result), executed=ran)
-
-
-def _options(scores: Scores, x: torch.Tensor) -> dict[str, Any]:
-    """Returns arguments of `softmax` that mean these scores."""
-    options: dict[str, Any] = {"causal": scores.causal or False, "softcap": scores.cap}
-    rows = _random(x, 3, torch.float32)[:, :1].abs() + 0.75
-    factors = {"scale": scores.scale, "temperature": scores.temperature}
-    options |= {name: rows if kind == "rows" else FACTOR for name, kind in factors.items() if kind}
-    if scores.mask:
-        seen = torch.rand(x.shape, device=x.device, generator=torch.Generator(x.device).manual_seed(4)) < SEEN
-        seen[:, 0] = seen[:, -1] = True
-        added = scores.mask != "bool"
-        options["mask"] = _random(x, 5, getattr(torch, scores.mask)).masked_fill(~seen, -torch.inf) if added else seen
-    if scores.sink:
-        options["sink"] = _random(x, 6, torch.float32)[:, :1] * 3
-    return options
-
-
-def _random(x: torch.Tensor, seed: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    generator = torch.Generator(x.device).manual_seed(seed)
-    return torch.randn(x.shape, dtype=dtype or x.dtype, device=x.device, generator=generator)
-
-
-def _wide(options: Mapping[str, Any]) -> dict[str, Any]:
-    floating = {name for name, value in options.items() if isinstance(value, torch.Tensor) and value.is_floating_point()}
-    return {name: value.double() if name in floating else value for name, value in options.items()}
-
-
-def _exact(x: torch.Tensor, options: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor | float]:
-    """Returns the softmax in float64, and the size of what is rounded in its exponents; 0 for a plain softmax."""
-    wide = _wide(options)
-    exact = softmax(x.double(), **wide)
-    if not any(value is not None and value is not False for value in options.values()):
-        return exact, 0.0
-    z = x.double() * wide.get("scale", 1.0)
-    z = wide["softcap"] * torch.tanh(z / wide["softcap"]) if wide["softcap"] else z
-    z = z / wide.get("temperature", 1.0)
-    mask = wide.get("mask")
-    z = z if mask is None or mask.dtype is torch.bool else z + mask
-    top = z - log_softmax(x.double(), **wide)
-    size = torch.where(z.isfinite() & top.isfinite(), z.abs() + top.abs(), 0.0)
-    return exact, exact.nan_to_num(0.0) * size
-
-
-def _exact_gradient(y: torch.Tensor, dy: torch.Tensor, options: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the gradient in float64 from the rounded result, as the kernel computes it, and the size of its terms."""
-    wide, d, p = _wide(options), dy.double(), y.double().nan_to_num(0.0)
-    factor = wide.get("scale", 1.0) / wide.get("temperature", 1.0)
-    exact = p * (d - (d * p).sum(-1, keepdim=True))
-    return exact * factor, p * (d.abs() + (d * p).abs().sum(-1, keepdim=True)) * factor
 
 
 def _overwritten(result: torch.Tensor) -> int:
@@ -166,13 +110,6 @@ class KernelCase(NamedTuple):
     arguments: Mapping[str, Any]
     expected: Mapping[str, Any] = {}
 
-    def with_values(self, jit: Any, words: Mapping[str, str]) -> "KernelCase":
-        """Returns the case with the values of --args; a type or shape leaves the case's own value."""
-        read, typed = read_arguments(jit, {name: text for name, text in words.items() if name in jit.arg_names})
-        values = {name: value for name, value in read.items() if name not in typed and not hasattr(value, "dtype")}
-        values |= {name: constant_of(text) for name, text in words.items() if name not in jit.arg_names}
-        return self._replace(arguments={**self.arguments, **values})
-
     def grid_for(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
         """Returns the grid for the values of constexprs."""
         grid = self.grid({**self.arguments, **constants}) if callable(self.grid) else self.grid
@@ -186,11 +123,9 @@ def load_case(file: KernelFile, name: str) -> KernelCase:
     if not callable(make):
         raise ValueError(f"{file.module.__file__} has no function {name!r} that makes a case")
     made = make()
-    with contextlib.suppress(TypeError):
-        case = KernelCase(*made)
-        if (callable(case.grid) or isinstance(case.grid, tuple)) and isinstance(case.arguments, Mapping):
-            return case
-    raise ValueError(f"{name}() should return (grid, arguments, expected): a tuple, a dict and a dict, not {made!r:.80}")
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[1], Mapping):
+        raise ValueError(f"{name}() should return (grid, arguments, expected): a tuple, a dict and a dict, not {made!r:.80}")
+    return KernelCase(*made)
 
 
 def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
@@ -201,22 +136,20 @@ def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
         run: runs the kernel on the case's own tensors, and returns what ran, if it was an emulator.
 
     Raises:
-        ValueError: nothing is expected, or it is expected of no tensor among the arguments, or has another shape.
+        ValueError: nothing is expected, or it is expected of no tensor of that shape among the arguments.
     """
     if not case.expected:
         raise ValueError("the case expects nothing, so there is nothing to verify: (grid, arguments, {NAME: tensor})")
     tensors = {name: value for name, value in case.arguments.items() if isinstance(value, torch.Tensor)}
-    if unknown := case.expected.keys() - tensors.keys():
-        raise ValueError(f"the case expects {', '.join(sorted(unknown))}, which are no tensors among its arguments")
     for name, expected in case.expected.items():
-        if expected.shape != tensors[name].shape:
-            raise ValueError(f"{name} is {list(tensors[name].shape)}, and {list(expected.shape)} is expected of it")
+        if name not in tensors or expected.shape != tensors[name].shape:
+            raise ValueError(f"{name} of shape {list(expected.shape)} is expected, which is no tensor among the arguments")
     before = {name: tensor.clone() for name, tensor in tensors.items() if name not in case.expected}
     executed = run()
-    distances = {}
-    for name, expected in case.expected.items():
-        exact = expected.double()
-        distances[name] = distance(tensors[name], exact, allowed_of_any(exact, tensors[name].dtype))
+    distances = {
+        name: distance(tensors[name], exact, allowed_of_any(exact, tensors[name].dtype))
+        for name, exact in ((name, expected.double()) for name, expected in case.expected.items())
+    }
     changed = sum(int((~same(tensors[name], kept)).sum()) for name, kept in before.items())
     name, worst = max(distances.items(), key=lambda item: item[1].worst)
     whole = worst._replace(error=max(measured.error for measured in distances.values()))
@@ -255,14 +188,11 @@ def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) 
 
 def placed(arguments: Mapping[str, Any], where: torch.device) -> dict[str, Any]:
     """Returns arguments with tensors, and those in tensor descriptors, on a device, with their strides and shared memory."""
-    inner = {name: getattr(value, "base", value) for name, value in arguments.items()}  # a descriptor's tensor
-    tensors = {name: value for name, value in inner.items() if isinstance(value, torch.Tensor)}
+    inner = {name: value for name, value in arguments.items() if isinstance(getattr(value, "base", value), torch.Tensor)}
     file = io.BytesIO()
-    torch.save(tensors, file)  # keeps strides, and tensors that share memory
+    torch.save(inner, file)  # keeps strides, and tensors that share memory
     file.seek(0)
-    moved: dict[str, Any] = torch.load(file, map_location=where, weights_only=True)
-    descriptors = {name for name in moved if not isinstance(arguments[name], torch.Tensor)}
-    return {**arguments, **moved, **{name: dataclasses.replace(arguments[name], base=moved[name]) for name in descriptors}}
+    return {**arguments, **torch.load(file, map_location=where, weights_only=False)}  # the file is our own
 
 
 def _wait(module: Any) -> None:

@@ -93,21 +93,16 @@ def executed(device: Device, steps: int) -> str:
 
 def in_the_kernels_words(fault: str, assembly: str, arguments: Mapping[str, Any]) -> str:
     """Returns a fault's text with the argument whose memory it is about, and the line of the kernel's own file."""
-    tensors = [
-        (name, value.untyped_storage().data_ptr()) for name, value in arguments.items() if isinstance(value, torch.Tensor)
-    ]
-    storages = list(dict.fromkeys(storage for _, storage in tensors))
-    for number, storage in enumerate(storages, 1):
-        names = " and ".join(name for name, pointer in tensors if pointer == storage)
-        fault = re.sub(rf"\ballocation {number}\b", f"the memory of {names}", fault)
+    names: dict[int, list[str]] = {}
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            names.setdefault(value.untyped_storage().data_ptr(), []).append(name)
+    for number, sharing in enumerate(names.values(), 1):
+        fault = re.sub(rf"\ballocation {number}\b", f"the memory of {' and '.join(sharing)}", fault)
     line = re.search(r"line (\d+): ", fault)
-    above = assembly.splitlines()[: int(line[1])] if line else []
-    files = {
-        number: name
-        for code_line in above
-        for number, name in re.findall(r'\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"', code_line)
-    }
-    places = [place for code_line in above for place in re.findall(r"\.loc\s+(\d+)\s+(\d+)", code_line)]
+    above = "\n".join(assembly.splitlines()[: int(line[1])] if line else [])
+    files = dict(re.findall(r'\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"', above))
+    places = re.findall(r"\.loc\s+(\d+)\s+(\d+)", above)
     return f"{fault} ({files.get(places[-1][0], 'line')}:{places[-1][1]})" if places else fault
 
 

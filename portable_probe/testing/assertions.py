@@ -1,10 +1,9 @@
 """An assertion about the resources of a compiled kernel, for local and absent devices."""
 
 import unittest
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from portable_probe.cases import refused_grid
 from portable_probe.explain import AtLeast, next_step, unmet
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.devices.detect import chosen
@@ -23,7 +22,6 @@ def assert_occupancy(
     config: int | None = None,
     at_least: AtLeast = 1,
     no_spills: bool = True,
-    grid: tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]] | None = None,
     **options: Any,
 ) -> Occupancy:
     """Compiles a kernel as Triton launches it, and asserts how many of its programs a multiprocessor holds.
@@ -36,15 +34,13 @@ def assert_occupancy(
         config: number of one of the configurations of @triton.autotune.
         at_least: programs per multiprocessor, or a dict of them by backend: {"cuda": 8, "npu": 1}; others have no bound.
         no_spills: True if no register may be spilled to memory.
-        grid: numbers of programs that the device should accept, or a function of the arguments that returns them.
         options: of Triton's backend, such as num_warps.
 
     Returns:
         Programs per multiprocessor, with their limits.
 
     Raises:
-        AssertionError: the kernel does not compile, the device does not accept the grid, registers are spilled, or there are
-            fewer programs.
+        AssertionError: the kernel does not compile, registers are spilled, or there are fewer programs.
         unittest.SkipTest: this Triton does not compile for the device.
         TypeError, ProfileError, ValueError: as in `inspect_kernel`.
     """
@@ -55,17 +51,11 @@ def assert_occupancy(
     jit = jit_function(kernel)
     name = f"{jit.__module__}:{jit.__name__} on {device.name}"
     try:
-        used, occupancy, launch = inspect_kernel(kernel, signature, constexprs, device=device, config=config, **options)
+        used, occupancy, _ = inspect_kernel(kernel, signature, constexprs, device=device, config=config, **options)
     except TargetError as error:
         raise unittest.SkipTest(str(error)) from None
     except CompileError as error:
         raise AssertionError(f"{name} does not compile: {error}") from None
-    if grid is not None:
-        constants = {name: constant.value for name, constant in launch.constants.items()}
-        programs = grid({**signature, **options, **constants}) if callable(grid) else grid
-        width, height, depth = (*programs, 1, 1)[:3]
-        if refused := refused_grid(launch, (width, height, depth), device):
-            raise AssertionError(f"{name}: {refused}")
     if missed := unmet(used, occupancy, device.backend, device.profile.multiprocessor, at_least, no_spills):
         raise AssertionError(f"{name}: {missed}\nnext step {next_step(used, device)}\nuses      {used}")
     return occupancy

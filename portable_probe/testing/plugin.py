@@ -4,7 +4,6 @@ A named device that is missing ends the session with an error; no test is skippe
 --device, because test suites have options of that name; `-p portable_probe.testing.device` adds it.
 """
 
-import importlib.metadata
 import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING
@@ -52,14 +51,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Returns the devices, their profiles, and the versions of Triton and torch."""
-    devices = "the current one, when a test needs it"
-    if words := _words(config):
-        devices = "; ".join(
-            f"{device.name}, {device.backend}/{device.arch}, profile {device.profile.name}{', absent' * (not device.detected)}"
-            for device in devices_of(words)
-        )
-    return f"device: {devices}; {', '.join(_version(name) for name in ('triton', 'torch'))}"
+    """Returns the devices and their profiles."""
+    devices = devices_of(words) if (words := _words(config)) else []
+    about = [
+        f"{one.name} ({one.backend}/{one.arch}, profile {one.profile.name}{', absent' * (not one.detected)})" for one in devices
+    ]
+    return f"device: {', '.join(about) or 'the current one, when a test needs it'}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -125,10 +122,3 @@ def _device_or_skip(config: pytest.Config, name: str | None) -> Device:
         if words:
             raise
         pytest.skip(f"{error}; --on interpreter runs kernels without an accelerator, --on NAME compiles for one")
-
-
-def _version(package: str) -> str:
-    try:
-        return f"{package} {importlib.metadata.version(package)}"
-    except importlib.metadata.PackageNotFoundError:
-        return f"no {package}"

@@ -93,7 +93,7 @@ kernel EXAMPLES:tuned_once --on H200 intel/arc-a770 TYPES | 4 | 8 warps, 2 stage
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 | 0 | add on nvidia/h200; Triton ;; next step spills
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 --no-spills | 1 | CheckFailed: spills
 kernel EXAMPLES:plain --on H200 --args x_ptr=*fp32:16 BLOCK_SIZE=8192 num_warps=64 | 1 |
-    no program fits: threads per program; with 32 warps instead of 64, 2 would
+    no program fits: threads per program; use fewer warps
 kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 | a grid of 1 x 67108864 x 1 has
     67,108,864 programs along y, and nvidia/h200 launches at most ;; grid 1 x 67108864 x 1
 verify --on amd/rx-7900-xtx --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator

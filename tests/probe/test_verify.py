@@ -15,18 +15,13 @@ from portable_softmax import Device, inspect_kernel
 from portable_softmax.errors import KernelError
 
 KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
-OPTIONS = "", "--mask added --scale", "--mask lower_right boolean --temperature rows", "--softcap 30 --sink"
 
 
 @pytest.mark.each_value
-@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "bf16", "fp16"])
-@pytest.mark.parametrize("direction", ["", "--backward"])
-def test_the_softmax_of_an_emulated_device(run, options, dtype, direction):
-    if direction and "--softcap" in options:
-        pytest.skip("not one launch")
-    shape = ["--shapes", "12x130" if options else "12x131", "--dtype", dtype]
-    code, out, err = run("verify", "--on", "amd/mi300x", *shape, *options.split(), *direction.split())
+@pytest.mark.parametrize("direction", [[], ["--backward"]])
+def test_the_softmax_of_an_emulated_device(run, dtype, direction):
+    code, out, err = run("verify", "--on", "amd/mi300x", "--shapes", "12x131", "--dtype", dtype, *direction)
     assert (code, err) == (0, "")
     assert "\nverify    PASS: max error " in out
     assert "ran gfx942 code on a CPU emulator, " in out
@@ -100,7 +95,7 @@ def test_what_is_wrong_with_a_user_kernel():
         KernelError, match=r"OutOfBounds: 4 bytes at .*memory of x_ptr with 2000 bytes: .*example_kernels.py:\d+"
     ):
         added(arguments={"x_ptr": torch.zeros(500)})
-    for expectation, complaint in (({"n_elements": torch.zeros(1)}, "are no tensors"), ({}, "the case expects nothing")):
+    for expectation, complaint in (({"n_elements": torch.zeros(1)}, "which is no tensor"), ({}, "the case expects nothing")):
         with pytest.raises(ValueError, match=complaint):
             added(expected=expectation)
     nan = torch.full((1000,), float("nan"))

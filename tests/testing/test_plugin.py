@@ -51,11 +51,6 @@ def test_spills(portable_device):
 
 def test_by_vendor(portable_device):
     assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 1024}, at_least={"hip": 99})
-
-def test_grid(portable_device):
-    launch = {"signature": TYPES, "constexprs": {"BLOCK": 1024}}
-    assert_occupancy(scale_kernel, portable_device, grid=(4, 65535), **launch)
-    assert_occupancy(scale_kernel, portable_device, grid=lambda meta: (4, 64 * meta["BLOCK"]), **launch)
 """
 H200 = "--on", "nvidia/h200"
 
@@ -72,7 +67,7 @@ def project(pytester, monkeypatch):
 def test_devices_that_are_not_here(project):
     ran = project.runpytest_inprocess("--on", "nvidia/h200,amd/mi300x")
     ran.assert_outcomes(passed=3, skipped=4)
-    ran.stdout.fnmatch_lines(["device: nvidia/h200, cuda/90, profile nvidia/h200, absent; amd/mi300x, hip/gfx942, *; triton*"])
+    ran.stdout.fnmatch_lines(["device: nvidia/h200 (cuda/90, profile nvidia/h200, absent), amd/mi300x (hip/gfx942, *"])
 
 
 def test_a_skip_fails_if_that_is_requested(project):
@@ -86,9 +81,8 @@ def test_a_skip_fails_if_that_is_requested(project):
 def test_what_is_missed_says_why(project):
     project.makepyfile(test_more=TOO_MANY)
     ran = project.runpytest_inprocess(*H200, "test_more.py")
-    ran.assert_outcomes(passed=1, failed=3)
+    ran.assert_outcomes(passed=1, failed=2)
     for line in (
-        "*my_kernels:scale_kernel on nvidia/h200: a grid of 4 x 65536 x 1 has 65,536 programs along y, and *",
         "*programs per SM, at least 9 required; limited by registers",
         "*next step * programs instead of * with at most * registers per thread (* now)",
         "*my_kernels:scale_kernel on nvidia/h200: spills * bytes per thread",
