@@ -11,7 +11,6 @@ from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import Case, KernelCall, Launch, Report, SoftmaxProblem, Time, Verified, describe, json_value
 from portable_softmax.devices.detect import INSTALL, current_device
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import DeviceError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.facts import GB_PER_S, softmax_facts
@@ -19,9 +18,9 @@ from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.row_kernels.arguments import constant_of, read_arguments, value_of
 from portable_softmax.row_kernels.decorators import implied_arguments, jit_function
-from portable_softmax.row_kernels.fits import too_many_together
-from portable_softmax.row_kernels.inspection import Chosen, Launched, launched
-from portable_softmax.row_kernels.offsets import warnings_of
+from portable_softmax.row_kernels.facts import warnings_of
+from portable_softmax.row_kernels.fits import refused_grid
+from portable_softmax.row_kernels.inspection import Chosen, Launched, inspect_kernel
 from portable_softmax.runtime.plans import plan_problem
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
@@ -107,18 +106,17 @@ def _kernel(device: Device, case: KernelCall, file: KernelFile, verify: bool) ->
     if known and verify and device.backend == "interpreter":
         return {"verify": _run(device, case, file, known, None)}
     arguments, options = call_values(jit, case, known)
-    launch = launched(file.kernel, arguments, options, device, case.config)
+    used, occupancy, launch = inspect_kernel(file.kernel, arguments, config=case.config, device=device, **options)
     grid = known and known.grid_for({name: constant.value for name, constant in launch.constants.items()})
     values, _ = read_arguments(jit, implied_arguments(file.kernel) | arguments)
-    used = device.vendor.resources(launch.compiled)
     answers = {
         "launch": _launch(launch, case, grid),
         "resources": used,
         "warnings": tuple(warnings_of(launch.compiled, jit, values, grid[0] if grid else None)),
     }
-    if grid and (refused := refused_grid(launch, grid, device)):
+    if grid and (refused := refused_grid(launch.compiled, grid, device)):
         answers |= {"error": GridError.__name__, "message": refused}
-    elif known and verify and device.vendor.occupancy(used, device.hardware).programs_per_multiprocessor:
+    elif known and verify and occupancy.programs_per_multiprocessor:
         answers["verify"] = _run(device, case, file, known, launch)
     return answers
 
@@ -131,13 +129,6 @@ def call_values(jit: Any, case: KernelCall, known: Any) -> tuple[dict[str, Any],
     return arguments, {name: value for name, value in values.items() if name not in arguments}
 
 
-def refused_grid(launch: Launched, grid: tuple[int, int, int], device: Device) -> str | None:
-    """Returns the reason why the device does not take the grid of a launch; None if it does."""
-    blocks = launch.options.get("num_ctas")
-    refused = refusal(device, grid, launch.compiled.metadata.num_warps, blocks.value if blocks else 1)
-    return refused or too_many_together(launch.compiled, grid, device)
-
-
 def _launch(launch: Launched, case: KernelCall, grid: tuple[int, int, int] | None) -> Launch:
     """Returns a kernel's launch; options that are lists, such as paths of libraries, are left out."""
 
@@ -147,8 +138,8 @@ def _launch(launch: Launched, case: KernelCall, grid: tuple[int, int, int] | Non
         return {name: Chosen(json_value(choice.value), by.get(name, choice.by)) for name, choice in plain.items()}
 
     arguments = {
-        name: ", ".join([argument.kind, *(ATTRIBUTES.get(fact, fact + " {}").format(value) for fact, value in argument.known)])
-        for name, argument in launch.arguments.items()
+        name: ", ".join([kind, *(ATTRIBUTES.get(fact, fact + " {}").format(value) for fact, value in known)])
+        for name, (kind, known) in launch.arguments.items()
     }
     return Launch(grid=grid, arguments=arguments, constants=chosen(launch.constants), options=chosen(launch.options))
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import CompileError
+from portable_softmax.errors import CompileError, PortableSoftmaxError
 from portable_softmax.row_kernels.absent import absent
 from portable_softmax.row_kernels.decorators import apart, configurations, decorated, jit_function, layers
 from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
@@ -56,6 +56,17 @@ def compiled_for(
         pool = left.enter_context(ThreadPoolExecutor(threads, initializer=_on, initargs=(device,)))
         submitted = [(run, pool.submit(run)) for run in runs]
         return [_explained(future, functools.partial(pool.submit, run)) for run, future in submitted]
+
+
+def failure(error: BaseException, jit: Any, device: Device, unknown: Collection[str] = ()) -> Exception:
+    """Returns the error of a kernel that does not compile, in the compiler's own words; `unknown` as of `compiled_for`."""
+    if isinstance(error, PortableSoftmaxError | OSError):  # an OSError is of Triton's cache
+        return error
+    if isinstance(error, KeyError) and error.args[0] in unknown:
+        return CompileError(f"a decorator of {jit.__name__} needs {error}; give its value, or what is computed of it")
+    if isinstance(error, TypeError):
+        return TypeError(f"{jit.__name__}: {error}")
+    return CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {error}")
 
 
 def _run(kernel: Any, jit: Any, values: Mapping[str, Any]) -> Any:

@@ -13,7 +13,8 @@ from portable_softmax.errors import CompileError
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import jit_function
-from portable_softmax.row_kernels.offsets import warnings_of
+from portable_softmax.row_kernels.facts import warnings_of
+from portable_softmax.row_kernels.inspection import resident_programs
 from portable_softmax.row_kernels.row_settings import axes_of
 
 logger = logging.getLogger("portable_softmax.fits")
@@ -107,18 +108,15 @@ def _refused(compiled: Any, grid: tuple[int, int, int] | None, device: Device) -
     if not occupancy.programs_per_multiprocessor:
         there = f"a program has at most {device.hardware.shared_memory_per_program_max} bytes of shared memory"
         return f"does not fit: it uses {used}, limited by {' and '.join(occupancy.limited_by)}; {there}"
-    if grid is None:
-        return None
-    refused = refusal(device, grid, used.num_warps, getattr(compiled.metadata, "num_ctas", None) or 1)
-    return refused or too_many_together(compiled, grid, device)
+    return refused_grid(compiled, grid, device) if grid is not None else None
 
 
-def too_many_together(compiled: Any, grid: tuple[int, int, int], device: Device) -> str | None:
-    """Returns the reason why the programs of a cooperative launch cannot all be resident; None if they can, or it is none."""
-    if not getattr(compiled.metadata, "launch_cooperative_grid", False):
-        return None
-    resident = device.resident(device.vendor.occupancy(device.vendor.resources(compiled), device.hardware))
-    resident //= getattr(compiled.metadata, "num_ctas", None) or 1
-    if math.prod(grid) <= resident:
-        return None
-    return f"has a cooperative grid of {math.prod(grid)} programs, and {device.name} holds {resident} at once"
+def refused_grid(compiled: Any, grid: tuple[int, int, int], device: Device) -> str | None:
+    """Returns why the device does not take a grid of a compiled kernel, or cannot hold a cooperative one; None if it can."""
+    metadata, programs = compiled.metadata, math.prod(grid)
+    refused = refusal(device, grid, metadata.num_warps, getattr(metadata, "num_ctas", None) or 1)
+    if refused or not getattr(metadata, "launch_cooperative_grid", False):
+        return refused
+    resident = resident_programs(compiled, device)
+    too_many = f"has a cooperative grid of {programs} programs, and {device.name} holds {resident} at once"
+    return too_many if programs > resident else None

@@ -1,9 +1,12 @@
 """Follows the integers of a program through Triton's IR: which loads and stores it makes, at which offsets, in which loops."""
 
+import itertools
 import json
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from portable_softmax.row_kernels.ttir import VALUE, Function, Op
@@ -72,13 +75,7 @@ class Access(NamedTuple):
     size: int = 1
 
 
-def _followed(name: str, value: Any) -> Any:
-    """Returns an argument as it is followed: a number or a pointer; None for all others."""
-    if isinstance(value, int):
-        return int(value)
-    return Pointer(name, 0) if hasattr(value, "data_ptr") or hasattr(value, "base") else None
-
-
+@dataclass
 class Run:
     """Follows the integers of one program.
 
@@ -94,17 +91,15 @@ class Run:
         last: follows the last element of every tensor, and the last turn of every loop alone.
     """
 
-    def __init__(
-        self,
-        function: Function,
-        arguments: Mapping[str, Any],
-        program: int | None,
-        programs: int,
-        turns: int = 1,
-        inner_turns: int = 1,
-        last: bool = False,
-    ) -> None:
-        self.program, self.programs, self.turns, self.inner_turns, self.last = program, programs, turns, inner_turns, last
+    function: Function
+    arguments: Mapping[str, Any]
+    program: int | None
+    programs: int
+    turns: int = 1
+    inner_turns: int = 1
+    last: bool = False
+
+    def __post_init__(self) -> None:
         self.accesses: list[Access] = []
         self.axes: set[int] = set()
         self.decisive: set[str] = set()  # what turns of loops, and branches, depend on
@@ -113,28 +108,26 @@ class Run:
         self.work: list[tuple[Op, tuple[int, ...]]] = []  # reductions and exponents, and the loops around them
         self.large: list[tuple[Op, int]] = []  # operations of 32 bits whose result is not of 32 bits
         self._open: list[int] = []
-        self._yielded: list[Known] = []
         self._returned = False
-        self._known: dict[str, Known] = {
-            value: (_followed(name, arguments.get(name)), frozenset((name,))) for value, name in function.parameters.items()
-        }
-        self._region(function.body)
+        self._known: defaultdict[str, Known] = defaultdict(lambda: (None, frozenset()))
+        for value, name in self.function.parameters.items():
+            argument: Any = self.arguments.get(name)
+            is_pointer = hasattr(argument, "data_ptr") or hasattr(argument, "base")
+            followed = int(argument) if isinstance(argument, int) else Pointer(name, 0) if is_pointer else None
+            self._known[value] = followed, frozenset((name,))
+        self._region(self.function.body)
 
     def value(self, name: str) -> Any:
         """Returns what is known of a value: a number or a pointer; None if nothing."""
-        return self._known[name][0] if name in self._known else None
+        return self._known[name][0]
 
     def _of(self, names: Sequence[str]) -> frozenset[str]:
         """Returns what values depend on."""
-        return frozenset().union(*(self._known[name][1] for name in names if name in self._known))
-
-    def _number(self, name: str) -> int | None:
-        return number if type(number := self.value(name)) is int else None
+        return frozenset().union(*(self._known[name][1] for name in names))
 
     def _region(self, ops: Sequence[Op]) -> list[Known]:
         """Follows operations; returns what the last one yields."""
-        at, sure = 0, True  # sure: no branch was unknown, so that labels and returns count
-        self._yielded = []
+        at, sure, yielded = 0, True, []  # sure: no branch was unknown, so that labels and returns count
         while at < len(ops) and not self._returned:
             op = ops[at]
             at += 1
@@ -143,18 +136,15 @@ class Run:
                 sure = sure and condition is not None
                 target = LABEL.findall(op.text)[0 if condition == 1 else -1]
                 start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
-                self._set(ops[start].results, map(self._both, op.operands[op.name == "cf.cond_br" :]))
+                self._set(ops[start].results, [self._known[name] for name in op.operands[op.name == "cf.cond_br" :]])
                 at = start if sure else at
             elif op.name == "tt.return":
                 self._returned = sure
             elif op.name in ("scf.yield", "scf.condition"):
-                self._yielded = list(map(self._both, op.operands))
+                yielded = [self._known[name] for name in op.operands]
             elif op.name != "label":
                 getattr(self, f"_{op.kind}" if op.name.startswith("scf.") else "_operation")(op)
-        return self._yielded
-
-    def _both(self, name: str) -> Known:
-        return self.value(name), self._of([name])
+        return yielded
 
     def _set(self, names: Sequence[str], values: Any, of: frozenset[str] = frozenset(), vague: bool = False) -> None:
         """Sets values; `of` is what else they depend on, and `vague` leaves of a pointer its parameter alone."""
@@ -163,8 +153,10 @@ class Run:
             self._known[name] = left if vague else value, sources | of
 
     def _condition(self, op: Op) -> int | None:
-        self.decisive |= self._of(op.operands[:1])
-        return self._number(op.operands[0])
+        condition: int | None
+        condition, of = self._known[op.operands[0]]
+        self.decisive |= of
+        return condition
 
     def _if(self, op: Op) -> None:
         condition, of = self._condition(op), self._of(op.operands[:1])
@@ -175,65 +167,58 @@ class Run:
 
     def _for(self, op: Op) -> None:
         variable, *bounds = op.operands[:4]
-        (first, end, step), sources = map(self._number, bounds), self._of(bounds)
-        self.decisive |= sources
-        carried = ASSIGNED.findall(op.text.partition("iter_args")[2].partition(") ->")[0])
-        names = [name for name, _ in carried]
-        self._set(names, [self._both(value) for _, value in carried], sources, vague=self.last)
-        known = range(first, end, step) if first is not None and end is not None and step else None
-        self._begin(None if known is None else len(known), sources)
-        if known is None:
-            turns: Sequence[Any] = [(end and end - 1) if self.last else first]
-        else:
-            turns = known[-1:] if self.last else known[: self._most(sources)]
-        for turn in turns:
-            self._known[variable] = turn, sources
+        (first, end, step), of = map(self.value, bounds), self._of(bounds)
+        self.decisive |= of
+        known = range(first, end, step) if None not in (first, end) and step else None
+        names = self._begin(op, None if known is None else len(known), of)
+        turns = ((end and end - 1) if self.last else first,) if known is None else known
+        followed = turns[-1:] if self.last else turns[: self._most(of)]
+        for turn in followed:
+            self._known[variable] = turn, of
             self._set(names, self._region(op.regions[0]), self._of(names), vague=self.last)
-        self._end(op, list(map(self._both, names)), sources, cut=known is None or len(turns) != len(known))
+        self._end(op, [self._known[name] for name in names], of, cut=known is None or len(followed) != len(known))
 
     def _while(self, op: Op) -> None:
         before, after = op.regions
-        carried = ASSIGNED.findall(op.text)
-        names = [name for name, _ in carried]
-        self._set(names, [self._both(value) for _, value in carried], vague=self.last)
-        loop, turns = self._begin(None, self._of(names)), 0
+        names = self._begin(op, None, frozenset())
+        self.loops[-1] = self._of(names)
         if self.last:
-            self._at_its_end(before, names)
-        while True:
+            self._grow(before, names)
+        for turns in itertools.count():
             (condition, of), *passed = self._region(before) or [(None, frozenset())]
             self.decisive |= of
             if condition == 0:
-                self.trips[loop] = turns
+                self.trips[self._open[-1]] = turns
+            if condition == 0 or (turns and (self.last or condition is None or turns >= self._most(of))):
                 break
             self._set(after[0].results if after and after[0].name == "label" else [], passed, of)
             self._set(names, self._region(after), self._of(names))
-            turns += 1
-            if self.last or condition is None or turns >= self._most(of):
-                break
-        self._end(op, passed, of, cut=self.trips[loop] is None)
+        self._end(op, passed, of, cut=condition != 0)
 
-    def _at_its_end(self, before: Sequence[Op], names: Sequence[str]) -> None:
+    def _grow(self, before: Sequence[Op], names: Sequence[str]) -> None:
         """Gives a number that grows until a condition fails the value of the last turn."""
         self._region(before)
         for op in before:
             if op.results == before[-1].operands[:1] and op.text.startswith(("arith.cmpi slt", "arith.cmpi ult")):
-                value, end = op.operands
-                number = self._number(end)
-                self._set([value] * (value in names), [(number and number - 1, self._of([end]))])
+                end, of = self._known[op.operands[1]]
+                self._set(op.operands[: op.operands[0] in names], [(end and end - 1, of)])
 
     def _most(self, sources: frozenset[str]) -> int:
         return self.turns if PROGRAM in sources else self.inner_turns
 
-    def _begin(self, turns: int | None, sources: frozenset[str]) -> int:
-        """Enters a loop, and returns its number."""
-        self.loops.append(sources)
-        self.trips.append(turns)
-        self._open.append(len(self.trips) - 1)
-        return self._open[-1]
+    def _begin(self, op: Op, trips: int | None, of: frozenset[str]) -> list[str]:
+        """Enters a loop; returns the names of what it carries."""
+        carried = ASSIGNED.findall(op.text)[op.name == "scf.for" :]  # behind its variable
+        names = [name for name, _ in carried]
+        self._set(names, [self._known[value] for _, value in carried], of, vague=self.last)
+        self._open.append(len(self.loops))
+        self.loops.append(of)
+        self.trips.append(trips)
+        return names
 
-    def _end(self, op: Op, passed: Sequence[Known], sources: frozenset[str], cut: bool) -> None:
+    def _end(self, op: Op, passed: Sequence[Known], of: frozenset[str], cut: bool) -> None:
         self._open.pop()
-        self._set(op.results, passed, sources, vague=cut or self.last)
+        self._set(op.results, passed, of, vague=cut or self.last)
 
     def _operation(self, op: Op) -> None:
         of, kind = self._of(op.operands), op.kind
@@ -248,8 +233,7 @@ class Run:
         else:
             value = self._computed(op, kind)
             self.work += [(op, tuple(self._open))] if kind in WORK else []
-        for name in op.results:
-            self._known[name] = value, of
+        self._set(op.results, [(value, of)] * len(op.results))
 
     def _computed(self, op: Op, kind: str) -> Any:
         operands: list[Any] = list(map(self.value, op.operands))
@@ -264,13 +248,11 @@ class Run:
         if kind == "select":
             return _merged(operands[1:]) if operands[0] is None else operands[1 if operands[0] else 2]
         if operands and isinstance(pointer := operands[0], Pointer):
-            exact = kind == "addptr" and pointer.offset is not None and type(operands[1]) is int
+            exact = kind == "addptr" and pointer.offset is not None and operands[1] is not None
             return Pointer(pointer.root, pointer.offset + operands[1] if exact else None) if kind in MOVED else None
         if len(operands) != 2 or not all(type(operand) is int for operand in operands):
             return None
-        return self._arithmetic(op, kind, *operands)
-
-    def _arithmetic(self, op: Op, kind: str, a: int, b: int) -> int | None:
+        a, b = operands
         kind = op.text.split()[1].rstrip(",")[-2:] if kind == "cmpi" else kind
         if kind not in ARITHMETIC or (b == 0 and kind[:3] in ("div", "rem")) or (kind[:2] == "sh" and not 0 <= b < 64):
             return None
@@ -280,18 +262,16 @@ class Run:
         return result
 
     def _access(self, op: Op, kind: str) -> None:
-        pointer, pointers = self._both(op.operands[0])
-        root, offset = pointer if isinstance(pointer, Pointer) else ("", None)
-        at = 1 if kind == "load" else 2
+        pointer, of = self._known[op.operands[0]]
+        root, offset = pointer or ("", None)
         if "descriptor" in op.name:
             indices = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
-            numbers = list(map(self._number, indices))
-            known = [number << 32 * at for at, number in enumerate(reversed(numbers)) if number is not None]
-            offset = sum(known) if len(known) == len(numbers) else None  # one number for all of them
-            pointers |= self._of(indices)
-        elif len(op.operands) > at and self.value(op.operands[at]) == 0:
+            numbers, of = list(map(self.value, reversed(indices))), of | self._of(indices)
+            # One number for all of them.
+            offset = None if None in numbers else sum(number << 32 * at for at, number in enumerate(numbers))
+        elif 0 in map(self.value, op.operands[1 if kind == "load" else 2 :][:1]):
             return  # by its mask
-        self.accesses.append(Access(root, kind, offset, op.elements, pointers, tuple(self._open), op.size))
+        self.accesses.append(Access(root, kind, offset, op.elements, of, tuple(self._open), op.size))
 
 
 def _merged(values: Sequence[Any]) -> Any:

@@ -11,10 +11,10 @@ import msgspec
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import CompileError, DeviceError, PortableSoftmaxError
+from portable_softmax.errors import DeviceError
 from portable_softmax.row_kernels.absent import absent
 from portable_softmax.row_kernels.arguments import read_arguments
-from portable_softmax.row_kernels.compiling import compiled_for
+from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import (
     by_position,
     configuration,
@@ -26,13 +26,6 @@ from portable_softmax.row_kernels.decorators import (
     origins_of,
 )
 from portable_softmax.runtime.compiler import target_of
-
-
-class LaunchedArgument(NamedTuple):
-    """Triton's type of a run-time argument, and its known attributes, as (("tt.divisibility", 16),)."""
-
-    kind: str
-    known: tuple[tuple[str, int], ...]
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -47,13 +40,13 @@ class Launched(NamedTuple):
 
     Args:
         compiled: Triton's CompiledKernel; its `run` and `[grid]` need the device, its `asm`, `metadata` and `src` do not.
-        arguments: the run-time arguments, by name.
+        arguments: the run-time arguments, by name: Triton's type, and known attributes, as (("tt.divisibility", 16),).
         constants: the arguments that are compiled into the kernel, by name.
         options: the compiler's options, by name.
     """
 
     compiled: Any
-    arguments: dict[str, LaunchedArgument]
+    arguments: dict[str, tuple[str, tuple[tuple[str, int], ...]]]
     constants: dict[str, Chosen]
     options: dict[str, Chosen]
 
@@ -61,7 +54,7 @@ class Launched(NamedTuple):
         """Gives the kernel with its arguments, constants and the options that most launches choose, in short lines."""
         constants = [f"{name} {value.value} ({value.by})" for name, value in self.constants.items()]
         options = [f"{name} {self.options[name].value}" for name in ("num_warps", "num_stages") if name in self.options]
-        arguments = [f"{name} {value.kind}" for name, value in self.arguments.items()]
+        arguments = [f"{name} {kind}" for name, (kind, _) in self.arguments.items()]
         lines = f"{self.compiled.metadata.name}: {', '.join(arguments)}", f"constants {', '.join(constants) or 'none'}"
         return "\n".join((*lines, f"launch {', '.join(options)}"))
 
@@ -105,12 +98,35 @@ def inspect_kernel(
         ProfileError: there is no profile of that name.
         ValueError: the kernel is under @triton.autotune with several configurations and none was chosen.
     """
-    device = chosen(device)
-    if not isinstance(arguments, Mapping):
-        arguments = by_position(kernel, arguments)
-    launch = launched(kernel, {**arguments, **(constexprs or {})}, options, device, config)
-    resources = device.vendor.resources(launch.compiled)
+    device, jit, selected = chosen(device), jit_function(kernel), configuration(kernel, config)
+    by_name = arguments if isinstance(arguments, Mapping) else by_position(kernel, arguments)
+    passed, unknown = read_arguments(jit, {**implied_arguments(kernel), **by_name, **(constexprs or {})})
+    passed |= {name: value for name, value in options.items() if value is not None}
+    (compiled,) = compiled_for(kernel, [selected], passed, device, unknown)
+    if isinstance(compiled, BaseException):
+        raise failure(compiled, jit, device, unknown) from compiled
+    resources = device.vendor.resources(compiled)
+    launch = _launched(compiled, jit, origins_of(kernel, selected, passed), device)
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
+
+
+def _launched(compiled: Any, jit: Any, origins: Mapping[str, str], device: Device) -> Launched:
+    """Returns a launch; a pass of the compiler may have changed its options."""
+    from triton.compiler import make_backend
+
+    attributes = compiled.src.attrs.get_fn_attrs() if hasattr(compiled.src.attrs, "get_fn_attrs") else compiled.src.attrs  # 3.2
+    known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
+    constexprs, constants, options = constexprs_of(jit), {}, {}
+    for name, value in constants_of(compiled, jit).items():
+        constants[name] = Chosen(value, origins.get(name, "default") if name in constexprs else "argument")
+    runtime = {name: str(kind).replace("'", "") for name, kind in compiled.src.signature.items() if name not in constants}
+    with absent(device):
+        usual = make_backend(target_of(device)).parse_options({})
+    for name, value in vars(usual).items():
+        final = getattr(compiled.metadata, name, value)
+        by = "default" if final == getattr(type(usual), name, None) else "Triton"
+        options[name] = Chosen(final, origins.get(name, by))
+    return Launched(compiled, {name: (kind, known.get(name, ())) for name, kind in runtime.items()}, constants, options)
 
 
 def resident_programs(kernel: Any, device: Device | str | None = None) -> int:
@@ -149,46 +165,3 @@ def resident_programs(kernel: Any, device: Device | str | None = None) -> int:
         )
     occupancy = device.vendor.occupancy(device.vendor.resources(kernel), device.hardware)
     return device.resident(occupancy) // (getattr(kernel.metadata, "num_ctas", None) or 1)
-
-
-def launched(
-    kernel: Any, arguments: Mapping[str, Any], options: Mapping[str, Any], device: Device, config: int | None = None
-) -> Launched:
-    """Compiles what `kernel[grid](**arguments, **options)` would launch on the device; see `inspect_kernel`."""
-    jit, chosen_config = jit_function(kernel), configuration(kernel, config)
-    passed, unknown = read_arguments(jit, implied_arguments(kernel) | dict(arguments))
-    passed |= {name: value for name, value in options.items() if value is not None}
-    (compiled,) = compiled_for(kernel, [chosen_config], passed, device, unknown)
-    if isinstance(compiled, PortableSoftmaxError):
-        raise compiled
-    if isinstance(compiled, KeyError) and compiled.args[0] in unknown:
-        raise CompileError(f"a decorator of {jit.__name__} needs {compiled}; give its value, or what is computed of it")
-    if isinstance(compiled, TypeError):
-        raise TypeError(f"{jit.__name__}: {compiled}") from compiled
-    if isinstance(compiled, BaseException):
-        raise CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {compiled}") from compiled
-    origins = origins_of(kernel, chosen_config, passed)
-    attributes = compiled.src.attrs.get_fn_attrs() if hasattr(compiled.src.attrs, "get_fn_attrs") else compiled.src.attrs  # 3.2
-    known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
-    values, constexprs = constants_of(compiled, jit), constexprs_of(jit)
-    by = {name: origins.get(name, "default") if name in constexprs else "argument" for name in values}
-    constants = {name: Chosen(value, by[name]) for name, value in values.items()}
-    runtime = {name: kind for name, kind in compiled.src.signature.items() if name not in constants}
-    types = {name: LaunchedArgument(_kind_of(kind), known.get(name, ())) for name, kind in runtime.items()}
-    return Launched(compiled, types, constants, _options(compiled, device, origins))
-
-
-def _kind_of(kind: Any) -> str:
-    return kind if isinstance(kind, str) else f"({', '.join(map(_kind_of, kind))})"
-
-
-def _options(compiled: Any, device: Device, origins: Mapping[str, str]) -> dict[str, Chosen]:
-    """Returns the options, which a pass of the compiler may have changed, with their origins."""
-    from triton.compiler import make_backend
-
-    with absent(device):
-        options, result = make_backend(target_of(device)).parse_options({}), {}
-    for name, value in vars(options).items():
-        final = getattr(compiled.metadata, name, value)
-        result[name] = Chosen(final, origins.get(name, "default" if final == getattr(type(options), name, None) else "Triton"))
-    return result

@@ -10,8 +10,8 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.row_kernels.arguments import NAMES
 from portable_softmax.row_kernels.decorators import decorated, jit_function
+from portable_softmax.row_kernels.facts import Form, most_programs, of_launches
 from portable_softmax.row_kernels.following import Access
-from portable_softmax.row_kernels.programs import Form, checked, of_launches, room_of
 from portable_softmax.row_kernels.row_choice import RowPlan
 from portable_softmax.row_kernels.row_settings import Request, settings_of
 
@@ -23,18 +23,16 @@ def plan_of(request: Request, device: Device) -> RowPlan:
     """Returns the launch in Triton's interpreter, which compiles nothing and runs one program after another."""
     config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
     constants = request.meta | config.kwargs
-    form = Form(False)
-    grid: tuple[int, ...] = (request.num_programs or 1,) if request.rows else (0,)
-    if request.rows and request.grid is not None:
-        grid = request.grid_of(constants)
-    elif request.rows:
-        form = checked(_form_of(decorated(request.kernel, config, constants), request, constants), request)
-        room_of(form, request)
-    return RowPlan(name, (request.rows, request.cols), device.name, math.prod(grid), constants, grid, config=config, form=form)
+    form, grid = Form(True), request.grid_of(constants) if request.grid is not None else (request.num_programs or 1,)
+    if request.rows and request.grid is None:
+        form = _form_of(decorated(request.kernel, config, constants), request, constants)
+        most_programs(form, request)  # refuses what cannot be launched
+    programs = math.prod(grid) if request.rows else 0
+    return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config, form=form)
 
 
 def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any]) -> Form:
-    """Returns the form of an interpreted kernel; see programs.form_of.
+    """Returns the form of an interpreted kernel; see facts.form_of.
 
     Raises:
         PlanError: a small launch of it fails.
@@ -90,28 +88,27 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], axes: set[int
             root = roots.get(address * APART, "")
             accesses[builder.grid_idx[0]].append(Access(root, kind, offset, pointers.data.size, frozenset(), ()))
 
-    def load(pointers: Any, mask: Any, *_: Any) -> Any:
-        note("load", pointers, mask.data)
-        of = pointers.dtype.element_ty
-        return interpreter.TensorHandle(np.zeros(pointers.data.shape, interpreter._get_np_dtype(of)), of)
+    def noted(kind: str, at: int, mask: int) -> Any:
+        """Returns what notes an access by its operands, those with such numbers, and returns zeros."""
 
-    def store(pointers: Any, _: Any, mask: Any, *__: Any) -> None:
-        note("store", pointers, mask.data)
+        def access(*operands: Any) -> Any:
+            note(kind, operands[at], operands[mask].data if len(operands) > mask else None)
+            of = operands[at].dtype.element_ty
+            return interpreter.TensorHandle(np.zeros(operands[at].data.shape, interpreter._get_np_dtype(of)), of)
 
-    def atomic(*operands: Any) -> Any:
-        at = next(at for at, operand in enumerate(operands) if hasattr(getattr(operand, "dtype", None), "element_ty"))
-        pointers, value = operands[at : at + 2]
-        note("atomic", pointers, None)
-        return interpreter.TensorHandle(np.zeros_like(value.data), value.dtype)
+        return access
 
     def program_id(axis: int) -> Any:
         axes.add(axis)
         return type(builder).create_get_program_id(builder, axis)
 
     replaced = {
-        "create_masked_load": load, "create_masked_store": store, "create_atomic_rmw": atomic, "create_atomic_cas": atomic,
+        "create_masked_load": noted("load", 0, 1),
+        "create_masked_store": noted("store", 0, 2),
+        "create_atomic_rmw": noted("atomic", 1, 3),
+        "create_atomic_cas": noted("atomic", 0, 9),  # which has no mask
         "create_get_program_id": program_id,
-    }  # fmt: skip
+    }
     vars(builder).update(replaced)
     try:
         yield

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.compiler import disable, is_dynamo_compiling
+from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
+from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
@@ -19,10 +20,9 @@ from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels import interpreted
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.decorators import by_position, constexprs_of, decorated, jit_function
-from portable_softmax.row_kernels.programs import Form
+from portable_softmax.row_kernels.facts import Form, known_multiple
 from portable_softmax.row_kernels.row_choice import MANY_ROWS, Choice, RowPlan
-from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of, stages_of
-from portable_softmax.row_kernels.traffic import known_multiple
+from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
 
 MAX_KEPT = 4096  # launches, of all sizes, and choices
 COUNTS = "num_programs", "num_warps", "num_stages"  # options that are numbers from 1 on
@@ -82,12 +82,11 @@ class Launcher:
                 raise TypeError(f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(names)}")
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
-        self._names, self._stages = (rows, cols, block), stages_of(self._jit)
+        self._names = rows, cols, block
         self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of others a class is enough
         self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # knows nothing
         self._kept: dict[Any, Any] = {}  # launches, and choices
         self._lock = threading.RLock()
-        self._outside = disable(self.__call__)  # type: ignore[no-untyped-call]
 
     def __deepcopy__(self, memo: object) -> "Launcher":
         """Returns the launcher itself, as it is a function: modules that hold one are copied, kernels of any scope too."""
@@ -113,7 +112,7 @@ class Launcher:
             TypeError: an argument is missing, unknown or of another type.
         """
         if is_dynamo_compiling():  # which would go into Triton's launch
-            return self._outside(*args, **kwargs)
+            return _outside(self, args, kwargs)
         try:
             launch = self._kept[self._read(*args, **kwargs)]
         except (KeyError, AttributeError, TypeError):  # new ones, or of other kinds than the last ones
@@ -147,29 +146,30 @@ class Launcher:
 
     def _key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
         """Returns what the choice of a launch depends on."""
-        values = {name: value for name, value in (request.arguments | request.options).items() if name != self._names[0]}
+        values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
         return where, rows, request.fixed, request.num_programs, request.grid, *self._reader((), values, None)(**values)
 
     def request(self, *args: Any, **kwargs: Any) -> Request:
         """Returns what a launch is chosen by; errors as of a call."""
         jit, (n_rows, n_cols, _) = self._jit, self._names
         named = self._settings | by_position(self.kernel, args) | kwargs
+        num_programs, grid = named.pop("num_programs", None), named.pop("grid", None)
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
         arguments, _ = read_arguments(jit, named)
-        numbers = [(name, options[name], 1) for name in COUNTS if options.get(name) is not None]
+        passed = {"num_programs": num_programs, **options}
+        numbers = [(name, passed[name], 1) for name in COUNTS if passed.get(name) is not None]
         numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
         for name, value, least in numbers:
             if type(value) is not int or value < least:
                 raise TypeError(f"{name} of {jit.__name__} should be a number from {least} on, not {value!r}")
-        num_programs, grid = options.pop("num_programs", None), options.pop("grid", None)
         if grid is not None and num_programs is not None:
             raise TypeError(f"{jit.__name__}: num_programs={num_programs} is for a computed grid, and grid= was passed")
         if grid is None and n_rows is None:
             raise TypeError(f"rows= should name the number of rows of {jit.__name__}; a kernel without one needs grid=")
-        constants = {name for name in self._constexprs if name not in (n_rows, n_cols)}
+        constants = self._constexprs - {n_rows, n_cols}
         meta = {name: value for name, value in arguments.items() if name in constants} | options
         request = Request(
-            self.kernel, self._names, self._stages, arguments, options, meta, num_programs, grid,
+            self.kernel, self._names, arguments | options, meta, num_programs, grid,
             arguments[n_rows] if n_rows else 1, arguments[n_cols],
             known_multiple(arguments[n_cols], n_cols in self._constexprs), num_programs is not None or is_batch_invariant(),
         )  # fmt: skip
@@ -236,6 +236,11 @@ class Launcher:
             fixed.pop(name, None)
         launch = functools.partial(decorated(self.kernel, plan.config, plan.meta, launches=True).run, warmup=False, **fixed)
         return (lambda *args, num_programs, **named: launch(*args, **named)) if "num_programs" in kwargs else launch
+
+
+@_disable_dynamo
+def _outside(run: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    return run(*args, **kwargs)
 
 
 def _named(module: str, name: str, names: tuple[str | None, str, str], settings: Mapping[str, Any]) -> Launcher:

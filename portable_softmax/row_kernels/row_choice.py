@@ -9,18 +9,16 @@ from typing import Any, NamedTuple
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
-from portable_softmax.errors import CompileError, GridError, PlanError
+from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts
 from portable_softmax.planning.grid import available
 from portable_softmax.planning.plan import LINE
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.row_kernels.compiling import compiled_for
+from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import constants_of, jit_function
-from portable_softmax.row_kernels.offsets import overflows
-from portable_softmax.row_kernels.programs import Form, checked, form_of, room_of
+from portable_softmax.row_kernels.facts import KNOWN, Form, form_of, most_programs, overflows, traffic_of
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
-from portable_softmax.row_kernels.traffic import KNOWN, traffic_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 
 EACH = 16  # elements of a block per thread, in the setting that is compiled first
@@ -122,7 +120,8 @@ class Choice:
         if request.names[0] and request.rows == 1:
             several = request._replace(arguments=request.arguments | {request.names[0]: SEVERAL})
         self._compile(several, [probe])
-        self.form = checked(form_of(self._function, several.arguments, *request.names[:2], probe.block), request)
+        self.form = form_of(self._function, several.arguments, *request.names[:2], probe.block)
+        most_programs(self.form, request)  # refuses what cannot be launched
         self._settings = settings_of(request, device, self.form.in_blocks or self._splits_rows(request, probe))
         if several is not request or probe not in self._settings:
             self._compiled.clear()
@@ -130,7 +129,7 @@ class Choice:
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
-        room_of(self.form, request)  # refuses more programs than have room
+        most_programs(self.form, request)
         device, rows = self._device, max(1, request.rows)
         costed = self._sorted(request, self._compiled.values(), MANY_ROWS if request.fixed else rows)
         if request.fixed and costed:
@@ -150,10 +149,10 @@ class Choice:
     def _splits_rows(self, request: Request, shortest: Setting) -> bool:
         """True if the grid says that programs may take blocks of rows: it differs between blocks."""
         longest = next_power_of_2(request.cols)
-        if not callable(request.grid) or request.block in request.meta:
+        if not callable(request.grid) or request.names[2] in request.meta:
             return False
         constants = self._compiled[shortest].constants
-        return request.grid_of(constants) != request.grid_of(constants | {request.block: longest})
+        return request.grid_of(constants) != request.grid_of(constants | {request.names[2]: longest})
 
     def _compile_for(self, request: Request, rows: int) -> None:
         """Compiles the settings expected to be fastest, first those without stages, from which others are estimated."""
@@ -167,21 +166,18 @@ class Choice:
             self._compile(request, [setting for setting in fastest if setting not in self._compiled])
 
     def _compile(self, request: Request, settings: Sequence[Setting]) -> None:
-        device, values = self._device, request.arguments | request.options
+        device, values = self._device, request.arguments
         results = compiled_for(request.kernel, [setting.config for setting in settings], values, device)
         for setting, compiled in zip(settings, results, strict=True):
-            if isinstance(compiled, OSError):  # of the cache, not of the setting
-                raise compiled
             if not isinstance(compiled, Exception):
                 resources = device.vendor.resources(compiled)
                 constants = constants_of(compiled, jit_function(request.kernel))
                 occupancy = device.vendor.occupancy(resources, device.hardware)
                 self._compiled[setting] = _Used(setting, resources, occupancy, constants)
-            elif self._compiled:
+            elif self._compiled and not isinstance(compiled, OSError):
                 self._settings.remove(setting)  # some of a compiler's faults are of few settings
             else:
-                error = TypeError if isinstance(compiled, TypeError) else CompileError
-                raise error(f"{self._name} for {device.backend}/{device.arch}: {compiled}") from compiled
+                raise failure(compiled, jit_function(request.kernel), device) from compiled
             if len(self._compiled) == 1 and not isinstance(compiled, Exception):
                 self._function = parsed_of(compiled, jit_function(request.kernel))
                 walks, rows = request.grid is None, request.rows or 1
@@ -253,7 +249,7 @@ class Choice:
         elif request.num_programs:
             yield request.num_programs, rows
         else:
-            most = min(rows, room_of(self.form, request) or rows)
+            most = min(rows, most_programs(self.form, request) or rows)
             numbers = list(dict.fromkeys((min(most, resident), most)))
             accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), warps)]
             yield from ((number, rows) for number in accepted or numbers[:1])
@@ -265,7 +261,7 @@ class Choice:
             return GridError(f"{self._name}: {refusal(device, grid, best.resources.num_warps)}")
         used = next(iter(self._compiled.values()))
         reason = f"no program of {self._name} fits {device.name}: a block of {used.setting.block} uses {used.resources}"
-        return PlanError(f"{reason}; give a smaller {request.block}")
+        return PlanError(f"{reason}; give a smaller {request.names[2]}")
 
     def _reasons(self, request: Request, costed: Sequence[_Costed]) -> Iterator[str]:
         traffic, best = self._traffic, costed[0]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.row_kernels.decorators import configurations, constexprs_of
+from portable_softmax.row_kernels.decorators import configurations, constexprs_of, jit_function
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 STAGES = 1, 3, 4  # two hide nothing
@@ -23,10 +23,8 @@ class Request(NamedTuple):
     Args:
         kernel: with its decorators.
         names: of the parameters that are the number of rows (None if none is), of elements of a row, and of a block.
-        stages: the constexpr that a loop has as `num_stages`; None where nothing is pipelined.
-        arguments: by name, with the constexprs that are passed.
-        options: of Triton's backend, that are passed.
-        meta: constexprs and options that are passed.
+        arguments: and options of Triton's backend, by name.
+        meta: constexprs and options among them.
         num_programs, grid: of the launch; None if the number of programs is computed.
         rows, cols: sizes.
         multiple: elements of which the start of a row is a multiple, as the compiler knows.
@@ -35,9 +33,7 @@ class Request(NamedTuple):
 
     kernel: Any
     names: tuple[str | None, str, str]
-    stages: str | None
     arguments: dict[str, Any]
-    options: dict[str, Any]
     meta: dict[str, Any]
     num_programs: int | None
     grid: Grid | None
@@ -46,14 +42,9 @@ class Request(NamedTuple):
     multiple: int
     fixed: bool
 
-    @property
-    def block(self) -> str:
-        """Returns the name of the constexpr that is a block's elements."""
-        return self.names[2]
-
     def grid_of(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
         """Returns the grid of the request, for values of constexprs."""
-        return axes_of(self.grid, {**self.arguments, **self.options, **constants})
+        return axes_of(self.grid, {**self.arguments, **constants})
 
 
 def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
@@ -90,11 +81,12 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
     """
     import triton
 
-    passed, whole = request.arguments | request.options, next_power_of_2(request.cols)
+    passed, whole, block = request.arguments, next_power_of_2(request.cols), request.names[2]
+    stages = stages_of(jit_function(request.kernel)) or ""
     warp, threads = (device.hardware.warp_size, device.hardware.max_threads_per_program) if device else (None, None)
     warps = _powers(1, (threads or warp) // warp) if warp and "num_warps" not in passed else [None]
     blocks = _powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if in_blocks else [whole]
-    several = {request.block: blocks} | ({request.stages: STAGES if device else STAGES[:1]} if request.stages else {})
+    several = {block: blocks} | ({stages: STAGES if device else STAGES[:1]} if stages else {})
     plain = [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]
     settings = []
     for base in configurations(request.kernel) or plain:
@@ -105,7 +97,7 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
                 zip(computed, values, strict=True)
             )
             every = passed | config.all_kwargs()
-            settings.append(Setting(config, every[request.block], every.get(request.stages, 1), every.get("num_warps")))
+            settings.append(Setting(config, every[block], every.get(stages, 1), every.get("num_warps")))
 
     def off(setting: Setting) -> float:  # 1 for one to `MOST_EACH` elements per thread, and where programs have no threads
         per_thread = setting.block / ((warp or 1) * (setting.warps or 1))

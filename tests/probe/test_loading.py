@@ -117,7 +117,7 @@ def test_what_torchinductor_writes(tmp_path):
     for name, device in (("inner", "nvidia/h200"), ("output_code", "amd/mi300x")):
         kernel = load_kernel(f"{tmp_path}/{name}.py:sine", Device.from_profile(device)).kernel
         found = inspect_kernel(kernel, {}, config=0, device=device)
-        assert dict(found.launch.arguments["in_ptr0"].known)["tt.divisibility"] == 16
+        assert dict(found.launch.arguments["in_ptr0"][1])["tt.divisibility"] == 16
         assert found.launch.constants["XBLOCK"].by == "configuration"
 
 

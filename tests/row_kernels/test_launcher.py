@@ -24,7 +24,7 @@ from portable_softmax import (
 )
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts
-from portable_softmax.row_kernels.traffic import known_multiple
+from portable_softmax.row_kernels.facts import known_multiple
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
 ARCHITECTURES = {  # one product of each

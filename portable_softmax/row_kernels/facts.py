@@ -1,0 +1,263 @@
+"""What Triton's IR says of a kernel: which rows its programs take, what they move, and offsets that do not fit 32 bits."""
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from portable_softmax.errors import PlanError
+from portable_softmax.planning.facts import Traffic
+from portable_softmax.row_kernels.decorators import jit_function
+from portable_softmax.row_kernels.following import PROGRAM, Access, Run
+from portable_softmax.row_kernels.row_settings import Request
+from portable_softmax.row_kernels.ttir import Function, Op, parsed_of, walked
+
+ROWS, PROGRAMS = (5, 40, 300), (1, 2, 8)  # small launches that are followed
+TURNS = 64  # of a loop over rows, of all programs together
+BLOCKS = 3  # of a row, where its length is no constexpr
+Observe = Callable[[int, int], "tuple[list[Sequence[Access]], set[int]]"]  # rows, programs -> accesses per program, axes read
+KNOWN = 16  # the multiple for which Triton checks numbers and addresses
+SIGNS = {"arith.muli": "*", "arith.addi": "+", "arith.subi": "-", "arith.shli": "<<"}
+WIDENED = "tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi"
+
+
+class Form(NamedTuple):
+    """Form in which a kernel goes over rows.
+
+    Args:
+        walks: any number of programs along axis 0 is right, as together they take every row once.
+        in_blocks: a program loops over blocks of a row, so that a block may be shorter than a row.
+        what: which rows a program takes, if it does not walk.
+        parts: parameters of which every program writes its own part, and the elements from one part to the next.
+        decisive: parameters whose values all of this depends on.
+    """
+
+    walks: bool
+    in_blocks: bool = False
+    what: str = ""
+    parts: Mapping[str, int] = {}
+    decisive: frozenset[str] = frozenset()
+
+
+def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, cols: str, block: int) -> Form:
+    """Returns the form of a kernel.
+
+    Args:
+        function: its TTIR, in which a row has several blocks, unless that is impossible.
+        arguments: values of its parameters, by name.
+        rows, cols: names of the parameters that are the numbers of rows and of their elements; None if no parameter is.
+        block: elements of a block.
+    """
+    runs: list[Run] = []
+
+    def observe(n_rows: int, programs: int) -> tuple[list[Sequence[Access]], set[int]]:
+        sized = {**arguments, **({rows: n_rows} if rows else {})}
+        runs[:] = [Run(function, sized, program, programs, TURNS // programs, 2) for program in range(programs)]
+        return [run.accesses for run in runs], runs[0].axes
+
+    form = of_launches(observe, arguments[cols])
+    strides = frozenset().union(*(access.sources for access in runs[0].accesses if access.root in form.parts))
+    decisive = frozenset(name for name in runs[0].decisive | strides if isinstance(arguments.get(name), int))
+    n_cols = max(arguments[cols], BLOCKS * block) if cols in function.parameters.values() else arguments[cols]
+    in_blocks = _in_blocks(function, {**arguments, cols: n_cols}, -(-n_cols // block), block)
+    return form._replace(in_blocks=in_blocks, decisive=decisive)
+
+
+def of_launches(observe: Observe, cols: int) -> Form:
+    """Follows small launches, and returns the form that they show."""
+    for rows in ROWS:
+        observed = {programs: observe(rows, programs) for programs in PROGRAMS}
+        if axes := sorted(observed[1][1] - {0}):
+            return Form(False, what=f"it reads tl.program_id({axes[0]}), so its grid has {axes[-1] + 1} axes")
+        launched = [accesses for accesses, _ in observed.values()]
+        counted = [Counter(access[:3] for one in of for access in one) for of in launched]
+        odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
+        stored = {root for count in counted for root, kind, _ in count if kind != "load"}
+        parts = {root: _part(root, launched) for root in stored & odd}
+        if None in parts.values():
+            break
+        alone, shared = (Counter(access.root for access in of[0]) for of in launched[:2])
+        if any(alone[root] > shared[root] for root in alone.keys() - odd):  # which two programs share
+            return Form(True, parts={root: part for root, part in parts.items() if part})
+    return Form(False, what=_rows_of(observe(ROWS[-1], 2)[0], cols))
+
+
+def _stores(accesses: Sequence[Access], root: str) -> list[Access]:
+    return [access for access in accesses if access.root == root and access.kind != "load"]
+
+
+def _part(root: str, launched: Sequence[Sequence[Sequence[Access]]]) -> int | None:
+    """Returns the elements from one program's part of a parameter to the next's: 0 where all add to one; None without parts."""
+    stores = [[_stores(one, root) for one in of] for of in launched]
+    every = [one for of in stores for one in of]
+    if any(access.offset is None for one in every for access in one):
+        return None
+    if all(one == every[0] for one in every) and all(access.kind == "atomic" for access in every[0]):
+        return 0
+    places = [[sorted({access.offset for access in one if access.offset is not None}) for one in of] for of in stores]
+    if not all(map(all, places)) or len({len(one) for of in places for one in of}) > 1:
+        return None
+    steps = {b - a for of in places for one, two in itertools.pairwise(of) for a, b in zip(one, two, strict=True)}
+    return steps.pop() if len(steps) == 1 and min(steps) > 0 else None
+
+
+def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> str:
+    """Returns a sentence about the rows that two programs take, where not any number of them is right."""
+    if programs[0] == programs[1]:
+        return "all its programs do the same" if programs[0] else "its programs access no row of such a launch"
+    for root in sorted({access.root for access in programs[0]}, key=lambda root: -len(_stores(programs[0], root))):
+        starts = [{access.offset or 0 for access in _stores(accesses, root)} for accesses in programs]
+        first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
+        if not first or not second or starts[0] == starts[1]:
+            continue
+        if len(first) == 1:
+            rows = second[0] - first[0]
+            return "a program takes " + {0: "a part of a row", 1: "one row"}.get(rows, f"a tile of {rows} rows")
+        if (step := first[1] - first[0]) == 1:
+            return f"a program takes a chunk of {second[0] - first[0]} rows"
+        return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is"
+    return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
+
+
+def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block: int) -> bool:
+    """True if all that is as long as a block is accessed in loops over the blocks of a row."""
+    run = Run(function, values, 0, 1, inner_turns=max(2, blocks))
+    over = {loop for loop, turns in enumerate(run.trips) if turns == blocks > 1}
+    places = {(access.root, loop, access.offset) for access in run.accesses for loop in over.intersection(access.loops)}
+    moving = {loop for (_, loop), count in Counter(place[:2] for place in places).items() if count > 1}
+    wide = [access for access in run.accesses if access.elements >= block]
+    return bool(moving) and all(moving.intersection(access.loops) for access in wide)
+
+
+def most_programs(form: Form, request: Request) -> int | None:
+    """Returns the number of programs whose parts of tensors have room; None if nothing limits it.
+
+    Raises:
+        PlanError: the grid cannot be computed and there is none, or programs would write behind a tensor.
+    """
+    if request.grid is not None:
+        return None
+    name, n_rows, wanted = jit_function(request.kernel).__name__, request.names[0], request.num_programs or 1
+    if not form.walks:
+        raise PlanError(
+            f"{name}: {form.what}, so its grid cannot be computed; pass it as kernel[grid] takes it, such as "
+            f"grid=lambda meta: (meta['{n_rows}'],), or let any number of programs be right: "
+            f"for row in range(tl.program_id(0), {n_rows}, tl.num_programs(0))"
+        )
+    tensors: dict[str, Any] = {part: request.arguments.get(part) for part in form.parts}
+    rooms = {part: value.numel() // form.parts[part] for part, value in tensors.items() if hasattr(value, "numel")}
+    for part, most in rooms.items():
+        if most < wanted:
+            raise PlanError(
+                f"{name}: each program writes a part of {part}, {form.parts[part]} elements "
+                f"apart, and it has room for {most}, not {wanted}; plan(...).num_programs is how many there are"
+            )
+    return min(rooms.values(), default=None)
+
+
+def known_multiple(cols: int, constant: bool) -> int:
+    """Returns the elements of which the start of a row is a multiple, as the compiler knows.
+
+    Args:
+        cols: elements of a row.
+        constant: they are a constexpr. Of a number that is none Triton knows only whether it is a multiple of 16.
+    """
+    multiple = math.gcd(cols, KNOWN)
+    return multiple if constant or multiple == KNOWN else 1
+
+
+def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> Traffic:
+    """Counts what a row and a program move and compute.
+
+    Args:
+        function: the compiled kernel's TTIR.
+        values: arguments by name. Numbers may bound its loops; of a tensor no row moves more than its share.
+        walks: it loops over rows.
+        rows, cols: their number, and that of elements of one.
+        block: elements of a block.
+    """
+    run = Run(function, values, None, PROGRAMS[-1])
+    share = {name: value.numel() / max(1, rows) for name, value in values.items() if hasattr(value, "numel")}
+    blocks = -(-cols // block)
+    counts = dict.fromkeys(Traffic._fields, 0.0)
+    moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # elements of a row, loaded or stored
+
+    def around(loops: Sequence[int]) -> tuple[bool, list[float]]:
+        """Returns whether one of some loops goes over rows, and the turns of the others."""
+        of_rows = next((loop for loop in loops if walks and PROGRAM in run.loops[loop]), None)
+        trips = [run.trips[loop] for loop in loops if loop != of_rows]
+        return of_rows is not None, [blocks if count is None else count for count in trips]
+
+    def filled(elements: int) -> float:
+        """Returns the elements that no mask hides."""
+        return elements * cols / (block * blocks) if elements == block else elements
+
+    for access in run.accesses:
+        in_rows, trips = around(access.loops)
+        of_row, moves, part = in_rows or not walks, PROGRAM in access.sources, (access.root, access.kind == "load")
+        elements = math.prod(trips) * filled(access.elements)
+        left = share.get(access.root, math.inf) - moved[part] if of_row else math.inf
+        now = min(elements, left) if moves else 0
+        moved[part] += now
+        unit = "row" if of_row else "program"
+        counts[unit] += access.size * now
+        counts[f"{unit}_operands"] += elements / cols
+        if of_row:
+            counts["again"] += access.size * (elements - now) if moves and access.kind == "load" else 0
+            counts["element"] += access.size * elements  # bytes, until all are known
+    for op, loops in run.work:
+        _, trips = around(loops)
+        if op.kind == "reduce":
+            of_blocks = blocks > 1 and blocks in trips
+            counts["block_reductions" if of_blocks else "reductions"] += math.prod(trips) / (blocks if of_blocks else 1)
+        else:
+            counts["exponents"] += math.prod(trips) * filled(op.elements)
+    return Traffic(**counts | {"element": counts["element"] / (counts["row_operands"] * cols or 1) or Traffic().element})
+
+
+def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: int | None) -> list[str]:
+    """Returns what is wrong with a compiled kernel at its sizes, or needed beside it; arguments as of `overflows`."""
+    texts = list(overflows(parsed_of(compiled, jit), values, programs))
+    if scratch := getattr(compiled.metadata, "global_scratch_size", 0):
+        texts.append(f"a program needs {scratch} bytes of global memory for itself: triton.set_allocator(...) gives them")
+    return texts
+
+
+def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
+    """Yields sentences about offsets of a launch that do not fit their 32 bits.
+
+    Args:
+        function: the kernel's TTIR.
+        arguments: values of its parameters, by name.
+        programs: along axis 0; None if that is unknown.
+    """
+    count = programs or 1
+    ends = [Run(function, arguments, (count - 1) * last, count, last=last) for last in (False, True)]
+    ops = list(walked(function.body)) if any(end.large for end in ends) else []
+    made = {name: op for op in ops for name in op.results if name not in function.parameters}
+    addresses, seen = set[str](), set()  # values that offsets of pointers are computed from
+    for op in reversed(ops):
+        if op.name in ("tt.addptr", "tt.descriptor_load", "tt.descriptor_store") or addresses.intersection(op.results):
+            addresses.update(op.operands[op.name == "tt.addptr" :])
+    for run, (op, reached) in [(end, large) for end in ends for large in end.large]:
+        words = f"{_word(op.operands[0], made)} {SIGNS.get(op.name, op.name)} {_word(op.operands[1], made)}"
+        if addresses.intersection(op.results) and words not in seen:
+            seen.add(words)
+            wide = next((name for name in op.operands if run.value(name)), op.operands[0])
+            yield f"{words} reaches {reached:,} in 32 bits; cast {_word(wide, made)} to tl.int64"
+
+
+def _word(value: str, made: Mapping[str, Op]) -> str:
+    """Returns a value in the words of the kernel's source, as far as Triton keeps them."""
+    op = made.get(value)
+    if op and op.name in WIDENED and op.operands:
+        return _word(op.operands[0], made)
+    if op and op.name == "tt.get_program_id":
+        return f"program_id({'xyz'.index(op.text.split()[1])})"
+    if op and op.name == "arith.constant":
+        return op.text.split()[1].removeprefix("dense<").rstrip(">")
+    if op and op.name in SIGNS:
+        return f"({_word(op.operands[0], made)} {SIGNS[op.name]} {_word(op.operands[1], made)})"
+    name = value.removeprefix("%").partition("#")[0]
+    return name.rstrip("0123456789").rstrip("_") or f"%{name}"
