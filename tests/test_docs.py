@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,6 @@ import consoles
 import pytest
 import yaml
 from api_page import PAGE, page
-from sweep import mostly_slow
 
 import portable_softmax
 from portable_probe.program import COMMANDS
@@ -84,22 +84,6 @@ def test_commands_print_what_the_documents_say(page):
         assert printed == page.read_text()
 
 
-def test_the_readmes_example_prints_what_it_says():
-    code, printed = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL).groups()
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert ran.stdout == printed, ran.stderr
-
-
-@pytest.mark.parametrize("page", ["log_probs.md", pytest.param("row_kernels.md", marks=pytest.mark.slow)])
-def test_the_first_example_of_a_page_runs(page, tmp_path):
-    file = tmp_path / "example.py"  # Triton reads the source of kernels
-    file.write_text(re.search(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)[1])
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("TRITON_INTERPRET", None)
-    subprocess.run([sys.executable, file], env=environment, check=True)
-
-
 def test_the_api_page_is_that_of_the_docstrings():
     """If not: python scripts/api_page.py."""
     assert PAGE.read_text() == page()
@@ -110,7 +94,6 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
 WORKFLOW = yaml.safe_load((EXAMPLES / "ci_three_vendors.yml").read_text())
 STEPS = {job: WORKFLOW["jobs"][job]["steps"][-1]["run"] for job in ("compiled", "interpreted")}
-QUICK = {("my_kernel.py", None), ("softmax_and_plan.py", None), ("sampler.py", "1")}
 
 
 def run(*command, **environment):
@@ -121,10 +104,36 @@ def run(*command, **environment):
     return ran.stdout
 
 
-@pytest.mark.parametrize(
-    ("name", "interpret"),
-    mostly_slow([(name, interpret) for name in SCRIPTS for interpret in (None, "1")], lambda *case: case in QUICK),
-)
+def printed_by(file):
+    """Returns what a file prints that is run in this process."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        runpy.run_path(str(file), run_name="__main__")
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("name", ["my_kernel.py", "softmax_and_plan.py", pytest.param("sampler.py", marks=pytest.mark.kernel)])
+def test_a_quick_example_runs(name):
+    assert printed_by(EXAMPLES / name).strip()
+
+
+@pytest.mark.kernel
+def test_the_readmes_example_prints_what_it_says(where, tmp_path):
+    code, printed = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL).groups()
+    (tmp_path / "example.py").write_text(code)
+    found = printed_by(tmp_path / "example.py")
+    assert found == printed if where.type == "cpu" else found
+
+
+@pytest.mark.parametrize("page", ["log_probs.md", pytest.param("row_kernels.md", marks=pytest.mark.slow)])
+def test_the_first_example_of_a_page_runs(page, tmp_path):
+    file = tmp_path / "example.py"  # Triton reads the source of kernels
+    file.write_text(re.search(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)[1])
+    printed_by(file)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("interpret", [None, "1"])
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_an_example_runs(name, interpret):
     assert run(sys.executable, f"examples/{name}", TRITON_INTERPRET=interpret).strip()
 

@@ -19,7 +19,7 @@ from portable_softmax import (
 )
 
 X, IDS = torch.randn(2, 3, 5), torch.tensor([[0, 4, -100], [1, 2, 3]])
-SPARSE, NESTED = X.to_sparse(), torch.nested.nested_tensor([X[0], X[1, :2]], layout=torch.jagged)
+SPARSE, NESTED = X.to_sparse(), torch.nested.nested_tensor([X[0], X[1, :2]])
 WRONG = [
     ({"dim": 3}, IndexError, r"expected to be in range of \[-3, 2\], but got 3"),
     ({"dim": True}, TypeError, "argument 'dim' must be int, not bool"),

@@ -128,7 +128,7 @@ PAIRS = ("two rows", "splits"), ("two unaligned rows", "splits in blocks"), ("fe
 ON_AMD = [Row(*pair, kind, number=9) for pair in PAIRS for kind in ("softmax", "gradient")]
 
 
-@pytest.mark.parametrize(("row", "arch"), in_turn([*ON_AMD, *ON_AMD[::-1]], ("gfx942", "gfx1100")))
+@pytest.mark.parametrize(("row", "arch"), in_turn(ON_AMD, ("gfx942", "gfx1100", "gfx1100")))
 def test_machine_code_in_any_interleaving(row, arch):
     for seed, order in enumerate((ORDERS[0], *ORDERS[2:4])):
         check(row, machines.amd(arch, seed=seed, **order))

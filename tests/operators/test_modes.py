@@ -5,14 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from random_calls import in_double, results
-from torch._subclasses import FakeTensorMode
 from torch.autograd.functional import jacobian
-from torch.utils.checkpoint import checkpoint
 
 from portable_softmax import softmax, token_log_probs
 from portable_softmax.operators import launch
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]
 NAMES = "softmax", "log_softmax", "log_probs"
 
 
@@ -94,7 +92,7 @@ def test_types_of_tensors(x):
     assert type(softmax(x.as_subclass(Sub))) is Sub
     assert softmax(torch.nn.Parameter(x)).requires_grad
     assert softmax(x.to("meta"), scale=2.0).is_meta
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
         assert softmax(torch.empty(3, 4)).shape == (3, 4)
     softmax(torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged), -1)
     with torch.inference_mode():
@@ -107,7 +105,7 @@ def test_types_of_tensors(x):
 
 def test_checkpoints_threads_and_second_derivatives(x):
     leaf = x.clone().requires_grad_()
-    checkpoint(lambda x: softmax(x, scale=2.0), leaf, use_reentrant=False)[0].sum().backward()
+    torch.utils.checkpoint.checkpoint(lambda x: softmax(x, scale=2.0), leaf, use_reentrant=False)[0].sum().backward()
 
     def work(at):
         leaf = torch.randn(3, 4 + at % 3, device=x.device).requires_grad_()

@@ -41,7 +41,7 @@ def test_vector_cores_from_the_driver_where_torch_npu_is_old(machine):
 
 DTYPES = ["float32", "float16", "bfloat16"]
 ARCH = "Ascend910B3"
-SHAPES = [(1, 1), (33, 1024), (1823, 781), (5, 10000), (100, 20000), (70000, 16)]
+SHAPES = [(1, 1), (33, 1024), (1823, 781), (5, 10000), (50, 20000), (70000, 16)]
 CORES = {npu.vector_cores: npu.arch for npu in described()}.values()  # one device of each number; all run the same kernels
 
 
@@ -69,16 +69,16 @@ def test_programs(machine, shape, npu):
 
 @pytest.mark.each_value
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n_cols", [20000, 1000], ids=["online", "tile"])
-def test_next_smaller_tile_when_the_buffer_overflows(machine, n_cols, dtype):
+@pytest.mark.parametrize(("n_rows", "n_cols"), [(70, 20000), (700, 1000)], ids=["online", "tile"])
+def test_next_smaller_tile_when_the_buffer_overflows(machine, n_rows, n_cols, dtype):
     """The profile promises 192 KiB of Unified Buffer, the compiler finds 48."""
     device = current_device(machine.index(SMALL_BUFFER))
-    chosen = plan(700, n_cols, dtype, device)
+    chosen = plan(n_rows, n_cols, dtype, device)
     assert chosen.reasons[0].startswith("rejected ")
     assert "ub overflow, requires" in chosen.reasons[0]
     fits = unified_buffer_bits(machine.compiled[-1], multibuffer=True) // 8
     assert 48 * 2**10 / 2 < fits <= 48 * 2**10  # no smaller than it must be
-    x = torch.randn(700, n_cols).to(getattr(torch, dtype))
+    x = torch.randn(n_rows, n_cols).to(getattr(torch, dtype))
     result = softmax(x.to(f"npu:{device.index}")).cpu()
     assert_close(result, expected("softmax", x))
 
@@ -110,7 +110,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(
-    "row", [pytest.param(row, marks=[pytest.mark.slow] * (at % 7 > 0), id=str(row)) for at, row in enumerate(ROWS)]
+    "row", [pytest.param(row, marks=[pytest.mark.slow] * (at % 11 > 0), id=str(row)) for at, row in enumerate(ROWS)]
 )
 def test_right(machine, row):
     npu = machines.npu(machine)
