@@ -2,29 +2,32 @@
 
 import functools
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from portable_probe.explain import next_step
 from portable_probe.loading import KernelFile, load_kernel
-from portable_probe.report import Case, KernelCall, Launch, Report, SoftmaxProblem, Time, Verified, describe, json_value
+from portable_probe.output import in_units, many
+from portable_probe.report import Case, KernelCall, Report, Scalar, Verified, describe, json_value
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.facts import GB_PER_S, softmax_facts
-from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.row_kernels.arguments import constant_of, read_arguments, value_of
-from portable_softmax.row_kernels.decorators import implied_arguments, jit_function
+from portable_softmax.row_kernels.decorators import OF_CONFIG, implied_arguments, jit_function
 from portable_softmax.row_kernels.facts import warnings_of
 from portable_softmax.row_kernels.fits import refused_grid
 from portable_softmax.row_kernels.inspection import Chosen, Launched, inspect_kernel
-from portable_softmax.runtime.plans import plan_problem
+from portable_softmax.runtime.plans import plan
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
 ATTRIBUTES = {"tt.divisibility": "multiple of {}", "tt.pointer_range": "pointer range {} bits"}
+Text = dict[str, Sequence[str]]  # lines by title
+SHOWN = ("num_warps", "num_stages", "num_ctas")  # options that are always shown
 
 
 def report_of(device: Device, case: Case, verify: bool = False) -> Report:
@@ -38,27 +41,18 @@ def report_of(device: Device, case: Case, verify: bool = False) -> Report:
     Raises:
         ValueError: the kernel's file cannot be loaded.
     """
-    report, answers = describe(device, case), dict[str, Any]()
     file = load_kernel(case.name, device) if isinstance(case, KernelCall) else None
     try:
-        if isinstance(case, SoftmaxProblem):
-            answers = _softmax(device, case, verify)
-        elif file:
-            answers = _kernel(device, case, file, verify)
+        answers = _kernel(device, case, file, verify) if file else _softmax(device, case, verify)
     except BROKEN as error:
         answers = {"error": type(error).__name__, "message": str(error)}
-    if used := answers.get("resources"):
-        fits = device.vendor.occupancy(used, device.hardware)
-        answers |= {"occupancy": fits, "resident_programs": device.resident(fits), "next_step": next_step(used, device)}
-        if not fits.programs_per_multiprocessor:
-            answers = {"error": PlanError.__name__, "message": answers["next_step"], **answers}
     if (verified := answers.get("verify")) and not verified.right:
         answers |= {"error": "WrongResult", "message": "the result differs from float64 by more than the tolerance"}
-    return msgspec.structs.replace(report, **answers)
+    return msgspec.structs.replace(describe(device, case), **answers)
 
 
-def again(report: Report) -> tuple[Device, Case, bool]:
-    """Returns (device, case, verify) of an earlier report, to be answered once more.
+def again(report: Report) -> tuple[Device, Case]:
+    """Returns the device and the case of an earlier report, to be answered once more.
 
     Raises:
         DeviceError: the device was on that machine, and is missing or another one here.
@@ -68,55 +62,69 @@ def again(report: Report) -> tuple[Device, Case, bool]:
     device = current_device(then.index) if then.here else Device.from_profile(then.profile)
     if device.profile.name != then.profile:
         raise DeviceError(f"the saved report is about {then.name}; this is {device.name}")
-    return device, report.case, bool(report.verify)
+    return device, report.case
 
 
-def _softmax(device: Device, case: SoftmaxProblem, verify: bool) -> dict[str, Any]:
-    problem = contiguous_problem(case.n_rows, case.n_cols, case.dtype, backward=case.backward, scores=case.scores)
-    launch_plan = plan_problem(problem, device)
-    return {
-        "launch": Launch(tiling=launch_plan.tiling, num_programs=launch_plan.num_programs),
-        "resources": launch_plan.resources,
-        "time": _time(launch_plan, device),
-        "reasons": launch_plan.reasons,
-        "warnings": (launch_plan.warning,) if launch_plan.warning else (),
-        "verify": _module("verify").verify_softmax(case, launch_plan, device) if verify else None,
-    }
+def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:
+    planned = plan(case.n_rows, case.n_cols, case.dtype, device, backward=case.backward)
+    bandwidth, resident, time = device.hardware.memory_bandwidth_gb_per_s, device.resident(planned.occupancy), list[str]()
+    if planned.terms:
+        time.append(expected(planned.terms, device))
+    if bandwidth and resident:
+        programs = planned.occupancy.programs_per_multiprocessor
+        us = softmax_facts(planned.problem, planned.tiling, planned.num_programs, programs, device).memory_us
+        moved = in_units(us * GB_PER_S * bandwidth, "B")
+        time.append(f"{in_units(us / 1e6, 's')} at least, for {moved} at the data sheet's bandwidth")
+    tiling = str(planned.tiling)
+    text: Text = {"plan": [f"{tiling}, num_programs {planned.num_programs}"]}
+    more: Text = {"time": time, "warning": [planned.warning] if planned.warning else [], "why": planned.reasons}
+    launch: dict[str, Scalar] = {"tiling": tiling, "num_programs": planned.num_programs}
+    answers = _answers(device, planned.resources, launch, text, more)
+    answers["numbers"] |= {"expected_us": planned.terms.total} if planned.terms else {}
+    return answers | ({"verify": _module("verify").verify_softmax(case, planned, device)} if verify else {})
 
 
-def _time(launch_plan: LaunchPlan, device: Device) -> Time | None:
-    bandwidth, resident = device.hardware.memory_bandwidth_gb_per_s, launch_plan.occupancy.programs_per_multiprocessor
-    if not bandwidth or not resident:
-        return None
-    known = softmax_facts(launch_plan.problem, launch_plan.tiling, launch_plan.num_programs, resident, device)
-    return expected_time(
-        device, launch_plan.terms, floor_us=known.memory_us, bytes=round(known.memory_us * GB_PER_S * bandwidth)
-    )
+def _answers(device: Device, used: KernelResources, launch: dict[str, Scalar], text: Text, more: Text) -> dict[str, Any]:
+    """Returns the fields of a report that follow from the resources of a program."""
+    fits, step = device.vendor.occupancy(used, device.hardware), next_step(used, device)
+    resident, warps, most = device.resident(fits), fits.warps_per_multiprocessor, device.hardware.max_warps_per_multiprocessor
+    share = f", {warps} of {most} warps ({warps / most:.0%})" if warps is not None and most else ""
+    where = f"{many(fits.programs_per_multiprocessor, 'program')} per {device.profile.multiprocessor}{share}"
+    text |= {"occupancy": [f"{where}, limited by {' and '.join(fits.limited_by)}; {resident} on the device"]}
+    text |= {"uses": [str(used)], **more}
+    text["limits"] = [f"{name:20}{n:>6}{'   binds' * (name in fits.limited_by)}" for name, n in fits.limits.items()]
+    numbers = {**vars(used), "programs_per_multiprocessor": fits.programs_per_multiprocessor, "resident_programs": resident}
+    answers = {"launch": launch, "limited_by": fits.limited_by, "numbers": numbers | {"warps_per_multiprocessor": warps}}
+    if not fits.programs_per_multiprocessor:
+        return answers | {"text": text, "error": PlanError.__name__, "message": step}
+    return answers | {"text": text | {"next step": [step]}}
 
 
-def expected_time(device: Device, terms: Terms | None, **more: Any) -> Time:
-    """Returns the estimated time of a launch, from the terms of its cost."""
-    cost = device.profile.launch.cost
-    known: dict[str, Any] = {"expected_us": terms.total, "terms": terms._asdict()} if terms else {}
-    return Time(error=(cost and cost.error_90) or None, **known, **more)
+def expected(terms: Terms, device: Device) -> str:
+    """Returns the estimated time of a launch, and the terms of its cost, in words."""
+    cost, us = device.profile.launch.cost, terms.total
+    listed = sorted(terms._asdict().items(), key=lambda term: -term[1])
+    parts = ", ".join(f"{name} {in_units(value / 1e6, 's')}" for name, value in listed if value >= us / 100)
+    error = (cost and cost.error_90) or None
+    low, high = (in_units(us * (1 + sign * (error or 0)) / 1e6, "s") for sign in (-1, 1))
+    sure = f"{low} to {high} in 9 of 10 cases" if error else "not calibrated for this device"
+    return f"{in_units(us / 1e6, 's')} expected ({sure}): {parts}"
 
 
-def _kernel(device: Device, case: KernelCall, file: KernelFile, verify: bool) -> dict[str, Any]:
+def _kernel(device: Device, case: Any, file: KernelFile, verify: bool) -> dict[str, Any]:
     jit, known = jit_function(file.kernel), load_case(file, case)
     if known and verify and device.backend == "interpreter":
         return {"verify": _run(device, case, file, known, None)}
     arguments, options = call_values(jit, case, known)
-    used, occupancy, launch = inspect_kernel(file.kernel, arguments, config=case.config, device=device, **options)
+    used, _, launch = inspect_kernel(file.kernel, arguments, config=case.config, device=device, **options)
     grid = known and known.grid_for({name: constant.value for name, constant in launch.constants.items()})
     values, _ = read_arguments(jit, implied_arguments(file.kernel) | arguments)
-    answers = {
-        "launch": _launch(launch, case, grid),
-        "resources": used,
-        "warnings": tuple(warnings_of(launch.compiled, jit, values, grid[0] if grid else None)),
-    }
+    more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, grid[0] if grid else None))}
+    chosen = {name: json_value(launch.options[name].value) for name in SHOWN[:2] if name in launch.options}
+    answers = _answers(device, used, chosen, _launch_text(launch, case, grid), more) | {"config": _config(launch, case)}
     if grid and (refused := refused_grid(launch.compiled, grid, device)):
         answers |= {"error": GridError.__name__, "message": refused}
-    elif known and verify and occupancy.programs_per_multiprocessor:
+    elif known and verify and "error" not in answers:
         answers["verify"] = _run(device, case, file, known, launch)
     return answers
 
@@ -129,19 +137,35 @@ def call_values(jit: Any, case: KernelCall, known: Any) -> tuple[dict[str, Any],
     return arguments, {name: value for name, value in values.items() if name not in arguments}
 
 
-def _launch(launch: Launched, case: KernelCall, grid: tuple[int, int, int] | None) -> Launch:
-    """Returns a kernel's launch; options that are lists, such as paths of libraries, are left out."""
+def _origin(name: str, choice: Chosen, case: KernelCall) -> str:
+    return "suggested" if name in case.suggested else choice.by
 
-    def chosen(values: dict[str, Chosen]) -> dict[str, Chosen]:
-        plain = {name: choice for name, choice in values.items() if not isinstance(choice.value, list | tuple | dict)}
-        by = dict.fromkeys(case.suggested.keys() & plain.keys(), "suggested")
-        return {name: Chosen(json_value(choice.value), by.get(name, choice.by)) for name, choice in plain.items()}
 
-    arguments = {
-        name: ", ".join([kind, *(ATTRIBUTES.get(fact, fact + " {}").format(value) for fact, value in known)])
-        for name, (kind, known) in launch.arguments.items()
-    }
-    return Launch(grid=grid, arguments=arguments, constants=chosen(launch.constants), options=chosen(launch.options))
+def _launch_text(launch: Launched, case: KernelCall, grid: tuple[int, int, int] | None) -> Text:
+    """Returns options, constants, the grid and arguments in words; options that most launches leave out are left out."""
+    text: Text = {}
+    for title, group in (("launch", launch.options), ("constants", launch.constants)):
+        by = {name: _origin(name, choice, case) for name, choice in group.items()}
+        shown = [name for name in group if name in SHOWN or by[name] not in ("default", "Triton")]
+        words = {"argument": "specialised, by the argument"}
+        text[title] = ["  ".join(f"{name}={group[name].value} ({words.get(by[name], by[name])})" for name in shown)]
+    kinds: dict[str, list[str]] = {}
+    for name, argument in launch.arguments.items():
+        known = [ATTRIBUTES.get(fact, fact + " {}").format(value) for fact, value in argument.known]
+        kinds.setdefault(", ".join([argument.kind, *known]), []).append(name)
+    arguments = [f"{' '.join(names)}: {kind}" for kind, names in kinds.items()]
+    return text | {"grid": [" x ".join(map(str, grid))] if grid else [], "arguments": arguments}
+
+
+def _config(launch: Launched, case: KernelCall) -> str:
+    """Returns the launch as a triton.Config."""
+    options = {name: choice.value for name, choice in launch.options.items() if choice.by not in ("default", "Triton")}
+    origins = {name: _origin(name, choice, case) for name, choice in launch.constants.items()}
+    chosen = {name: launch.constants[name].value for name, by in origins.items() if by in ("configuration", "suggested")}
+    chosen |= {name: value for name, value in options.items() if name not in OF_CONFIG}
+    words = [f"{name}={launch.options[name].value}" for name in OF_CONFIG[:2] if name in launch.options]
+    words += [f"{name}={value}" for name in OF_CONFIG[2:] if (value := options.get(name)) not in (None, 1)]
+    return f"triton.Config({', '.join([repr(chosen), *words])}),"
 
 
 def _run(device: Device, case: KernelCall, file: KernelFile, known: Any, launch: Launched | None) -> Verified:

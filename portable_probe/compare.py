@@ -14,7 +14,6 @@ AtLeastOne = Annotated[list[Report], msgspec.Meta(min_length=1)]
 HEADER = ("device", "case", "", "before", "after", "")
 HOW_TO_SAVE = "`portable-softmax plan --save FILE` writes such reports, and so do kernel and verify"
 MORE_IS_WORSE = {"spilled_bytes_per_thread": True, "programs_per_multiprocessor": False}
-PLAN = ("launch", "num_programs", "num_warps", "num_stages")  # any change counts as worse
 
 
 class ReportsError(ValueError):
@@ -72,9 +71,9 @@ def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tu
         not answered.
     """
     pairs = list(zip(before, after, strict=True))
-    skipped = sum(not all(report.launch or report.verify for report in pair) for pair in pairs)
+    skipped = sum(not all(report.launch for report in pair) for pair in pairs)
     changes = [
-        Change(report.device.profile, str(report.case), what, was, now, _is_worse(what, was, now))
+        Change(report.device.profile, str(report.case), what, was, now, what in older.launch or _is_worse(what, was, now))
         for older, report in pairs
         for (what, was), now in ((item, _values(report).get(item[0], item[1])) for item in _values(older).items())
         if was != now
@@ -93,19 +92,10 @@ def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tu
 def _is_worse(what: str, was: Scalar, now: Scalar) -> bool:
     if what in MORE_IS_WORSE and isinstance(was, int) and isinstance(now, int):
         return (now > was) == MORE_IS_WORSE[what]
-    return what in PLAN or (what == "error" and now is not None)
+    return what == "error" and now is not None
 
 
 def _values(report: Report) -> dict[str, Scalar]:
     """Returns the numbers that are compared, by name."""
-    values: dict[str, Scalar] = {"error": f"{report.error}: {report.message}" if report.error else None}
-    if launch := report.launch:
-        values |= {"launch": str(launch.tiling or ""), "num_programs": launch.num_programs}
-        values |= {name: option.value for name, option in launch.options.items() if name in PLAN}
-    if report.resources and report.occupancy:
-        values |= vars(report.resources) | {"programs_per_multiprocessor": report.occupancy.programs_per_multiprocessor}
-    if report.time and report.time.expected_us is not None:
-        values["expected_us"] = float(f"{report.time.expected_us:.4g}")
-    if report.verify:
-        values |= {"worst": report.verify.worst, "overwritten": report.verify.overwritten}
-    return values
+    error = f"{report.error}: {report.message}" if report.error else None
+    return {"error": error, **report.launch, **report.numbers}

@@ -1,11 +1,11 @@
 """Why a multiprocessor holds no more programs, what would raise the number, and whether a launch is good enough for a gate."""
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from portable_probe.output import many
-from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 
 UNKNOWN = "registers (estimated)"  # a limit where no compiler reports them
@@ -20,26 +20,25 @@ AtLeast = int | Mapping[str, int]
 
 
 def unmet(
-    used: KernelResources, occupancy: Occupancy, backend: str, multiprocessor: str, at_least: AtLeast, no_spills: bool
+    spilled: int, resident: int, limited_by: Iterable[str], backend: str, multiprocessor: str, least: AtLeast, no_spills: bool
 ) -> str | None:
     """Returns the requirement that a launch does not meet; None if it meets all.
 
     Args:
-        used, occupancy: resources of a program, and its occupancy.
+        spilled: bytes of registers that a thread spills.
+        resident: programs per multiprocessor.
+        limited_by: the resources that limit them.
         backend: Triton's name of the vendor.
         multiprocessor: the vendor's word for it.
-        at_least: programs per multiprocessor; for each backend by its name (cuda, hip, npu, xpu), or for all. A backend that
-            is not named has no bound.
+        least: required programs per multiprocessor; for each backend by its name (cuda, hip, npu, xpu), or for all. A backend
+            that is not named has no bound.
         no_spills: True if no register may be spilled to memory.
     """
-    if no_spills and used.spilled_bytes_per_thread:
-        return f"spills {used.spilled_bytes_per_thread} bytes per thread"
-    least = at_least.get(backend, 0) if isinstance(at_least, Mapping) else at_least
-    resident = occupancy.programs_per_multiprocessor
-    if resident >= least:
-        return None
-    where = f"{many(resident, 'program')} per {multiprocessor}, at least {least} required"
-    return f"{where}; limited by {' and '.join(occupancy.limited_by)}"
+    if no_spills and spilled:
+        return f"spills {spilled} bytes per thread"
+    required = least.get(backend, 0) if isinstance(least, Mapping) else least
+    where = f"{many(resident, 'program')} per {multiprocessor}, at least {required} required"
+    return f"{where}; limited by {' and '.join(limited_by)}" if resident < required else None
 
 
 def next_step(used: KernelResources, device: Device) -> str:

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 from portable_probe.report import Case, KernelCall, SoftmaxProblem
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.planning.problem import NONE, Scores
 
 EXIT_CODES = """exit codes:
   0  answered, and all checks passed
@@ -18,7 +17,6 @@ EXIT_CODES = """exit codes:
   3  worse than the saved reports (diff)
   4  not checked: no such local device, or Triton does not compile for it"""
 SHORT = {"fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
-MASKS = ("boolean", "added", "causal", "lower_right")
 ROLES = {"rows", "cols", "block"}
 
 
@@ -65,12 +63,6 @@ def _bound(text: str) -> tuple[str, int]:
     return backend, _number(number)
 
 
-def _positive(text: str) -> float:
-    if not 0 < float(text) < float("inf"):
-        raise _wrong(text, "a positive number")
-    return float(text)
-
-
 def _shape(text: str) -> tuple[int, int]:
     rows, _, cols = text.partition("x")
     return _number(rows), _number(cols)
@@ -91,7 +83,6 @@ _ON += (
 _SUGGEST = "all warps and stages, sorted by spills and occupancy; of a kernel that works on rows the launch with the least "
 _SUGGEST += "expected time: rows=N cols=M block=BLOCK name its parameters"
 _ARGS = "arguments, constexprs and Triton's options: 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
-_FACTOR: dict[str, Any] = {"nargs": "?", "const": "number", "choices": ("number", "rows")}
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
 _KERNEL: dict[str, Any] = {"type": _kernel_name, "metavar": "FILE:NAME"}
@@ -106,12 +97,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--shapes": {"type": _shape, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "4096x4096"},
     "--dtype": {"type": _dtype, "nargs": "+", "metavar": "TYPE", "default": ["float32"], "help": ", ".join(DTYPE_BYTES)},
     "--backward": {**_FLAG, "help": "the gradient instead"},
-    "--mask": {"nargs": "+", "choices": MASKS, "default": [], "metavar": "KIND",
-               "help": "boolean or added; causal or lower_right (causal)"},
-    "--scale": {**_FACTOR, "help": "x times a number, or times one for each row"},
-    "--temperature": {**_FACTOR, "help": "x divided by a number, or by one for each row"},
-    "--softcap": {"type": _positive, "metavar": "CAP", "help": "CAP * tanh(x / CAP)"},
-    "--sink": {**_FLAG, "help": "one more logit for each row, in the denominator alone"},
     "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": _ARGS},
     "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},
     "--config": {"type": _config, "metavar": "N", "help": "a configuration of @triton.autotune, from 0; all for each"},
@@ -129,25 +114,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def softmaxes(options: argparse.Namespace) -> list[Case]:
     """Returns the softmaxes that the options mean."""
-    masks = {*(options.mask or ())}
-    if {"boolean", "added"} <= masks or {"causal", "lower_right"} <= masks:
-        options.error("--mask: boolean and added exclude each other, and so do causal and lower_right")
-    if options.backward and options.softcap:
-        options.error("--backward with --softcap is not one launch")
-    cases: list[Case] = []
-    for (n_rows, n_cols), dtype in product(options.shapes, options.dtype):
-        scores = Scores(
-            scale=options.scale,
-            temperature=options.temperature,
-            cap=options.softcap,
-            mask="bool" if "boolean" in masks else dtype if "added" in masks else None,
-            causal="lower_right" if "lower_right" in masks else "upper_left" if "causal" in masks else None,
-            sink=bool(options.sink),
-        )
-        cases.append(
-            SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, scores=scores or NONE, backward=options.backward)
-        )
-    return cases
+    return [
+        SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, backward=options.backward)
+        for (n_rows, n_cols), dtype in product(options.shapes, options.dtype)
+    ]
 
 
 def kernel_call(options: argparse.Namespace) -> KernelCall:

@@ -14,10 +14,9 @@ from portable_probe.report import encoded, software
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles as every_product
-from portable_softmax.errors import CompileError, DeviceError
-from portable_softmax.runtime.compiler import target_to_compile_for
+from portable_softmax.errors import DeviceError
 
-HEADER = ("profile", "target", "architecture", "multiprocessors", "warp", "shared memory", "facts", "compiles here")
+HEADER = ("profile", "target", "architecture", "multiprocessors", "warp", "shared memory", "facts")
 
 
 def profiles(options: argparse.Namespace) -> int:
@@ -49,12 +48,7 @@ def _values(device: Device) -> dict[str, Any]:
 def _row(device: Device) -> tuple[Any, ...]:
     profile, facts = device.profile, device.hardware
     sizes = f"{facts.multiprocessor_count} {profile.multiprocessor}", facts.warp_size, facts.shared_memory_per_program_max
-    try:
-        target_to_compile_for(device)
-        compiles = "yes"
-    except CompileError:
-        compiles = "no"
-    return device.name, f"{profile.backend}/{profile.arch}", profile.architecture, *sizes, len(profile.origins), compiles
+    return device.name, f"{profile.backend}/{profile.arch}", profile.architecture, *sizes, len(profile.origins)
 
 
 def facts_of(device: Device) -> str:

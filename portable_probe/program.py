@@ -137,11 +137,11 @@ def _shown(options: argparse.Namespace, reports: list[Report], gated: list[Repor
 
 def _gated(report: Report, options: argparse.Namespace) -> Report:
     """Adds the error of a launch that misses --at-least or --no-spills."""
-    if report.error or not report.resources or not report.occupancy:
+    if report.error or not report.numbers:
         return report
-    bounds = dict(options.at_least)
-    about = report.device.backend, report.device.multiprocessor, bounds.get("", bounds), options.no_spills
-    missed = unmet(report.resources, report.occupancy, *about)
+    numbers, device, bounds = report.numbers, report.device, dict(options.at_least)
+    used = numbers["spilled_bytes_per_thread"], numbers["programs_per_multiprocessor"], report.limited_by
+    missed = unmet(*used, device.backend, device.multiprocessor, bounds.get("", bounds), options.no_spills)
     return msgspec.structs.replace(report, error="CheckFailed", message=missed) if missed else report
 
 
@@ -149,8 +149,6 @@ def _differences(options: argparse.Namespace) -> int:
     """Answers the cases of a saved file again, and prints what changed."""
     before = load(options.file)
     check_kernel(before, options.kernel, options.file)
-    if not interpreting() and any(report.device.backend == "interpreter" for report in before):
-        return _in_interpreter(options.typed)
     after = [report_of(*request) for request in [again(report) for report in before]]
     if options.save:
         save(after, options.save)
@@ -168,7 +166,7 @@ def _in_interpreter(typed: list[str]) -> int:
     return code if code >= 0 else 1
 
 
-_SOFTMAX = "--shapes --dtype --backward --mask --scale --temperature --softcap --sink"
+_SOFTMAX = "--shapes --dtype --backward"
 _KERNEL = "--args --case --config"
 _GATES = "--at-least --no-spills --explain --facts --json --markdown --save"
 COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
@@ -177,7 +175,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "verify": (
         "run the softmax or a user kernel, and compare the result",
         _verify,
-        f"--on --shapes --dtype --backward --kernel {_KERNEL} --json --markdown --save",
+        f"--on {_SOFTMAX} --kernel {_KERNEL} --json --markdown",
     ),
     "diff": (
         "answer the cases of a saved file again, and print what changed",

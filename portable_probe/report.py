@@ -7,11 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import NONE, Scores
-from portable_softmax.row_kernels.inspection import Chosen
 
 PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "triton-xpu", "torch-npu", "numpy")
 Scalar = bool | int | float | str | None
@@ -30,31 +26,21 @@ class DeviceInfo(Fields, frozen=True, kw_only=True):
     profile: str
     multiprocessor: str  # the vendor's word for it
     max_warps: int | None  # of a multiprocessor
+    calibrated: bool  # its cost was fitted to it
     here: bool
     index: int | None = None
 
 
 class SoftmaxProblem(Fields, frozen=True, kw_only=True, tag="softmax"):
-    """A softmax of the rows of a contiguous matrix, or its gradient; a mask has the matrix's shape."""
+    """A softmax of the rows of a contiguous matrix, or its gradient."""
 
     n_rows: int
     n_cols: int
     dtype: str
-    scores: Scores = NONE
     backward: bool = False
 
     def __str__(self) -> str:
-        scores = self.scores
-        steps = {
-            f"scale{' of each row' * (scores.scale == 'rows')}": scores.scale,
-            f"softcap {scores.cap}": scores.cap,
-            f"temperature{' of each row' * (scores.temperature == 'rows')}": scores.temperature,
-            f"{'boolean' if scores.mask == 'bool' else f'added {scores.mask}'} mask": scores.mask,
-            "causal" if scores.causal == "upper_left" else f"causal {scores.causal}": scores.causal,
-            "sink": scores.sink,
-        }
-        names = " and ".join(name for name, is_done in steps.items() if is_done)
-        return f"{self.n_rows} x {self.n_cols} {self.dtype}{' backward' * self.backward}{f' with {names}' if names else ''}"
+        return f"{self.n_rows} x {self.n_cols} {self.dtype}{' backward' * self.backward}"
 
 
 class KernelCall(Fields, frozen=True, kw_only=True, tag="kernel"):
@@ -79,27 +65,6 @@ class KernelCall(Fields, frozen=True, kw_only=True, tag="kernel"):
 Case = SoftmaxProblem | KernelCall
 
 
-class Launch(Fields, frozen=True, kw_only=True):
-    """A planned softmax (tiling, num_programs), or what Triton makes of a kernel; values that JSON lacks are text."""
-
-    tiling: Tiling | None = None
-    num_programs: int | None = None
-    grid: tuple[int, ...] | None = None
-    arguments: dict[str, str] = {}  # types of the run-time arguments, and what Triton knows about their values
-    constants: dict[str, Chosen] = {}
-    options: dict[str, Chosen] = {}
-
-
-class Time(Fields, frozen=True, kw_only=True):
-    """Estimated microseconds."""
-
-    expected_us: float | None = None  # absent where the profile has no cost
-    terms: dict[str, float] = {}  # of the sum; planning/cost.py explains them
-    error: float | None = None  # relative error of nine in ten launches; absent where numbers are assumed
-    bytes: int | None = None  # read and written once
-    floor_us: float | None = None  # for these bytes at the data sheet's bandwidth
-
-
 class Verified(Fields, frozen=True, kw_only=True):
     """Distance of a result from float64; null is not finite."""
 
@@ -118,14 +83,11 @@ class Report(Fields, frozen=True, kw_only=True):
     software: dict[str, str]
     device: DeviceInfo
     case: Case
-    launch: Launch | None = None  # absent, with the next two, if nothing was compiled
-    resources: KernelResources | None = None
-    occupancy: Occupancy | None = None
-    resident_programs: int | None = None  # on the whole device
-    time: Time | None = None
-    reasons: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    next_step: str | None = None  # what would raise occupancy
+    launch: dict[str, Scalar] = {}  # the tiling, num_programs, num_warps, num_stages; absent if nothing was compiled
+    numbers: dict[str, Any] = {}  # resources of a program, resident programs, and expected microseconds
+    limited_by: tuple[str, ...] = ()
+    config: str | None = None  # of a kernel, as Triton's autotuner takes it
+    text: dict[str, tuple[str, ...]] = {}  # all of it in words: lines by title
     verify: Verified | None = None
     error: str | None = None
     message: str | None = None
@@ -133,9 +95,10 @@ class Report(Fields, frozen=True, kw_only=True):
 
 def describe(device: Device, case: Case) -> Report:
     """Returns the report of a device and a case, without an answer."""
+    profile, cost = device.profile, device.profile.launch.cost
     about = DeviceInfo(
         name=device.name, backend=device.backend, arch=device.arch, index=device.index, here=device.detected is not None,
-        profile=device.profile.name, multiprocessor=device.profile.multiprocessor,
+        profile=profile.name, multiprocessor=profile.multiprocessor, calibrated=bool(cost and cost.error_90),
         max_warps=device.hardware.max_warps_per_multiprocessor,
     )  # fmt: skip
     return Report(schema_version=7, software=software(), device=about, case=case)

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from portable_probe.cases import call_values, expected_time, load_case, report_of
+from portable_probe.cases import call_values, expected, load_case, report_of
 from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import KernelCall, Report, json_value
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import dropped
-from portable_softmax.row_kernels.decorators import OF_CONFIG, configurations, jit_function
+from portable_softmax.row_kernels.decorators import configurations, jit_function
 from portable_softmax.row_kernels.row_settings import stages_of
 
 STAGES = 1, 2, 3, 4
@@ -49,7 +49,7 @@ def variants(call: KernelCall, device: Device, every_config: bool, names: dict[s
         report = report_of(device, variant)
         if variant.config in pruned and not report.error:
             report = msgspec.structs.replace(report, **PRUNED)
-        key = variant.config, (report.resources, report.error) if variant.suggested else None
+        key = variant.config, report.error, *(report.numbers.values() if variant.suggested else ())
         unlike.setdefault(key, report)  # of equal ones with other warps and stages the one with the fewest stages
     return sorted(unlike.values(), key=_rank)
 
@@ -57,27 +57,21 @@ def variants(call: KernelCall, device: Device, every_config: bool, names: dict[s
 def pasted(reports: list[Report]) -> str:
     """Returns each device's best launch as a triton.Config, one line for equal ones; "" if there is none."""
     devices: dict[str, list[str]] = {}
-    best = {report.device.name: report for report in reversed(reports) if report.launch and not report.error}
+    best = {report.device.name: report for report in reversed(reports) if report.config and not report.error}
     for name, report in reversed(best.items()):
-        assert report.launch
-        constants, every = report.launch.constants, report.launch.options
-        chosen = {key: choice.value for key, choice in constants.items() if choice.by in ("configuration", "suggested")}
-        options = {key: choice.value for key, choice in every.items() if choice.by not in ("default", "Triton")}
-        chosen |= {key: value for key, value in options.items() if key not in OF_CONFIG}
-        words = [f"{key}={every[key].value}" for key in OF_CONFIG[:2] if key in every]
-        words += [f"{key}={value}" for key in OF_CONFIG[2:] if (value := options.get(key)) not in (None, 1)]
-        devices.setdefault(f"triton.Config({', '.join([repr(chosen), *words])}),", []).append(name)
-    timed = any(report.time for report in best.values())
+        devices.setdefault(str(report.config), []).append(name)
+    timed = any("expected_us" in report.numbers for report in best.values())
     why = "# the least expected time" if timed else "# the highest occupancy without spills, which is no estimate of speed"
     return "\n".join([why, *(f"{config}  # {', '.join(names)}" for config, names in devices.items())] if devices else [])
 
 
-def _rank(report: Report) -> tuple[bool, int, int]:
+def _rank(report: Report) -> tuple[Any, ...]:
     """Launches that fit and spill least come first, then those with the most resident warps."""
-    used, fits = report.resources, report.occupancy
-    if report.error or not used or not fits:
+    numbers = report.numbers
+    if report.error or not numbers:
         return True, 0, 0
-    return False, used.spilled_bytes_per_thread, -(fits.warps_per_multiprocessor or fits.programs_per_multiprocessor)
+    resident = numbers["warps_per_multiprocessor"] or numbers["programs_per_multiprocessor"] or 0
+    return False, numbers["spilled_bytes_per_thread"], -resident
 
 
 def _pruned(call: KernelCall, file: KernelFile, device: Device) -> set[int]:
@@ -109,8 +103,8 @@ def _computed(call: KernelCall, file: KernelFile, device: Device, names: dict[st
     except Exception as error:
         return msgspec.structs.replace(report_of(device, call), error=type(error).__name__, message=str(error))
     computed = {name: json_value(value) for name, value in plan.meta.items() if name not in passed}
-    return msgspec.structs.replace(
-        report_of(device, msgspec.structs.replace(call, suggested=computed)),
-        time=expected_time(device, plan.terms) if plan.terms else None,
-        reasons=(f"num_programs {plan.num_programs}", *plan.reasons),
-    )
+    report = report_of(device, msgspec.structs.replace(call, suggested=computed))
+    text = {**report.text, "why": (f"num_programs {plan.num_programs}", *plan.reasons)}
+    numbers = report.numbers | ({"expected_us": plan.terms.total} if plan.terms else {})
+    text |= {"time": (expected(plan.terms, device),)} if plan.terms else {}
+    return msgspec.structs.replace(report, text=text, numbers=numbers)

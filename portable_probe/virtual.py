@@ -1,52 +1,43 @@
 """Runs kernels of absent AMD devices on the emulator amdgcn-cpu, a distribution of its own."""
 
-import contextlib
-import dataclasses
-import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 
-from portable_probe.report import SoftmaxProblem
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
-from portable_softmax.operators import launch as operators_launch
 from portable_softmax.planning.grid import read_as
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.row_kernels.inspection import Launched
-from portable_softmax.runtime import launch as runtime_launch
 from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.plans import plan_problem
+from portable_softmax.runtime.launch import bind_tiling, sizes_of
 from portable_softmax.runtime.prepared import arranged
 from portable_softmax.runtime.specialization import KernelSpec
 
-MAX_ELEMENTS = 2**19  # of a matrix; a million takes seconds
-MIN_ROWS = 8  # verify.wide_rows are of several kinds
+VECTOR = 16  # elements
 RESIDENT = 16  # programs at once, so that many take little memory
 
 
-def rows_of(case: SoftmaxProblem, launch_plan: LaunchPlan) -> int:
-    """Returns as many rows of a softmax as the emulator computes in seconds."""
-    return min(case.n_rows, max(MIN_ROWS, launch_plan.tiling.tile_rows, MAX_ELEMENTS // case.n_cols))
+def allocated(values: torch.Tensor) -> torch.Tensor:
+    """Returns a copy in memory that ends after a whole vector, as that of devices does; kernels may read such a vector."""
+    memory = torch.full((values.numel() + VECTOR,), torch.nan, dtype=values.dtype)
+    return memory[: values.numel()].view(values.shape).copy_(values)
 
 
-def allocated(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Returns a tensor whose memory ends after a whole vector, as that of devices does; kernels may read such a vector."""
-    size = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
-    return torch.full((size + 16,), torch.nan, dtype=dtype).as_strided(shape, strides)
-
-
-@contextlib.contextmanager
-def emulated(launch_plan: LaunchPlan, device: Device) -> Iterator[list[int]]:
-    """Makes calls of this package on CPU tensors run on the emulator, in this process; yields the instructions of each launch.
+def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], device: Device) -> str:
+    """Runs the planned softmax of the rows of contiguous matrices, or its gradient, and returns what ran.
 
     Args:
-        launch_plan: the plan of such calls in its direction, forward or backward, for more rows.
+        launch_plan: its plan, for at least as many rows.
+        operands: the result, then x, or dy and y.
         device: the emulated device.
+
+    Raises:
+        DeviceError: the emulator does not know an instruction, or is not installed.
+        KernelError: the kernel did what none should.
     """
     steps: list[int] = []
 
@@ -54,21 +45,14 @@ def emulated(launch_plan: LaunchPlan, device: Device) -> Iterator[list[int]]:
         run, (in_order, fixed) = _runner(compile_kernel(spec, device), grid), arranged(spec, sizes)
         return lambda *operands: steps.append(run([*in_order((*operands, *fixed))]))
 
-    def planned(problem: Problem, device: Device) -> LaunchPlan:
-        if problem.backward != launch_plan.problem.backward:
-            return plan_problem(problem, device)
-        fewer, splits = read_as(problem, launch_plan.problem, device), launch_plan.tiling.splits
-        groups = min(fewer.tiles(launch_plan.tiling.tile_rows), launch_plan.num_programs // splits)
-        return dataclasses.replace(launch_plan, problem=fewer, num_programs=groups * splits)
-
-    here: dict[str, Any] = {"_is_launched": lambda *_: True, "device_of": lambda _: device, "allocator": lambda _: allocated}
-    bind_tiling = functools.partial(runtime_launch.bind_tiling, prepared=prepared)
-    with (
-        mock.patch.multiple(runtime_launch, bind_tiling=bind_tiling, plan_problem=planned),
-        mock.patch.multiple(operators_launch, **here),
-        mock.patch.dict(operators_launch.calls, clear=True),
-    ):
-        yield steps
+    planned, tiling = launch_plan.problem, launch_plan.tiling
+    n_rows, n_cols = operands[0].shape
+    fewer = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
+    problem = read_as(fewer, planned, device)
+    groups = min(problem.tiles(tiling.tile_rows), launch_plan.num_programs // tiling.splits)
+    launch = bind_tiling(problem, tiling, groups * tiling.splits, sizes_of(problem), device, operands[0].device, prepared)
+    launch(*operands)
+    return f"{executed(device, sum(steps))} for {n_rows} rows"
 
 
 def run_case(launch: Launched, case: Any, device: Device) -> str:

@@ -35,11 +35,12 @@ probe() {
 regression() {
     local softmaxes=(--shapes 4096x781 4096x4096 4096x12672 128x151936 --dtype float32 bfloat16)
     [ "$DEVICE" != interpreter ] || softmaxes=(--shapes 16x65 16x781 --dtype float32 bfloat16)
+    portable-softmax verify --on "$DEVICE" "${softmaxes[@]}" --markdown | summary
     local code=0
     if [ -f "$LAST/accepted" ]; then
         portable-softmax diff "$LAST/accepted" --save "$RESULTS/plans.json" --markdown | summary || code=$?
     else
-        portable-softmax verify --on "$DEVICE" "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
+        portable-softmax plan --on "$DEVICE" "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
     fi
     [ -z "$ACCEPT" ] || [ "$code" != 3 ] || code=0
     if [ "$code" = 0 ]; then cp "$RESULTS/plans.json" "$RESULTS/accepted"; else cp "$LAST/accepted" "$RESULTS/accepted"; fi

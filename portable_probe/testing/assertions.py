@@ -56,6 +56,8 @@ def assert_occupancy(
         raise unittest.SkipTest(str(error)) from None
     except CompileError as error:
         raise AssertionError(f"{name} does not compile: {error}") from None
-    if missed := unmet(used, occupancy, device.backend, device.profile.multiprocessor, at_least, no_spills):
+    resident, word = occupancy.programs_per_multiprocessor, device.profile.multiprocessor
+    about = used.spilled_bytes_per_thread, resident, occupancy.limited_by, device.backend, word
+    if missed := unmet(*about, at_least, no_spills):
         raise AssertionError(f"{name}: {missed}\nnext step {next_step(used, device)}\nuses      {used}")
     return occupancy

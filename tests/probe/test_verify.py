@@ -57,12 +57,11 @@ def test_an_emulator_or_torch_that_is_not_installed_is_4(run, monkeypatch):
     assert (code, "DeviceError: verify and --case require torch (" in err) == (4, True)
 
 
-def test_a_user_kernel_in_the_interpreter(run, monkeypatch, tmp_path):
+def test_a_user_kernel_in_the_interpreter(run, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     kernel = "verify", "--kernel", f"{KERNELS}:add_kernel", "--case", "add_case", "--args", "BLOCK_SIZE=64"
-    code, out, _ = run(*kernel, "--save", tmp_path / "kept.json")
+    code, out, _ = run(*kernel)
     assert (code, "verify    PASS" in out) == (0, True)
-    assert run("diff", tmp_path / "kept.json", "--kernel", kernel[2]) == (0, "0 changes in 1 case, 0 for the worse\n", "")
     code, out, _ = run(*kernel, "--args", "n_elements=900")
     assert (code, "FAIL: max error not finite, not finite times the tolerance at out_ptr[900]; " in out or "inf" in out) == (
         1,
