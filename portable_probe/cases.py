@@ -150,9 +150,9 @@ def _launch_text(launch: Launched, case: KernelCall, grid: tuple[int, int, int] 
         words = {"argument": "specialised, by the argument"}
         text[title] = ["  ".join(f"{name}={group[name].value} ({words.get(by[name], by[name])})" for name in shown)]
     kinds: dict[str, list[str]] = {}
-    for name, argument in launch.arguments.items():
-        known = [ATTRIBUTES.get(fact, fact + " {}").format(value) for fact, value in argument.known]
-        kinds.setdefault(", ".join([argument.kind, *known]), []).append(name)
+    for name, (kind, attributes) in launch.arguments.items():
+        known = [ATTRIBUTES.get(fact, fact + " {}").format(value) for fact, value in attributes]
+        kinds.setdefault(", ".join([kind, *known]), []).append(name)
     arguments = [f"{' '.join(names)}: {kind}" for kind, names in kinds.items()]
     return text | {"grid": [" x ".join(map(str, grid))] if grid else [], "arguments": arguments}
 
