@@ -1,5 +1,6 @@
 """The package as it is released, installed and imported, and what somebody meets first: errors, --help of scripts, the demo."""
 
+import importlib.util
 import os
 import re
 import runpy
@@ -13,6 +14,8 @@ import pytest
 import yaml
 
 import portable_softmax
+from portable_softmax.devices import detect
+from portable_softmax.errors import DeviceError
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "scripts"
@@ -84,27 +87,15 @@ def test_an_import_imports_little_and_names_are_there():
         _ = portable_softmax.softplus
 
 
-MISSING = """
-import importlib.util
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name == "triton" else find(name, *rest)
-import torch, portable_softmax
-portable_softmax.softmax(torch.zeros(2, 3))
-"""
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        ("import sys; sys.modules['torch'] = None; from portable_softmax import override_aten",
-         "ImportError: portable_softmax.override_aten needs torch; install PyTorch"),
-        (MISSING, "Triton's interpreter needs triton: "),
-    ],
-)  # fmt: skip
-def test_what_is_not_installed_is_named(code, words):
-    said = attempt(sys.executable, "-c", code, TRITON_INTERPRET="1").stderr.splitlines()[-1]
-    assert words in said
-    assert said.endswith("pip install torch triton 'numpy<2.4'")
+def test_what_is_not_installed_is_named(monkeypatch):
+    code = "import sys; sys.modules['torch'] = None; from portable_softmax import override_aten"
+    said = attempt(sys.executable, "-c", code).stderr.splitlines()[-1]
+    assert said.startswith("ImportError: portable_softmax.override_aten needs torch; install PyTorch")
+    assert said.endswith(detect.INTERPRETER)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "triton" else find(name, *rest))
+    with pytest.raises(DeviceError, match=f"Triton's interpreter needs triton: {detect.INTERPRETER}"):
+        detect._interpreter.__wrapped__()
 
 
 @pytest.mark.parametrize("script", PYTHON, ids=lambda path: path.name)
