@@ -1,7 +1,6 @@
 """Files of profiles: what is read and merged, and what is refused with the file's name, the key and the reason."""
 
 import copy
-import functools
 import json
 import os
 from pathlib import Path
@@ -9,13 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from portable_probe.program import main
 from portable_softmax import Device, ProfileError, profiles
 from portable_softmax.devices import profiles as loader
-from portable_softmax.devices.device import merge
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.devices.profiles import match_profile, read_profiles
 
@@ -83,7 +79,6 @@ def read(folder, text):
 
 
 SHIPPED = Path(__file__).parents[2] / "device_profiles"
-FILES = sorted(SHIPPED.glob("*/*.yaml"))
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
 MINE = H200.replace("  h200:\n    m", "  mine:\n    m")
 NVL = """extends: nvidia/h200
@@ -188,47 +183,3 @@ def test_what_a_plan_needs_and_what_the_program_says(use, tmp_path, capsys):
     assert main(["profiles"]) == 2
     complaint = f"ProfileError: {tmp_path}/nvidia/mine.yaml: 33 is not a power of two - at `$.hardware.warp_size`\n"
     assert capsys.readouterr() == ("", complaint)
-
-
-def paths(content, path=()):
-    """The path of each value in a file."""
-    yield path
-    members = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    for key, value in members:
-        yield from paths(value, (*path, key))
-
-
-@functools.cache
-def contents():
-    return {path: yaml.safe_load(path.read_text()) for path in FILES}
-
-
-NUMBERS = st.one_of(st.sampled_from([-1, 0, 1, 2, 3, 32, 33, 64, 1024, 2**20, 2**21, 2**63]), st.integers())
-LEAVES = st.one_of(NUMBERS, st.none(), st.booleans(), st.floats(), st.text(), st.dates(), st.binary(), st.just("("))
-HOSTILE = st.recursive(
-    LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(), inner, max_size=3),
-    max_leaves=4,
-)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_hostile_values(tmp_path, data):
-    """An error names the file, or what a product lacks."""
-    path, content = tmp_path / "mutated.yaml", copy.deepcopy(contents()[data.draw(st.sampled_from(FILES))])
-    for _ in range(data.draw(st.integers(1, 3))):
-        *way, last = data.draw(st.sampled_from([each for each in paths(content) if each]))
-        holder = functools.reduce(lambda inner, key: inner[key], way, content)
-        if data.draw(st.booleans()):
-            holder[last] = data.draw(HOSTILE)
-        else:
-            del holder[last]
-    path.write_text(yaml.dump(content, allow_unicode=data.draw(st.booleans())), encoding="utf-8")
-    text = ""
-    try:
-        for profile in read_profiles([path]):
-            merge(profile, None, None)
-    except ProfileError as error:
-        text = str(error)
-    assert not text or text.startswith(f"{path}: ") or "neither the profile nor the runtime gives" in text
