@@ -25,11 +25,7 @@ ENDS = tl.constexpr(4)
 @triton.jit
 def fma(a, b, c):
     """Returns a * b + c, rounded once; the interpreter's rounds twice."""
-    if INTERPRETED:
-        result = (a.to(tl.float64) * b + c).to(tl.float32)
-    else:
-        result = tl.fma(a, b, c)
-    return result
+    return (a.to(tl.float64) * b + c).to(tl.float32) if INTERPRETED else tl.fma(a, b, c)
 
 
 INTERPRETED = tl.constexpr(not isinstance(fma, triton.JITFunction))  # Triton decides when a kernel is defined
@@ -71,25 +67,19 @@ def find_rows(tile, n_rows, n_heads, n_queries, C: tl.constexpr):
 @triton.jit
 def last_tile(group, n_rows, n_queries, C: tl.constexpr):
     """Returns the tile ahead of which those of a program end, of which `group` is the first."""
-    if not C.WALK:
-        past = group + 1
-    elif C.HEAD_TILES:
-        past = n_rows // n_queries * tl.cdiv(n_queries, C.ROWS)
-    else:
-        past = tl.cdiv(n_rows, C.ROWS)
-    return past
+    tiles = n_rows // n_queries * tl.cdiv(n_queries, C.ROWS) if C.HEAD_TILES else tl.cdiv(n_rows, C.ROWS)
+    return tiles if C.WALK else group + 1
 
 
 @triton.jit
 def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.constexpr):
     """Returns offsets of rows, [ROWS]."""
+    outer = 0
     if C.LEVELS == 3:
         batch = head // n_heads
         outer = tl.cast(batch, tl.int64) * s_batch + tl.cast(head - batch * n_heads, tl.int64) * s_head
     elif C.LEVELS == 2:
         outer = tl.cast(head, tl.int64) * s_head
-    else:
-        outer = 0
     return outer + query.to(tl.int64) * s_query
 
 
@@ -127,12 +117,11 @@ def along(of_rows, C: tl.constexpr):
 @triton.jit
 def load_per_row(value, rows, exists, KIND: tl.constexpr, C: tl.constexpr):
     """Returns a number per row, from a pointer to them; [1, 1] if all rows have the same; 1 without."""
+    number = 1.0
     if KIND == "row":
         number = along(tl.load(value + rows, mask=exists, other=1.0), C)
     elif KIND == "number":
         number = tl.full((1, 1), value, tl.float32)
-    else:
-        number = 1.0
     return number
 
 
@@ -181,14 +170,11 @@ def places_of_ends(past, C: tl.constexpr):
 @triton.jit
 def of_row(place, lead, past, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for elements of the row."""
+    ANY: tl.constexpr = C.ROWS == 1 and not C.SKIP  # every tile has a row
     if EDGE % 2 == 1 or EDGE == ENDS:
-        row = place < past
-        if C.ROWS > 1 or C.SKIP:
-            row = row & exists
-    elif C.ROWS > 1 or C.SKIP:
-        row = exists
+        row = place < past if ANY else (place < past) & exists
     else:
-        row = tl.full((1, 1), True, tl.int1)  # every tile has a row
+        row = tl.full((1, 1), True, tl.int1) if ANY else exists
     if C.UNALIGNED and EDGE >= 2:
         row = row & (place >= lead)
     return row
@@ -198,10 +184,8 @@ def of_row(place, lead, past, exists, EDGE: tl.constexpr, C: tl.constexpr):
 def in_vectors(place, lead, past, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for elements of vectors that have an element of the row."""
     if C.VECTOR_MASKS and EDGE < ENDS:
-        row = of_row(place, 0, (past + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, exists, EDGE, C)
-    else:
-        row = of_row(place, lead, past, exists, EDGE, C)
-    return row
+        lead, past = 0, (past + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR
+    return of_row(place, lead, past, exists, EDGE, C)
 
 
 @triton.jit
@@ -214,13 +198,13 @@ def load(ptr, place, stride, lead, past, exists, other, EDGE: tl.constexpr, C: t
 @triton.jit
 def store(ptr, value, place, stride, lead, past, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Stores elements of the row: whole vectors, and with ENDS what these leave."""
-    if C.UNALIGNED and EDGE == ENDS:
-        first = (place < C.VECTOR) & (lead > 0)
-        mask = of_row(place, lead, past, exists, EDGE, C) & (first | (place >= past // C.VECTOR * C.VECTOR))
-    elif C.UNALIGNED:
-        mask = of_row(place, (lead + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, past // C.VECTOR * C.VECTOR, exists, EDGE, C)
-    else:
-        mask = of_row(place, lead, past, exists, EDGE, C)
+    mask = of_row(place, lead, past, exists, EDGE, C)
+    if C.UNALIGNED:
+        first, last = (lead + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, past // C.VECTOR * C.VECTOR
+        if EDGE == ENDS:
+            mask = mask & ((place < first) | (place >= last))
+        else:
+            mask = of_row(place, first, last, exists, EDGE, C)
     ptrs = ptr + offsets_of(place, stride, C)
     tl.store(ptrs, value.to(ptrs.dtype.element_ty), mask=mask)
 

@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+import triton.language as tl
+
+from portable_softmax.kernels.common import INTERPRETED
+
 
 @dataclass(frozen=True, kw_only=True)
 class KernelConfig:
@@ -88,42 +92,25 @@ class KernelConfig:
         return "row" in (self.SCALE, self.TEMPERATURE) or self.CAP != 0.0 or self.MASK == "bool"
 
 
+@dataclass(frozen=True)
 class InKernel:
-    """A KernelConfig as a kernel's argument: its attributes are constexprs, but plain values in the interpreter."""
+    """A KernelConfig as the value of a kernel's C: its attributes are constexprs, but plain values in the interpreter."""
 
-    def __init__(self, config: KernelConfig, interpreted: bool = False) -> None:
-        self.__dict__.update(config=config, interpreted=interpreted)
+    config: KernelConfig
+    interpreted: bool = INTERPRETED.value
 
     def __getattr__(self, name: str) -> Any:
         if not name.isupper():
             raise AttributeError(name)
-        import triton.language as tl
-
         value = getattr(self.config, name)
         return value if self.interpreted else tl.constexpr(value)
-
-    def __repr__(self) -> str:
-        return repr(self.config)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, InKernel) and self.config == other.config
-
-    def __hash__(self) -> int:
-        return hash(self.config)
-
-
-def constexpr_of(config: KernelConfig) -> InKernel:
-    """Returns the value of a kernel's C. Triton before 3.4 does not look up attributes of constexprs; this teaches it."""
-    import triton.language as tl
-
-    from portable_softmax.kernels.common import INTERPRETED
-
-    if not hasattr(tl.constexpr, "__getattr__"):
-        tl.constexpr.__getattr__ = _attribute
-    return InKernel(config, INTERPRETED.value)
 
 
 def _attribute(constant: Any, name: str) -> Any:
     if not name.isupper():
         raise AttributeError(name)
     return getattr(constant.value, name)
+
+
+if not hasattr(tl.constexpr, "__getattr__"):  # Triton before 3.4 does not look up attributes of constexprs
+    tl.constexpr.__getattr__ = _attribute

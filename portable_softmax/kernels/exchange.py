@@ -10,8 +10,8 @@ import triton.language as tl
 from portable_softmax.kernels.common import INTERPRETED, NEG_INF, along
 from portable_softmax.kernels.scores import merge, reduce_row
 
-gather = getattr(tl, "gather", None)
-GATHERS = tl.constexpr(gather is not None and not INTERPRETED.value)  # Triton 3.2 has none
+gather = getattr(tl, "gather", None)  # Triton 3.2 has none, and that of 3.3 does not compile
+GATHERS = tl.constexpr([*map(int, triton.__version__.split(".")[:2])] > [3, 3] and not INTERPRETED.value)
 MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not sent: sent ones are below
 
 

@@ -14,7 +14,7 @@ from portable_softmax.kernels.common import (
 )  # fmt: skip
 from portable_softmax.kernels.exchange import of_splits, publish, words_of
 from portable_softmax.kernels.scores import (
-    add_powers, bounded, capped, fall_of, inverse_of, load_scores, load_tile, reduce_row,
+    add_powers, bounded, capped, derivative, fall_of, load_scores, load_tile, reduce_row,
 )  # fmt: skip
 
 
@@ -163,21 +163,22 @@ def token_log_probs_backward_kernel(
         idle = any_token(ids, ids_ptr, rows, exists, n_ids if C.MANY else 1, ignored, C) == 0
         reads = there & (idle == 0) if C.SKIP else there
 
-        if C.UNALIGNED:  # first: dx may be x, and ends are not stored below
-            if split == 0:
-                ends = places_of_ends(past, C)
-                s = load_scores(x, x, ends, 1, 0, lead, past, reads, by, heat, ENDS, C)
-                ds = gradient(s, ends - lead, token, d_out, lse, rest, total, slope, idle, by, heat, C)
-                ds = add_more(ds, s, ends - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
-                store(dx, ds, ends, 1, lead, past, there, ENDS, C)
+        if split == 0 if C.UNALIGNED else False:  # first: dx may be x, and ends are not stored below
+            ends = places_of_ends(past, C)
+            s = load_scores(x, x, ends, 1, 0, lead, past, reads, by, heat, ENDS, C)
+            ds = gradient(s, lse, rest, total, slope, idle, C)
+            steep = derivative(x, ends, 1, lead, past, reads, by, heat, ENDS, C)
+            ds = of_x(ds, steep, ends - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
+            store(dx, ds, ends, 1, lead, past, there, ENDS, C)
         some = tl.max(reads.to(tl.int32)) != 0
         for column in tl.range(first, tl.max(end), C.STREAM):
             place = places(column, C.STREAM, C)
             ds = tl.full((C.ROWS, C.STREAM), 0.0, tl.float32)
             if some:  # else zeros are stored as fast as memory takes them
                 s = load_scores(x, x, place, 1, 0, lead, end, reads, by, heat, BOTH, C)
-                ds = gradient(s, place - lead, token, d_out, lse, rest, total, slope, idle, by, heat, C)
-                ds = add_more(ds, s, place - lead, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, by, heat, C)
+                ds = gradient(s, lse, rest, total, slope, idle, C)
+                steep = derivative(x, place, 1, lead, end, reads, by, heat, BOTH, C)
+                ds = of_x(ds, steep, place - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
             store(dx, ds, place, 1, lead, end, there, BOTH, C)
 
 
@@ -192,37 +193,18 @@ def load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C
 
 
 @triton.jit
-def gradient(score, columns, token, d_out, lse, rest, total, slope, idle, scale, temperature, C: tl.constexpr):
-    """Returns the gradient of x for one token per row. What is idle gets 0, whatever the row holds."""
+def gradient(score, lse, rest, total, slope, idle, C: tl.constexpr):
+    """Returns the gradient of scores, but for what their tokens add. What is idle gets 0, whatever the row holds."""
     log_p = score - lse - rest
-    by = total
-    if C.ENTROPY:
-        by = total + slope * bounded(log_p)
-    zero = idle | ((total == 0) & (slope == 0))
-    ds = tl.where(zero, 0.0, -exp(log_p, C) * by) + tl.where(columns == token, d_out, 0.0)
-    return tl.where(ds == 0, 0.0, ds * derivative(score, scale, temperature, C))
+    by = total + slope * bounded(log_p) if C.ENTROPY else total
+    return tl.where(idle | ((total == 0) & (slope == 0)), 0.0, -exp(log_p, C) * by)
 
 
 @triton.jit
-def add_more(ds, score, columns, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, scale, temperature, C: tl.constexpr):
-    """Returns the gradient with those of further tokens."""
+def of_x(ds, steep, columns, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C: tl.constexpr):
+    """Returns the gradient of x: that of scores with those of tokens, the first of which per row is here, times `steep`."""
+    ds += tl.where(columns == token, d_out, 0.0)
     for k in tl.range(1, n_ids if C.MANY else 1):
-        token, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
-        more = tl.where(columns == token, d_out, 0.0)
-        ds += tl.where(more == 0, 0.0, more * derivative(score, scale, temperature, C))
-    return ds
-
-
-@triton.jit
-def derivative(score, scale, temperature, C: tl.constexpr):
-    """Returns the derivative of a score by x."""
-    slope = scale
-    if C.TEMPERATURE != "":
-        inverse = inverse_of(temperature)
-        slope = tl.where(temperature == 0, 0.0, slope * inverse)
-    if C.CAP != 0.0:
-        u = score * (1.0 / C.CAP)
-        if C.TEMPERATURE != "":
-            u *= tl.where(temperature == 0, 1.0, temperature)
-        slope = slope * (1.0 - u * u)
-    return slope
+        another, more = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
+        ds += tl.where(columns == another, more, 0.0)
+    return tl.where(ds == 0, 0.0, ds * steep)

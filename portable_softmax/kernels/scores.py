@@ -9,13 +9,15 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, HIGHEST, LOWEST, NEG_INF, along, exp, finite, fma, get, in_vectors, of_row, offsets_of, offsets_of_rows, places, put,
+    BOTH, HIGHEST, LOWEST, NEG_INF, along, exp, finite, fma, get, in_vectors, load, of_row, offsets_of, offsets_of_rows,
+    places, put,
 )  # fmt: skip
 
 
 @triton.jit
 def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, lead, C: tl.constexpr):
     """Returns pointers to the mask at place 0, per row."""
+    mask = lead
     if C.MASK != "":
         U: tl.constexpr = C.MASK_UNIT
         if C.AXIS == 0:
@@ -24,8 +26,6 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, l
             s_query *= U
         offset = offsets_of_rows(head, query, n_heads, s_batch * U, s_head * U, s_query, C)
         mask = mask_ptr + along(offset, C) - lead * s_col
-    else:
-        mask = lead
     return mask
 
 
@@ -122,6 +122,18 @@ def capped(score, C: tl.constexpr):
 
 
 @triton.jit
+def derivative(x, place, x_col, lead, past, exists, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
+    """Returns the derivative of scores by x, which a cap alone needs."""
+    slope = scale
+    if C.CAP != 0.0:
+        e = tl.exp2(tl.abs(load(x, place, x_col, lead, past, exists, 0.0, EDGE, C) * scale) * (-2.885390081777927 / C.CAP))
+        slope = slope * (4.0 * e / ((1.0 + e) * (1.0 + e)))  # 1 - tanh**2, which would cancel
+    if C.TEMPERATURE != "":
+        slope = tl.where(temperature == 0, 0.0, slope * inverse_of(temperature))
+    return slope
+
+
+@triton.jit
 def fall_of(score, peak, temperature, C: tl.constexpr):
     """Returns differences to a maximum; -inf for all below it in greedy rows."""
     fall = score - peak
@@ -174,18 +186,18 @@ def reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, fi
     peaks = filled(NEG_INF, C)
     sums = filled(0.0, C)
     falls = sums
-    heat = per_lane(temperature, C) if C.TEMPERATURE == "row" else temperature
+    heat = tl.expand_dims(temperature, C.AXIS) if C.TEMPERATURE != "" else temperature
     for column in tl.range(first, tl.max(past), C.STREAM):
         place = places(column, C.STREAM, C)
-        s = by_lane(load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, BOTH, C), C)
-        higher = tl.maximum(peaks, s if C.LANES == C.STREAM else tl.max(s, C.AXIS, keep_dims=C.LANES == 1))
+        s = in_lanes(load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, BOTH, C), C)
+        higher = tl.maximum(peaks, tl.max(s, C.AXIS))
         base = finite(higher)
         drop = fall_of(peaks, base, temperature, C)
-        fall = fall_of(s, per_lane(base, C), heat, C)
+        fall = fall_of(s, tl.expand_dims(base, C.AXIS), heat, C)
         shrink, e = exp(drop, C), exp(fall, C)
         if C.ENTROPY:
-            falls = shrink * (falls + sums * bounded(drop)) + sum_of_lanes(e * bounded(fall), C)
-        sums = sums * shrink + sum_of_lanes(e, C)
+            falls = shrink * (falls + sums * bounded(drop)) + tl.sum(e * bounded(fall), C.AXIS)
+        sums = sums * shrink + tl.sum(e, C.AXIS)
         peaks = higher
     peak = tl.max(peaks, C.AXIS, keep_dims=True)
     total, falls = merge(peaks, peak, sums, falls, temperature, C.AXIS, C)
@@ -198,11 +210,7 @@ def merge(peaks, peak, sums, falls, temperature, AXIS: tl.constexpr, C: tl.const
     drop = fall_of(peaks, finite(peak), temperature, C)
     shrink = exp(drop, C)
     total = tl.sum(sums * shrink, AXIS, keep_dims=True)
-    if C.ENTROPY:
-        falls = tl.sum(shrink * (falls + sums * bounded(drop)), AXIS, keep_dims=True)
-    else:
-        falls = total
-    return total, falls
+    return total, tl.sum(shrink * (falls + sums * bounded(drop)), AXIS, keep_dims=True) if C.ENTROPY else total
 
 
 @triton.jit
@@ -218,27 +226,10 @@ def filled(value, C: tl.constexpr):
 
 
 @triton.jit
-def by_lane(block, C: tl.constexpr):
-    """Returns a block with one more axis, AXIS, along which columns share a lane; a single lane needs none."""
-    if C.LANES == C.STREAM or C.LANES == 1:
-        lanes = block
-    elif C.AXIS == 1:
-        lanes = tl.reshape(block, (C.ROWS, C.STREAM // C.LANES, C.LANES))
-    else:
-        lanes = tl.reshape(block, (C.STREAM // C.LANES, C.LANES, C.ROWS))
-    return lanes
-
-
-@triton.jit
-def per_lane(numbers, C: tl.constexpr):
-    """Returns numbers of lanes, or of rows, in a shape that broadcasts against `by_lane`."""
-    return numbers if C.LANES == C.STREAM or C.LANES == 1 else tl.expand_dims(numbers, C.AXIS)
-
-
-@triton.jit
-def sum_of_lanes(block, C: tl.constexpr):
-    """Returns the sum per lane."""
-    return block if C.LANES == C.STREAM else tl.sum(block, C.AXIS, keep_dims=C.LANES == 1)
+def in_lanes(block, C: tl.constexpr):
+    """Returns a block with one more axis, AXIS, along which columns share a lane."""
+    GROUPS: tl.constexpr = C.STREAM // C.LANES
+    return tl.reshape(block, (C.ROWS, GROUPS, C.LANES) if C.AXIS == 1 else (GROUPS, C.LANES, C.ROWS))
 
 
 @triton.jit

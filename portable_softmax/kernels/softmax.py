@@ -14,8 +14,7 @@ from portable_softmax.kernels.common import (
 )  # fmt: skip
 from portable_softmax.kernels.exchange import MISSING, look, of_rows, of_splits, publish, words_of
 from portable_softmax.kernels.scores import (
-    add_powers, add_sink, by_lane, causal_past, fall_of, filled, find_mask, inverse_of, load_scores, load_tile, reduce_row,
-    sum_of_lanes,
+    add_powers, add_sink, causal_past, derivative, fall_of, filled, find_mask, in_lanes, load_scores, load_tile, reduce_row,
 )  # fmt: skip
 
 
@@ -76,11 +75,10 @@ def softmax_kernel(
                         result = times(get(powers, k, C), factor, rest, C)
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
                     store(y, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
-            if C.UNALIGNED:
-                if split == 0:
-                    ends = places_of_ends(past, C)
-                    s_ends = load_scores(x, mask, ends, x_col, m_col, lead, seen, there, by, heat, ENDS, C)
-                    store(y, result_of(s_ends, peak, total, heat, C), ends, y_col, lead, past, there, ENDS, C)
+            if split == 0 if C.UNALIGNED else False:
+                ends = places_of_ends(past, C)
+                s_ends = load_scores(x, mask, ends, x_col, m_col, lead, seen, there, by, heat, ENDS, C)
+                store(y, result_of(s_ends, peak, total, heat, C), ends, y_col, lead, past, there, ENDS, C)
 
 
 @triton.jit
@@ -167,7 +165,11 @@ def softmax_backward_kernel(
 
             # Store.
             if late if C.MAP_REGISTERS else True:
-                map_gradient(dx, dy, y, x, dy_col, y_col, lead, end, there, total, by, heat, first, C)
+                for column in tl.range(first, tl.max(end), C.STREAM):
+                    block = places(column, C.STREAM, C)
+                    dy_again, y_again = load_pair(dy, y, block, dy_col, y_col, lead, end, there, BOTH, C)
+                    dx_again = gradient(dy_again, y_again, total, x, block, y_col, lead, end, there, by, heat, BOTH, C)
+                    store(dx, dx_again, block, y_col, lead, end, there, BOTH, C)
             else:
                 begin = opaque(first, C)
                 for k in tl.static_range(C.BLOCKS):
@@ -177,12 +179,11 @@ def softmax_backward_kernel(
                         a, b, total, x, place, y_col, lead, end, there, by, heat, 2 * (k == 0) + (k >= C.WHOLE), C
                     )
                     store(dx, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
-            if C.UNALIGNED:
-                if split == 0:
-                    ends = places_of_ends(past, C)
-                    dy_ends, y_ends = load_pair(dy, y, ends, dy_col, y_col, lead, past, there, ENDS, C)
-                    dx_ends = gradient(dy_ends, y_ends, total, x, ends, y_col, lead, past, there, by, heat, ENDS, C)
-                    store(dx, dx_ends, ends, y_col, lead, past, there, ENDS, C)
+            if split == 0 if C.UNALIGNED else False:
+                ends = places_of_ends(past, C)
+                dy_ends, y_ends = load_pair(dy, y, ends, dy_col, y_col, lead, past, there, ENDS, C)
+                dx_ends = gradient(dy_ends, y_ends, total, x, ends, y_col, lead, past, there, by, heat, ENDS, C)
+                store(dx, dx_ends, ends, y_col, lead, past, there, ENDS, C)
 
 
 @triton.jit
@@ -202,32 +203,16 @@ def reduce_gradient(dy, y, dy_col, y_col, lead, past, there, first, C: tl.conste
     sums = filled(0.0, C)
     for column in tl.range(first, tl.max(past), C.STREAM):
         a, b = load_pair(dy, y, places(column, C.STREAM, C), dy_col, y_col, lead, past, there, BOTH, C)
-        sums += sum_of_lanes(by_lane(a if C.LOG else a * b, C), C)
+        sums += tl.sum(in_lanes(a if C.LOG else a * b, C), C.AXIS)
     return tl.sum(sums, C.AXIS, keep_dims=True)
-
-
-@triton.jit
-def map_gradient(dx, dy, y, x, dy_col, y_col, lead, past, there, total, scale, temperature, first, C: tl.constexpr):
-    """Stores the gradients of a program's columns, which are loaded a block at a time."""
-    for column in tl.range(first, tl.max(past), C.STREAM):
-        place = places(column, C.STREAM, C)
-        a, b = load_pair(dy, y, place, dy_col, y_col, lead, past, there, BOTH, C)
-        result = gradient(a, b, total, x, place, y_col, lead, past, there, scale, temperature, BOTH, C)
-        store(dx, result, place, y_col, lead, past, there, BOTH, C)
 
 
 @triton.jit
 def gradient(dy, y, total, x, place, x_col, lead, past, there, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns the gradient of x at some elements."""
     dx = dy - exp(y, C) * total if C.LOG else y * (dy - total)
-    if C.CAP != 0.0:
-        u = load(x, place, x_col, lead, past, there, 0.0, EDGE, C) * scale * (1.0 / C.CAP)
-        e = tl.exp2(tl.abs(u) * -2.885390081777927)
-        dx *= 4.0 * e / ((1.0 + e) * (1.0 + e))  # 1 - tanh(u)**2, which would cancel
-    if C.SCALE != "":
-        dx *= scale
-    if C.TEMPERATURE != "":
-        dx = tl.where(temperature == 0, 0.0, dx * inverse_of(temperature))
+    slope = derivative(x, place, x_col, lead, past, there, scale, temperature, EDGE, C)
+    dx = tl.where(temperature == 0, 0.0, dx * slope) if C.TEMPERATURE != "" else dx * slope
     if C.MASKED_GRADIENT == "rows":  # what a mask hides has no weight, and rows that it hides wholly are nan
         dx = tl.where(y > (NEG_INF if C.LOG else 0.0), dx, 0.0)
     elif C.MASKED_GRADIENT == "elements":

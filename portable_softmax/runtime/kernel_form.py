@@ -27,9 +27,9 @@ def signature_of(spec: KernelSpec) -> dict[str, str]:
 
 def constexprs_of(spec: KernelSpec, device: Device) -> dict[str, Any]:
     """Returns the values of the kernel's constexprs, by name. A parameter that a launch does not have is the constexpr None."""
-    from portable_softmax.kernels.config import constexpr_of
+    from portable_softmax.kernels.config import InKernel
 
-    return {**spec.constants(tuple(kernel_of(spec).arg_names)), "C": constexpr_of(config_of(spec, device))}
+    return {**spec.constants(tuple(kernel_of(spec).arg_names)), "C": InKernel(config_of(spec, device))}
 
 
 def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":

@@ -11,7 +11,7 @@ from launched_rows import check
 from table import Row, table
 
 from portable_softmax.kernels.common import exp
-from portable_softmax.kernels.config import KernelConfig, constexpr_of
+from portable_softmax.kernels.config import InKernel, KernelConfig
 
 DEVICE = "device"  # that of --device: a GPU, or Triton's interpreter
 STEPS = {DEVICE: (7, 1), "gfx942": (17, 3), "gfx1100": (29, 7)}  # every so many rows of the table, and with --all; others have:
@@ -56,7 +56,7 @@ def _exps(y_ptr, x_ptr, N: tl.constexpr, C: tl.constexpr):
 def test_exponentials(where, exact):
     x = torch.cat([torch.linspace(-80, 0, 1020), torch.tensor([0.0, -1e4, -float("inf"), float("nan")])]).to(where)
     y = torch.empty_like(x)
-    _exps[(1,)](y, x, len(x), constexpr_of(KernelConfig(EXACT=exact)))
+    _exps[(1,)](y, x, len(x), InKernel(KernelConfig(EXACT=exact)))
     assert y[-4:].nan_to_num(nan=-1.0).tolist() == [1.0, 0.0, 0.0, -1.0]
     for found, power in zip(y[:1020].tolist(), x[:1020].tolist(), strict=True):
         right = Decimal(power).exp()

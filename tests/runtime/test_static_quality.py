@@ -16,7 +16,7 @@ from portable_softmax import CompileError, Device, plan, profiles
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.kernels.common import first_column
-from portable_softmax.kernels.config import KernelConfig, constexpr_of
+from portable_softmax.kernels.config import InKernel, KernelConfig
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, Scores
 from portable_softmax.runtime import compiler
@@ -202,7 +202,7 @@ def rests_kernel(out_ptr, n_cols, HIDDEN: tl.constexpr, C: tl.constexpr):
 @pytest.mark.skipif(compiler.triton_version() < (3, 8), reason="an older Triton adds no pairs of 16 bits")
 def test_columns_of_splits_are_not_taken_for_16_bits():
     """Machine code that adds pairs of them may lack a constant: triton-lang/triton issue 11581."""
-    device, config = Device.from_profile(H200), constexpr_of(KernelConfig(SPLITS=3, BLOCK=256))
+    device, config = Device.from_profile(H200), InKernel(KernelConfig(SPLITS=3, BLOCK=256))
     for hidden in (False, True):
         constants = {"HIDDEN": hidden, "C": config}
         compiled = compiler.compile_for(device, rests_kernel, {"out_ptr": "*i32:16", "n_cols": "i32"}, constants, 1, 1)
