@@ -55,25 +55,19 @@ def allowed_of_any(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return absolute + relative * exact.nan_to_num(0, 0, 0).abs()
 
 
-def units(result: torch.Tensor, exact: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Returns errors in units of the allowed ones; inf where only one of the two is nan, or an infinity."""
-    assert result.shape == exact.shape
-    error = torch.where(same(result.double(), exact), 0.0, (result.double() - exact).abs() / allowed)
-    return error.nan_to_num(torch.inf, torch.inf)
-
-
 def distance(result: torch.Tensor, exact: torch.Tensor, allowed: torch.Tensor) -> Distance:
-    """Returns how far a result is from float64; see `units`."""
-    errors = units(result, exact, allowed)
-    if not errors.numel():
+    """Returns how far a result is from float64; inf where only one of the two is nan, or an infinity."""
+    assert result.shape == exact.shape
+    if not result.numel():
         return Distance(0.0, 0.0, ())
-    at = torch.unravel_index(errors.argmax().cpu(), errors.shape)
-    error = torch.where(errors == 0, 0.0, (result.double() - exact).abs()).nan_to_num(torch.inf, torch.inf)
-    return Distance(error.max().item(), errors.max().item(), tuple(int(index) for index in at))
+    error = torch.where(same(result.double(), exact), 0.0, (result.double() - exact).abs()).nan_to_num(torch.inf, torch.inf)
+    units = (error / allowed).nan_to_num(torch.inf, torch.inf)
+    at = torch.unravel_index(units.argmax().cpu(), units.shape)
+    return Distance(error.max().item(), units.max().item(), tuple(int(index) for index in at))
 
 
 def worst_error(result: torch.Tensor, exact: torch.Tensor, terms: Terms = 0.0) -> float:
-    """Returns the largest error of a softmax, its logarithm or a gradient; see `units` and `allowed_of_terms`."""
+    """Returns the largest error of a softmax, its logarithm or a gradient; see `distance` and `allowed_of_terms`."""
     return distance(result, exact, allowed_of_terms(exact, result.dtype, terms)).worst
 
 

@@ -6,7 +6,7 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.names import find_profiles
-from portable_softmax.errors import DeviceError
+from portable_softmax.errors import DeviceError, NoDeviceError
 
 
 def named(words: Iterable[str]) -> tuple[set[str], list[str]]:
@@ -29,7 +29,11 @@ def devices_of(words: Iterable[str]) -> list[Device]:
     profiles = find_profiles(names)
     if profiles and not backends:
         return [Device.from_profile(profile.name) for profile in profiles]
-    device = current_device()
+    try:
+        device = current_device()
+    except NoDeviceError as error:
+        hint = "--on NAME answers for an absent device, --on interpreter runs kernels without one"
+        raise NoDeviceError(f"{error}\n{hint}") from error
     if backends - {device.backend}:
         raise DeviceError(f"{', '.join(sorted(backends))} is required; the local device is {device}")
     if profiles and profiles != [device.profile]:

@@ -61,7 +61,11 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
         kernel = None
     if not _is_kernel(kernel):
         if stopped:
-            raise ValueError(f"{path} cannot be imported: {_reason(stopped)}") from stopped
+            missing = stopped.name if isinstance(stopped, ModuleNotFoundError) else None
+            why = (
+                f"it needs the module {missing}, which is not installed" if missing else f"{type(stopped).__name__}: {stopped}"
+            )
+            raise ValueError(f"{path} cannot be imported: {why}") from stopped
         named = dict(vars(module))
         for holder in [value for value in named.values() if getattr(value, "__module__", "") == module.__name__]:
             named |= {
@@ -95,8 +99,12 @@ def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseExcept
             answered.enter_context(_inductor(file))
             if imported := _of_package(file, target):
                 return imported, None
-            module = _new(file, target)
-            _run(module, file)
+            module, folder = _new(file, target), str(file.absolute().parent)
+            try:
+                sys.path.insert(0, folder)
+                module.__spec__.loader.exec_module(module)
+            finally:  # its folder comes last from now on, for what a kernel imports later
+                sys.path[:] = [*(entry for entry in sys.path if entry != folder), folder]
             return module, None
     except KeyboardInterrupt:
         raise
@@ -136,30 +144,14 @@ def _inductor(file: Path) -> Iterator[None]:
         yield
 
 
-def _reason(error: BaseException) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"it needs the module {error.name}, which is not installed"
-    return f"{type(error).__name__}: {error}"
-
-
-def _new(file: Path, target: str) -> ModuleType:
+def _new(file: Path, target: str) -> Any:
     """Returns an empty module of a name of its own for a file."""
     digest = hashlib.sha256(f"{file.resolve()}\n{target}".encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(f"kernel_file_{digest}", file)
     if spec is None or spec.loader is None:
         raise ValueError("it is no Python file: its name should end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where inspect looks for the kernel's source
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where inspect looks for the kernel's source
     return module
-
-
-def _run(module: Any, file: Path) -> None:
-    folder = str(file.absolute().parent)
-    try:
-        sys.path.insert(0, folder)
-        module.__spec__.loader.exec_module(module)
-    finally:  # its folder comes last from now on, for what a kernel imports later
-        sys.path[:] = [*(entry for entry in sys.path if entry != folder), folder]
 
 
 def _of_package(file: Path, target: str) -> ModuleType | None:

@@ -4,7 +4,7 @@ import argparse
 import re
 from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from portable_probe.report import Case, KernelCall, SoftmaxProblem
 from portable_softmax.devices.backends import BACKENDS
@@ -18,14 +18,6 @@ EXIT_CODES = """exit codes:
   4  not checked: no such local device, or Triton does not compile for it"""
 SHORT = {"fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
 ROLES = {"rows", "cols", "block"}
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the error and ends the process with code 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def _wrong(text: str, words: str) -> argparse.ArgumentTypeError:

@@ -15,14 +15,13 @@ from portable_probe.compare import ReportsError, check_kernel, compared, load, s
 from portable_probe.devices import devices_of
 from portable_probe.explain import unmet
 from portable_probe.loading import UnknownKernelError
-from portable_probe.options import EXIT_CODES, OPTIONS, Parser, kernel_call, softmaxes
+from portable_probe.options import EXIT_CODES, OPTIONS, kernel_call, softmaxes
 from portable_probe.profiles import facts_of, profiles
 from portable_probe.report import KernelCall, Report, encoded
 from portable_probe.suggest import pasted, variants
 from portable_probe.text import as_text
 from portable_probe.tune import command as tune
 from portable_softmax.devices.detect import interpreting
-from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, TargetError
 
 INTERPRETED = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
@@ -52,12 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, USAGE) else 4 if isinstance(error, DeviceError | TargetError | ImportError) else 1
 
 
-def parser() -> Parser:
+def parser() -> argparse.ArgumentParser:
     """Returns the program's parser."""
     version = sys.modules["portable_softmax"].__version__  # this is a part of it
     about = "Launches and occupancy of the softmax and of any Triton kernel, on local and absent GPUs and NPUs."
     raw: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": EXIT_CODES}
-    made = Parser(prog="portable-softmax", description=about, **raw)
+    made = argparse.ArgumentParser(prog="portable-softmax", description=about, **raw)
     made.add_argument("--version", action="version", version=f"portable-softmax {version}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (text, answer, names) in COMMANDS.items():
@@ -77,15 +76,13 @@ def _dest(option: str) -> str:
 def _answer(options: argparse.Namespace) -> int:
     """Answers plan and kernel."""
     cases = [kernel_call(options)] if options.kernel else softmaxes(options)
-    devices, every = _devices(options), options.config == "all"
+    devices, every = devices_of(options.on), options.config == "all"
     names = None if options.suggest is None else dict(options.suggest)
     reports = list[Report]()
     for device, case in product(devices, cases):
-        if isinstance(case, KernelCall) and (every or names is not None):
-            reports += variants(case, device, every, names)
-        else:
-            reports.append(report_of(device, case))
-    code = _shown(options, reports, [_gated(report, options) for report in reports], every or names is not None)
+        kernel = isinstance(case, KernelCall)
+        reports += variants(case, device, every, names) if kernel else [report_of(device, case)]
+    code = _shown(options, [_gated(report, options) for report in reports], every or names is not None)
     for device in devices if options.facts and not options.json else ():
         print(f"\n{facts_of(device)}")
     return code
@@ -98,7 +95,7 @@ def _verify(options: argparse.Namespace) -> int:
     if options.on == ["interpreter"] and not interpreting():
         return _in_interpreter(options.typed)
     try:
-        (device, *others) = _devices(options)
+        device, *others = devices_of(options.on)
     except NoDeviceError as error:
         if options.on:
             raise
@@ -108,28 +105,21 @@ def _verify(options: argparse.Namespace) -> int:
         options.error("verify runs on the local device, on an emulated AMD GPU (--on amd/mi300x), or in the interpreter")
     cases = [kernel_call(options)] if options.kernel else softmaxes(options)
     reports = [report_of(device, case, verify=True) for case in cases]
-    return _shown(options, reports, reports)
+    return _shown(options, reports)
 
 
-def _devices(options: argparse.Namespace) -> list[Device]:
-    try:
-        return devices_of(options.on)
-    except NoDeviceError as error:
-        raise NoDeviceError(f"{error}\n--on NAME answers for an absent device; --on amd/mi300x emulates one") from error
-
-
-def _shown(options: argparse.Namespace, reports: list[Report], gated: list[Report], choices: bool = False) -> int:
+def _shown(options: argparse.Namespace, reports: list[Report], choices: bool = False) -> int:
     """Prints and saves reports, and returns the exit code; of several choices one for each device is enough."""
     if options.save:
         save(reports, options.save)
         print(f"wrote {options.save}", file=sys.stderr)
-    print(encoded(gated) if options.json else as_text(gated, "github" if options.markdown else "plain", options.explain))
-    if choices and not options.json and (configs := pasted(gated)):
+    print(encoded(reports) if options.json else as_text(reports, "github" if options.markdown else "plain", options.explain))
+    if choices and not options.json and (configs := pasted(reports)):
         print(f"\n{configs}")
-    failed = [report for report in gated if report.error]
-    if len(gated) == 1 and failed:
+    failed = [report for report in reports if report.error]
+    if len(reports) == 1 and failed:
         print(f"{failed[0].error}: {failed[0].message}", file=sys.stderr)
-    enough = {report.device.name for report in gated if choices and not report.error}
+    enough = {report.device.name for report in reports if choices and not report.error}
     failed = [report for report in failed if report.device.name not in enough]
     unchecked = all(report.error in (TargetError.__name__, DeviceError.__name__) for report in failed)
     return 0 if not failed else 4 if unchecked else 1

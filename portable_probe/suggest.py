@@ -21,7 +21,7 @@ STAGES = 1, 2, 3, 4
 PRUNED = {"error": "Pruned", "message": "the kernel's own pruning drops this configuration"}
 
 
-def variants(call: KernelCall, device: Device, every_config: bool, names: dict[str, str] | None) -> list[Report]:
+def variants(call: Any, device: Device, every_config: bool, names: dict[str, str] | None) -> list[Report]:
     """Returns reports of launches of a kernel on a device, the best first.
 
     Args:

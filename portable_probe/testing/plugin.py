@@ -121,4 +121,4 @@ def _device_or_skip(config: pytest.Config, name: str | None) -> Device:
     except NoDeviceError as error:
         if words:
             raise
-        pytest.skip(f"{error}; --on interpreter runs kernels without an accelerator, --on NAME compiles for one")
+        pytest.skip(str(error))
