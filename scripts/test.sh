@@ -12,11 +12,11 @@ all=
 [ "${1:-}" != --all ] || { all=1; shift; }
 if [ "$all" ]; then
     quick=
-    echo "All tests: 45 minutes on two idle cores, without what is downloaded first." >&2
+    echo "All tests: 45 minutes on two idle cores, plus downloads." >&2
 else
     quick=" and not slow"
-    echo "6 minutes on two idle cores, without what is downloaded first. Left out, and in \`bash scripts/test.sh --all\` (45 minutes):
-whole sweeps, of which each value or each pair of values is here, and what else has the mark slow, and more plans with other Tritons." >&2
+    echo "4 minutes on two idle cores, plus downloads. Left out, and in \`bash scripts/test.sh --all\` (45 minutes):
+whole sweeps, of which the default run has every value once, other tests marked slow, and more plans with other Tritons." >&2
 fi
 results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
 step() { echo "== $SECONDS s: $*" >&2; }
