@@ -17,11 +17,10 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.facts import GB_PER_S, softmax_facts
-from portable_softmax.row_kernels.arguments import constant_of, read_arguments, value_of
+from portable_softmax.row_kernels.arguments import read_arguments, value_of
 from portable_softmax.row_kernels.decorators import OF_CONFIG, implied_arguments, jit_function
 from portable_softmax.row_kernels.facts import warnings_of
-from portable_softmax.row_kernels.fits import refused_grid
-from portable_softmax.row_kernels.inspection import Chosen, Launched, inspect_kernel
+from portable_softmax.row_kernels.inspection import Chosen, Launched, inspect_kernel, refused_grid
 from portable_softmax.runtime.plans import plan
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
@@ -171,7 +170,7 @@ def _config(launch: Launched, case: KernelCall) -> str:
 def _run(device: Device, case: KernelCall, file: KernelFile, known: Any, launch: Launched | None) -> Verified:
     """Runs a kernel on the device, in the interpreter, or on the emulator of its vendor."""
     verify = _module("verify")
-    known = known._replace(arguments={**known.arguments, **{name: constant_of(text) for name, text in case.arguments.items()}})
+    known = known._replace(arguments={**known.arguments, **{name: value_of(text) for name, text in case.arguments.items()}})
     if launch and device.index is None:
         run = functools.partial(_module("virtual").run_case, launch, known, device)
     else:

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from portable_softmax.api.log_probs import token_log_probs
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
-    from portable_softmax.row_kernels.fits import fits
-    from portable_softmax.row_kernels.inspection import inspect_kernel, resident_programs
+    from portable_softmax.row_kernels.inspection import fits, inspect_kernel, resident_programs
     from portable_softmax.row_kernels.launcher import launcher, persistent
     from portable_softmax.runtime.warmup import warm_up
 
@@ -45,9 +44,9 @@ __version__ = "1.0.0"
 
 _LAZY = {
     "api.explain": ("explain",), "api.functional": ("log_softmax", "softmax", "softmin"), "api.log_probs": ("token_log_probs",),
-    "api.modules": ("LogSoftmax", "Softmax"), "api.override": ("override_aten",), "row_kernels.fits": ("fits",),
-    "row_kernels.inspection": ("inspect_kernel", "resident_programs"), "row_kernels.launcher": ("launcher", "persistent"),
-    "runtime.warmup": ("warm_up",),
+    "api.modules": ("LogSoftmax", "Softmax"), "api.override": ("override_aten",),
+    "row_kernels.inspection": ("fits", "inspect_kernel", "resident_programs"),
+    "row_kernels.launcher": ("launcher", "persistent"), "runtime.warmup": ("warm_up",),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _LAZY.items() for name in names}
 

@@ -8,6 +8,7 @@ d=tensordesc<f16[64,64]>
 BLOCK=1024  ACC=tl.float32  NAME=text   of a constexpr
 """
 
+import importlib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -67,7 +68,7 @@ def read_arguments(jit: Any, arguments: Mapping[str, Any]) -> tuple[dict[str, An
     constexprs, values, typed = constexprs_of(jit), dict(arguments), set()
     for name, text in arguments.items():
         if isinstance(text, str) and name in constexprs:
-            values[name] = constant_of(text)
+            values[name] = value_of(text)
         elif isinstance(text, str):
             values[name], is_known = _argument_of(name, text)
             typed |= set() if is_known else {name}
@@ -98,19 +99,12 @@ def _argument_of(name: str, text: str) -> tuple[Any, bool]:
     )
 
 
-def constant_of(text: str) -> Any:
-    """Returns the value of a constexpr: tl.NAME is Triton's, others as `value_of` reads them."""
-    if text.startswith("tl.") and text[3:].isidentifier():
-        import triton.language as tl
-
-        return getattr(tl, text[3:], text)
-    return value_of(text)
-
-
-def value_of(text: str) -> bool | int | float | str | None:
-    """Returns the value of a constexpr as Python writes it: True, False, None or a finite decimal number; else the text."""
+def value_of(text: str) -> Any:
+    """Returns the value of a constexpr or an option: True, False, None, a finite decimal number, Triton's tl.NAME, or text."""
     if text in CONSTANTS:
         return CONSTANTS[text]
+    if text.startswith("tl.") and text[3:].isidentifier():
+        return getattr(importlib.import_module("triton.language"), text[3:], text)
     if not NUMBER.fullmatch(text) or math.isinf(number := float(text)):
         return text
     return int(text) if text.lstrip("-+").isdigit() else number

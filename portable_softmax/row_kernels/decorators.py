@@ -45,12 +45,8 @@ def by_position(kernel: Any, values: Sequence[Any]) -> dict[str, Any]:
 
 
 def constexprs_of(jit: Any) -> set[str]:
-    """Returns the names of a @triton.jit function's constexprs."""
-    if hasattr(jit, "params"):
-        return {parameter.name for parameter in jit.params if parameter.is_constexpr}
-    from triton.runtime.interpreter import GridExecutor
-
-    return set(GridExecutor(jit.fn, jit.arg_names, (1,)).constexprs)
+    """Returns the names of a @triton.jit function's constexprs, by Triton's rule for annotations."""
+    return {name for name, annotation in jit.fn.__annotations__.items() if "constexpr" in str(annotation)}
 
 
 def name_of(jit: Any, key: Any) -> str:
@@ -78,17 +74,17 @@ def configuration(kernel: Any, number: int | None) -> Any:
     configs = configurations(kernel)
     if number is None and len(configs) < 2:
         return next(iter(configs), None)
-    if number is None or not 0 <= number < len(configs):
-        choice = "none was chosen" if number is None else f"{number} is none of them"
-        listed = "\n  ".join(f"{at}: {config}" for at, config in enumerate(configs))
-        raise ValueError(
-            f"the kernel is tuned over {len(configs)} configurations, and {choice}; select one with --config N:\n  {listed}"
-        )
-    return configs[number]
+    if number is not None and 0 <= number < len(configs):
+        return configs[number]
+    choice = "none was chosen" if number is None else f"{number} is none of them"
+    listed = "\n  ".join(f"{at}: {config}" for at, config in enumerate(configs))
+    raise ValueError(
+        f"the kernel is tuned over {len(configs)} configurations, and {choice}; select one with --config N:\n  {listed}"
+    )
 
 
 def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Collection[str] = (), launches: bool = False) -> Any:
-    """Returns a kernel under copies of its decorators that choose nothing by measuring.
+    """Returns a kernel under Triton's decorators in place of its own, also of a library's, that choose nothing by measuring.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
@@ -98,7 +94,6 @@ def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Colle
         launches: False to let hooks of configurations see stand-ins of tensors, so that none is written.
     """
     import triton
-    from triton.runtime.autotuner import Autotuner, Heuristics
 
     def of_known(function: Callable[[Mapping[str, Any]], Any], seen: Callable[[Any], Any] = lambda value: value) -> Any:
         return lambda named: function({name: seen(value) for name, value in named.items() if name not in unknown})
@@ -111,10 +106,10 @@ def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Colle
             vars(left).update({name: None for name in OF_CONFIG if name in decided and hasattr(left, name)})
             if config.pre_hook and not launches:
                 left.pre_hook = of_known(config.pre_hook, unwritten)
-            outermost = _around(outermost, layer, Autotuner, triton.autotune, configs=[left])
+            outermost = triton.autotune([left], key=[])(outermost)
         if heuristics := _heuristics(layer):
             values = {name: of_known(heuristic) for name, heuristic in heuristics.items() if name not in decided}
-            outermost = _around(outermost, layer, Heuristics, triton.heuristics, values=values)
+            outermost = triton.heuristics(values)(outermost)
     return outermost
 
 
@@ -128,15 +123,6 @@ def origins_of(kernel: Any, config: Any, decided: Collection[str]) -> dict[str, 
 def _heuristics(layer: Any) -> Mapping[str, Any]:
     values = getattr(layer, "values", {})
     return {} if callable(values) else values
-
-
-def _around(kernel: Any, layer: Any, kind: type, decorator: Callable[..., Any], **changed: Any) -> Any:
-    """Returns a kernel under a copy of a layer, or under Triton's own where a library's has a `run` and a cache of its own."""
-    if type(layer) is not kind:
-        return decorator(**changed, **({"key": []} if "configs" in changed else {}))(kernel)
-    copied = copy.copy(layer)
-    vars(copied).update(changed, fn=kernel)
-    return copied
 
 
 def implied_arguments(kernel: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from portable_softmax.planning.facts import Traffic
 from portable_softmax.row_kernels.decorators import jit_function
 from portable_softmax.row_kernels.following import PROGRAM, Access, Run
 from portable_softmax.row_kernels.row_settings import Request
-from portable_softmax.row_kernels.ttir import Function, Op, parsed_of, walked
+from portable_softmax.row_kernels.ttir import Function, Op, parsed_of
 
 ROWS, PROGRAMS = (5, 40, 300), (1, 2, 8)  # small launches that are followed
 TURNS = 64  # of a loop over rows, of all programs together
@@ -234,7 +234,7 @@ def overflows(function: Function, arguments: Mapping[str, Any], programs: int | 
     """
     count = programs or 1
     ends = [Run(function, arguments, (count - 1) * last, count, last=last) for last in (False, True)]
-    ops = list(walked(function.body)) if any(end.large for end in ends) else []
+    ops = function.every if any(end.large for end in ends) else []
     made = {name: op for op in ops for name in op.results if name not in function.parameters}
     addresses, seen = set[str](), set()  # values that offsets of pointers are computed from
     for op in reversed(ops):

@@ -28,9 +28,7 @@ MAX_KEPT = 4096  # launches, of all sizes, and choices
 COUNTS = "num_programs", "num_warps", "num_stages"  # options that are numbers from 1 on
 
 
-def launcher(
-    kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None, **settings: Any
-) -> "Launcher":
+def launcher(kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None) -> "Launcher":
     """Makes a launcher of a kernel that works on rows, for any vendor's device, with nothing to tune.
 
     ```python
@@ -58,14 +56,14 @@ def launcher(
         kernel: the @triton.jit function, with its decorators.
         rows, cols: the parameters that are the number of rows, and of elements of a row. Without `grid`, rows is required.
         block: the constexpr that is the number of elements of a block.
-        grid: as `kernel[grid]` takes it: a tuple, or a function of the arguments by name that returns one.
-        settings: what is not computed, by name: num_programs where the grid is computed, num_warps and options of Triton's
-            backend, arguments. A call may pass all of it, grid too, and wins.
+        grid: as `kernel[grid]` takes it: a tuple, or a function of the arguments by name that returns one. A call may pass
+            another one, and what else is not to be computed: constexprs, num_warps and options of Triton's backend, and
+            num_programs where the grid is computed.
 
     Raises:
         TypeError: there is no such parameter, or `block` is no constexpr.
     """
-    return Launcher(kernel, rows, cols, block, settings | ({} if grid is None else {"grid": grid}))
+    return Launcher(kernel, (rows, cols, block), grid)
 
 
 persistent = launcher  # its name for kernels whose programs loop over rows
@@ -74,30 +72,28 @@ persistent = launcher  # its name for kernels whose programs loop over rows
 class Launcher:
     """A launcher; `launcher` makes it."""
 
-    def __init__(self, kernel: Any, rows: str | None, cols: str, block: str, settings: Mapping[str, Any]) -> None:
-        self.kernel, self._jit, self._settings = kernel, jit_function(kernel), dict(settings)
-        names, self._constexprs = self._jit.arg_names, constexprs_of(self._jit)
+    def __init__(self, kernel: Any, names: tuple[str | None, str, str], grid: Grid | None) -> None:
+        self.kernel, self._jit, self._names, self._grid = kernel, jit_function(kernel), names, grid
+        self._constexprs, (rows, cols, block), known = constexprs_of(self._jit), names, self._jit.arg_names
         for role, name in (("rows", rows), ("cols", cols), ("block", block)):
-            if name not in names and (role != "rows" or name is not None):
-                raise TypeError(f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(names)}")
+            if name not in known and (role != "rows" or name is not None):
+                raise TypeError(f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(known)}")
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
-        self._names = rows, cols, block
         self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of others a class is enough
         self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # knows nothing
         self._kept: dict[Any, Any] = {}  # launches, and choices
         self._lock = threading.RLock()
 
-    def __deepcopy__(self, memo: object) -> "Launcher":
+    def __deepcopy__(self, memo: object = None) -> "Launcher":
         """Returns the launcher itself, as it is a function: modules that hold one are copied, kernels of any scope too."""
         return self
 
-    def __copy__(self) -> "Launcher":
-        return self
+    __copy__ = __deepcopy__
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Names the kernel, which is imported where the pickle is loaded."""
-        return _named, (self._jit.__module__, self._jit.fn.__qualname__, self._names, self._settings)
+        return _named, (self._jit.__module__, self._jit.fn.__qualname__, self._names, self._grid)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
@@ -152,8 +148,8 @@ class Launcher:
     def request(self, *args: Any, **kwargs: Any) -> Request:
         """Returns what a launch is chosen by; errors as of a call."""
         jit, (n_rows, n_cols, _) = self._jit, self._names
-        named = self._settings | by_position(self.kernel, args) | kwargs
-        num_programs, grid = named.pop("num_programs", None), named.pop("grid", None)
+        named = by_position(self.kernel, args) | kwargs
+        num_programs, grid = named.pop("num_programs", None), named.pop("grid", None) or self._grid
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
         arguments, _ = read_arguments(jit, named)
         passed = {"num_programs": num_programs, **options}
@@ -230,9 +226,8 @@ class Launcher:
             return lambda *_, **__: None
         for text in plan.warnings:
             warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=4)
-        grid = {**self._settings, **kwargs}.get("grid") or plan.grid
-        fixed = self._settings | plan.meta | {"grid": grid}
-        for name in ("num_programs", *self._jit.arg_names[: len(args)]):
+        fixed = plan.meta | {"grid": kwargs.get("grid") or self._grid or plan.grid}
+        for name in self._jit.arg_names[: len(args)]:
             fixed.pop(name, None)
         launch = functools.partial(decorated(self.kernel, plan.config, plan.meta, launches=True).run, warmup=False, **fixed)
         return (lambda *args, num_programs, **named: launch(*args, **named)) if "num_programs" in kwargs else launch
@@ -243,14 +238,12 @@ def _outside(run: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     return run(*args, **kwargs)
 
 
-def _named(module: str, name: str, names: tuple[str | None, str, str], settings: Mapping[str, Any]) -> Launcher:
-    kernel = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    return Launcher(kernel, *names, settings)
+def _named(module: str, name: str, names: tuple[str | None, str, str], grid: Grid | None) -> Launcher:
+    return Launcher(functools.reduce(getattr, name.split("."), importlib.import_module(module)), names, grid)
 
 
 @functools.cache
-def current_index() -> Callable[[], int] | None:
+def current_index() -> Any:
     """Returns torch's function that returns the current device; None where there is one device."""
     module = None if interpreting() else getattr(torch, chosen(None).vendor.torch_device_type)
-    index: Callable[[], int] | None = module.current_device if module and module.device_count() > 1 else None
-    return index
+    return module.current_device if module and module.device_count() > 1 else None

@@ -112,7 +112,7 @@ class Choice:
     def __init__(self, request: Request, device: Device, rows: int) -> None:
         self._device, self._name = device, jit_function(request.kernel).__name__
         self._compiled: dict[Setting, _Used] = {}
-        self._function, self._traffic = Function({}, []), Traffic()
+        self._function, self._traffic = Function({}, [], []), Traffic()
         short = settings_of(request, device, True)
         probe = min(short, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
         self._settings = [probe]

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from portable_softmax.row_kernels.decorators import constants_of
@@ -50,10 +49,11 @@ class Op(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A kernel: the names of its run-time parameters by their values, and its operations."""
+    """A kernel: the names of its run-time parameters by their values, its operations, and all of its module in order."""
 
     parameters: dict[str, str]
     body: list[Op]
+    every: list[Op]
 
 
 def parsed_of(compiled: Any, jit: Any) -> Function:
@@ -62,6 +62,7 @@ def parsed_of(compiled: Any, jit: Any) -> Function:
     Where values are more than run-time parameters, as of descriptors, their own names are those of parameters.
     """
     regions: list[list[Op]] = [[]]
+    every: list[Op] = []
     for raw in compiled.asm["ttir"].splitlines():
         line = LOCATION.sub("", raw).strip()
         if not line or line.startswith("#"):
@@ -69,24 +70,17 @@ def parsed_of(compiled: Any, jit: Any) -> Function:
         if line.startswith("}"):  # } else {, and } do {
             regions.pop()
         else:
-            regions[-1].append(_op(line))
+            every.append(_op(line))
+            regions[-1].append(every[-1])
         if line.endswith("{"):
             owner = regions[-1][-1]
             owner.regions.append([])
             regions.append(owner.regions[-1])
-    functions = [op for op in walked(regions[0]) if op.name == "tt.func"]
+    functions = [op for op in every if op.name == "tt.func"]
     kernel = next((function for function in functions if " public " in function.text), functions[0])
     names = [name for name in jit.arg_names if name not in constants_of(compiled, jit)]
     known = names if len(names) == len(kernel.operands) else [value.removeprefix("%") for value in kernel.operands]
-    return Function(dict(zip(kernel.operands, known, strict=True)), kernel.regions[0])
-
-
-def walked(ops: Sequence[Op]) -> Iterator[Op]:
-    """Yields all operations, before those of their regions."""
-    for op in ops:
-        yield op
-        for region in op.regions:
-            yield from walked(region)
+    return Function(dict(zip(kernel.operands, known, strict=True)), kernel.regions[0], every)
 
 
 def _op(line: str) -> Op:

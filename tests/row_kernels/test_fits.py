@@ -9,9 +9,8 @@ import triton
 from example_kernels import add_kernel, matmul_kernel
 from sweep import mostly_slow
 
-from portable_softmax import Device, ProfileError, fits, inspect_kernel
+from portable_softmax import Device, PlanError, ProfileError, fits, inspect_kernel
 from portable_softmax.row_kernels.compiling import dropped
-from portable_softmax.row_kernels.fits import NoConfigurationFitsError
 
 ARGUMENTS = {"a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "m": 1024, "n": 1024, "k": 1024}
 CONFIGS = [  # blocks, warps, stages
@@ -42,7 +41,6 @@ def test_what_fits_and_does_not_spill_is_kept_in_its_order(name):
     told = [used(each, name) for each in CONFIGS]
     can = [(each, it) for each, it in zip(CONFIGS, told, strict=True) if it.occupancy.programs_per_multiprocessor]
     assert kept_of(name) == [each for each, it in can if not it.resources.spilled_bytes_per_thread]
-    assert kept_of(name, max_spilled=10**6) == [each for each, _ in can]
 
 
 def test_each_that_goes_is_told_with_its_reason(caplog):
@@ -75,7 +73,7 @@ def test_a_cooperative_grid_that_cannot_be_resident(name, most):
     config = triton.Config({"BLOCK_SIZE": 1024}, num_warps=8 if name == "nvidia/h200" else 4)
     chosen = partial(fits, [config], arguments, kernel=add_kernel, device=name)
     assert chosen(grid=(most, 1), launch_cooperative_grid=True) == chosen(grid=(most + 1,)) == [config]
-    with pytest.raises(NoConfigurationFitsError, match=f"grid of {most + 1} programs, and .* holds {most} at once"):
+    with pytest.raises(PlanError, match=f"grid of {most + 1} programs, and .* holds {most} at once"):
         chosen(grid=(most + 1,), launch_cooperative_grid=True)
 
 

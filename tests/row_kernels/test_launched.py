@@ -13,7 +13,7 @@ import triton
 from triton.runtime.jit import KernelInterface
 
 from portable_softmax import CompileError, Device, current_device, inspect_kernel
-from portable_softmax.row_kernels.absent import absent
+from portable_softmax.row_kernels.compiling import absent
 from portable_softmax.row_kernels.decorators import configurations, jit_function
 from portable_softmax.runtime.compiler import target_of, triton_version
 

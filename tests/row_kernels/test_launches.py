@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from row_forms import FORMS, arguments_of, assert_right
-from row_kernels import RMS, adding, fresh, scaled
+from row_kernels import RMS, adding, fresh, one_row, scaled
 
 from portable_softmax import PlanError, launcher
 
@@ -137,23 +137,21 @@ def test_the_first_call_may_be_captured(where):
 
 @pytest.mark.kernel
 def test_a_call_wins_over_what_was_given_before(where):
-    run, x = fresh(adding, eps=0.5), torch.zeros(2, 4, device=where)
-    y = torch.empty_like(x)
-    for given, expected in (({}, 0.5), ({"eps": 1.5}, 1.5), ({"eps": 2.5}, 2.5), ({}, 0.5)):
-        run(x, y, 2, 4, **given)
-        assert y[0, 0] == expected
-    run(x, y, 2, 4, 3.5)
-    assert y[0, 0] == 3.5
+    run, x = fresh(one_row, grid=(1,)), torch.ones(3, 4, device=where)
+    for given, expected in (({}, 1), ({"grid": (2,)}, 2), ({"grid": lambda meta: (meta["n_rows"],)}, 3), ({}, 1)):
+        y = torch.zeros_like(x)
+        run(x, y, 3, 4, **given)
+        assert int((y == 3).all(1).sum()) == expected
 
 
 @pytest.mark.kernel
 def test_constants_that_compare_equal_are_launches_of_their_own(where):
-    run = fresh(adding, eps=0)
+    run = fresh(adding)
     x, y = torch.full((2, 4), 100, dtype=torch.int8, device=where), torch.empty(2, 4, dtype=torch.int32, device=where)
     for factor in (2, 2.0, True, 1, 2):
-        run(x, y, 2, 4, F=factor)
+        run(x, y, 2, 4, 0, F=factor)
         expected = torch.empty_like(y)
-        fresh(adding, eps=0)(x, expected, 2, 4, F=factor)
+        fresh(adding)(x, expected, 2, 4, 0, F=factor)
         assert torch.equal(y, expected)
-    plan = [run.plan(x, y, 2, 4, F=factor).meta["F"] for factor in (2, 2.0)]
+    plan = [run.plan(x, y, 2, 4, 0, F=factor).meta["F"] for factor in (2, 2.0)]
     assert [*map(type, plan)] == [int, float]

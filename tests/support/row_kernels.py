@@ -88,7 +88,7 @@ def assert_right(case, arguments, exact):
 
 
 @triton.jit
-def one_row(x, y, n_rows, n_cols, BLOCK: tl.constexpr, SCALE: tl.constexpr):
+def one_row(x, y, n_rows, n_cols, BLOCK: tl.constexpr, SCALE: tl.constexpr = 3):
     at = tl.arange(0, BLOCK)
     here = tl.program_id(0) * n_cols + at
     tl.store(y + here, tl.load(x + here, mask=at < n_cols) * SCALE, mask=at < n_cols)
@@ -104,7 +104,7 @@ def adding(x, y, n_rows, n_cols, eps, BLOCK: tl.constexpr, F: tl.constexpr = 1):
 
 NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 RMS = example("rms_norm")
-scaled = launcher(one_row, rows="n_rows", cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],), SCALE=3)
+scaled = launcher(one_row, rows="n_rows", cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],))
 
 
 def fresh(kernel=RMS.rms_norm_kernel, **given):
