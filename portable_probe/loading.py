@@ -127,11 +127,10 @@ def _tools(device: Device) -> Iterator[None]:
 @contextlib.contextmanager
 def _inductor(file: Path) -> Iterator[None]:
     """Lets a file that TorchInductor wrote define its kernels, which it would compile and load for the local device."""
-    text, torch = file.read_text(encoding="utf-8", errors="replace"), sys.modules.get("torch")
-    for name in ("_cuda_getCurrentRawStream", "_xpu_getCurrentRawStream"):  # which a torch for the CPU lacks
-        if torch and name in text and not hasattr(torch._C, name):
-            setattr(torch._C, name, lambda index: 0)
-    if "AsyncCompile" not in text:
+    if torch := sys.modules.get("torch"):
+        for name in ("_cuda_getCurrentRawStream", "_xpu_getCurrentRawStream"):  # imported by kernels; absent on CPUs
+            vars(torch._C).setdefault(name, lambda index: 0)
+    if "AsyncCompile" not in file.read_text(encoding="utf-8", errors="replace"):
         yield
         return
     compiling = importlib.import_module("torch._inductor.async_compile")
