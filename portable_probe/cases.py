@@ -9,8 +9,8 @@ import msgspec
 
 from portable_probe.explain import next_step
 from portable_probe.loading import KernelFile, load_kernel
-from portable_probe.output import in_units, many
 from portable_probe.report import Case, KernelCall, Report, Scalar, Verified, describe, json_value
+from portable_probe.text import in_units, many
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device
 from portable_softmax.devices.device import Device

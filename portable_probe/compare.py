@@ -7,8 +7,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from portable_probe.output import as_columns, many
 from portable_probe.report import KernelCall, Report, Scalar, encoded
+from portable_probe.text import as_columns, many
 
 AtLeastOne = Annotated[list[Report], msgspec.Meta(min_length=1)]
 HEADER = ("device", "case", "", "before", "after", "")

@@ -4,7 +4,7 @@ import bisect
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from portable_probe.output import many
+from portable_probe.text import many
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from portable_probe.output import as_columns
 from portable_probe.report import encoded, software
+from portable_probe.text import as_columns
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles as every_product

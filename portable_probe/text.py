@@ -1,10 +1,12 @@
-"""Reports as text: one in detail, several as a table."""
+"""Tables, numbers with their words and units, and reports as text: one in detail, several as a table."""
 
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from portable_probe.output import as_columns, many
+from tabulate import tabulate
+
 from portable_probe.report import KernelCall, Report, Verified
 
 COLUMNS = {"regs": "registers_per_thread", "shared": "shared_memory_bytes", "spills": "spilled_bytes_per_thread"}
@@ -98,3 +100,37 @@ def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
             about.setdefault(remark, []).append(", ".join(filter(None, (report.device.name, _row(report)["case"]))))
     for remark, names in about.items():
         yield f"{'; '.join(dict.fromkeys(names))}: {remark}"
+
+
+def as_columns(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], form: str = "plain", align: Sequence[str] | None = None
+) -> str:
+    """Returns rows below a header.
+
+    Args:
+        header: names of the columns.
+        rows: their cells; None is "-".
+        form: tabulate's; "github" for Markdown, where text stays one cell whatever a kernel or a file is called.
+        align: "left" or "right" for each column; all are left if None.
+    """
+    if form != "plain":
+        rows = [[cell if cell is None else _one_cell(str(cell)) for cell in row] for row in rows]
+    above, body = ((), [header, *rows]) if form == "plain" else (header, list(rows))  # tabulate widens a plain header
+    return tabulate(body, above, form, missingval="-", disable_numparse=True, colalign=align)
+
+
+def _one_cell(text: str) -> str:
+    return re.sub(r"[|<]|\](?=\()", r"\\\g<0>", " ".join(text.split()))
+
+
+def many(number: Any, word: str) -> str:
+    """Returns a number and what it counts, in the plural unless it is 1."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def in_units(number: float, unit: str) -> str:
+    """Returns a number of bytes or seconds with three digits, in a unit that suits it."""
+    prefix, size = next(
+        ((p, 10.0**n) for p, n in zip("TGMk m", (12, 9, 6, 3, 0, -3), strict=True) if number >= 10.0**n), ("u", 1e-6)
+    )
+    return f"{number / size:.3g} {prefix.strip()}{unit}"

@@ -18,7 +18,7 @@ from portable_softmax.errors import DeviceError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.row_kernels.decorators import configuration, decorated
 
-GUARD = 16  # elements after each row that must keep their value
+GUARD = 16  # elements after a result that must keep their value
 PEAK = 200.0  # its exponential overflows float32
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread evenly
 MAX_EMULATED, MIN_ROWS = 2**19, 8  # elements that take seconds, and rows of several kinds
@@ -42,10 +42,9 @@ def wide_rows(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device
 
 
 def guarded(values: torch.Tensor) -> torch.Tensor:
-    """Returns a copy of a matrix in memory of its own, with GUARD elements of nan after each row."""
-    n_rows, n_cols = values.shape
-    memory = torch.full((n_rows * (n_cols + GUARD) + GUARD,), torch.nan, dtype=values.dtype, device=values.device)
-    return memory.as_strided((n_rows, n_cols), (n_cols + GUARD, 1)).copy_(values)
+    """Returns a contiguous copy with GUARD elements of nan after it, which whole vectors at its end may read."""
+    memory = torch.full((values.numel() + GUARD,), torch.nan, dtype=values.dtype, device=values.device)
+    return memory[: values.numel()].view(values.shape).copy_(values)
 
 
 def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan | None, device: Device) -> Verified:
@@ -65,32 +64,23 @@ def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan | None, device:
     rows = min(case.n_rows, max(MIN_ROWS, MAX_EMULATED // case.n_cols)) if emulated else case.n_rows
     x = wide_rows(rows, case.n_cols, getattr(torch, case.dtype), "cpu" if emulated else _place(device))
     dy = torch.randn(x.shape, device=x.device, generator=torch.Generator(x.device).manual_seed(2)).to(x.dtype)
-    y, ran, terms = softmax(x) if emulated else x, None, torch.zeros_like(x, dtype=torch.float64)
-    result: Any
+    y, result, ran, terms = x, guarded(torch.full_like(x, torch.nan)), None, torch.zeros_like(x, dtype=torch.float64)
     if emulated:
-        result = virtual.allocated(torch.full_like(x, torch.nan))
-        operands = map(virtual.allocated, (dy, y) if case.backward else (x,))
-        ran = virtual.run_softmax(emulated, (result, *operands), device)
+        y = softmax(x)
+        ran = virtual.run_softmax(emulated, (result, *map(guarded, (dy, y) if case.backward else (x,))), device)
     elif case.backward:
-        leaf = guarded(x).requires_grad_()
-        y = softmax(leaf)
-        y.backward(dy)  # type: ignore[no-untyped-call]
-        result = leaf.grad
+        y = softmax(x.requires_grad_())
+        (result,) = torch.autograd.grad(y, x, dy)
     else:
-        result = softmax(guarded(x), out=guarded(torch.full_like(x, torch.nan)))
+        softmax(guarded(x), out=result)
+    x, y, written = x.detach(), y.detach(), 0
+    if emulated or not case.backward:
+        written = int((~result.as_strided((GUARD,), (1,), result.numel()).isnan()).sum())
     exact = softmax(x.double())
     if case.backward:  # that of the rounded result
-        d, p = dy.double(), y.detach().double()
+        d, p = dy.double(), y.double()
         exact, terms = p * (d - (d * p).sum(-1, keepdim=True)), p * (d.abs() + (d * p).abs().sum(-1, keepdim=True))
-    return _outcome(distance(result, exact, allowed_of_terms(exact, result.dtype, terms)), _overwritten(result), executed=ran)
-
-
-def _overwritten(result: torch.Tensor) -> int:
-    """Counts the elements around a result in memory of `guarded` that changed."""
-    whole = result.as_strided((result.untyped_storage().nbytes() // result.element_size(),), (1,), 0)
-    around = torch.ones_like(whole, dtype=torch.bool)
-    around.as_strided(result.shape, result.stride()).fill_(False)
-    return int((~whole[around].isnan()).sum())
+    return _outcome(distance(result, exact, allowed_of_terms(exact, result.dtype, terms)), written, executed=ran)
 
 
 def _outcome(measured: Distance, overwritten: int, **more: str | None) -> Verified:

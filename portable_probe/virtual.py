@@ -17,14 +17,7 @@ from portable_softmax.runtime.launch import bind_tiling, sizes_of
 from portable_softmax.runtime.prepared import arranged
 from portable_softmax.runtime.specialization import KernelSpec
 
-VECTOR = 16  # elements
 RESIDENT = 16  # programs at once, so that many take little memory
-
-
-def allocated(values: torch.Tensor) -> torch.Tensor:
-    """Returns a copy in memory that ends after a whole vector, as that of devices does; kernels may read such a vector."""
-    memory = torch.full((values.numel() + VECTOR,), torch.nan, dtype=values.dtype)
-    return memory[: values.numel()].view(values.shape).copy_(values)
 
 
 def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], device: Device) -> str:

@@ -18,10 +18,7 @@ from portable_softmax.errors import NoDeviceError, PortableSoftmaxError
 if TYPE_CHECKING:
     import torch
 
-MARKERS = (
-    "accelerator: runs on an accelerator only; skipped in Triton's interpreter, and where there is none",
-    "backends(*names): runs on devices of these backends only, such as cuda, hip, npu or xpu",
-)
+ACCELERATOR = "accelerator: runs on an accelerator only; skipped in Triton's interpreter, and where there is none"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,8 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Sets up Triton's interpreter before a test imports a kernel."""
-    for marker in MARKERS:
-        config.addinivalue_line("markers", marker)
+    config.addinivalue_line("markers", ACCELERATOR)
     if "interpreter" in named(_words(config))[0]:
         os.environ["TRITON_INTERPRET"] = "1"
 
@@ -67,18 +63,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips tests whose markers exclude the device."""
-    marked, accelerator = item.get_closest_marker("backends"), item.get_closest_marker("accelerator")
-    if not marked and not accelerator:
-        return
-    if marked and (unknown := {*marked.args} - BACKENDS.keys()):
-        pytest.fail(f"for {', '.join(sorted(unknown))}; backends are {', '.join(BACKENDS)}", pytrace=False)
-    callspec = getattr(item, "callspec", None)
-    device = _device_or_skip(item.config, callspec.params.get("portable_device") if callspec else None)
-    if marked and device.backend not in marked.args:
-        pytest.skip(f"for {', '.join(marked.args)}; this is {device.backend}")
-    if accelerator and (device.detected is None or device.backend == "interpreter"):
-        pytest.skip(f"runs on an accelerator; {device.name} is no local accelerator")
+    """Skips tests of accelerators on other devices."""
+    if item.get_closest_marker("accelerator"):
+        callspec = getattr(item, "callspec", None)
+        device = _device_or_skip(item.config, callspec.params.get("portable_device") if callspec else None)
+        if device.detected is None or device.backend == "interpreter":
+            pytest.skip(f"runs on an accelerator; {device.name} is no local accelerator")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from portable_probe.output import as_columns
 from portable_probe.profiles import product_of, profile_of, versions
+from portable_probe.text import as_columns
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.errors import PortableSoftmaxError, ProfileError
