@@ -16,7 +16,8 @@ from portable_softmax.devices.detect import INSTALL, current_device
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.cost import Terms
-from portable_softmax.planning.facts import GB_PER_S, softmax_facts
+from portable_softmax.planning.facts import softmax_facts
+from portable_softmax.planning.grid import GB_PER_S, Budget
 from portable_softmax.row_kernels.arguments import read_arguments, value_of
 from portable_softmax.row_kernels.decorators import OF_CONFIG, implied_arguments, jit_function
 from portable_softmax.row_kernels.facts import warnings_of
@@ -71,7 +72,7 @@ def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:
         time.append(expected(planned.terms, device))
     if bandwidth and resident:
         programs = planned.occupancy.programs_per_multiprocessor
-        us = softmax_facts(planned.problem, planned.tiling, planned.num_programs, programs, device).memory_us
+        us = softmax_facts(Budget(planned.problem, device), planned.tiling, planned.num_programs, programs).memory_us
         moved = in_units(us * GB_PER_S * bandwidth, "B")
         time.append(f"{in_units(us / 1e6, 's')} at least, for {moved} at the data sheet's bandwidth")
     tiling = str(planned.tiling)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import chain, product, zip_longest
 from typing import Any
@@ -14,6 +15,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, softmax_facts
+from portable_softmax.planning.grid import Budget
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
 from portable_softmax.planning.planner import ranked, unfit
@@ -87,11 +89,11 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
     """Compiles and times a launch of a softmax or its gradient."""
     problem, tiling = launch.problem, launch.tiling
     used = resources_of(KernelSpec.of(problem, tiling), device)
-    fit = device.vendor.occupancy(used, device.hardware)
-    if reason := unfit(problem, tiling, fit, device):
+    fit, programs = device.vendor.occupancy(used, device.hardware), problem.tiles(tiling.tile_rows) * tiling.splits
+    if reason := unfit(replace(launch, occupancy=fit), device):
         raise PlanError(reason)
-    programs = problem.tiles(tiling.tile_rows) * tiling.splits
-    facts = softmax_facts(problem, tiling, programs, fit.programs_per_multiprocessor, device, spilled_by(used))
+    budget, resident = Budget(problem, device), fit.programs_per_multiprocessor
+    facts = softmax_facts(budget, tiling, programs, resident, spilled_by(used))
 
     def prepared() -> Call:
         result, x, *last = operands(shape, problem.x_dtype, 2 + problem.backward, device)

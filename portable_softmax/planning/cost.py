@@ -32,6 +32,7 @@ class Facts(NamedTuple):
         loads: of a turn, that wait for one another.
         elements: per thread and turn, of one operand; once more per exponential.
         exchanges: 1 where programs wait for row statistics of others.
+        waits: part of the time of moving in which warps wait for others of a program, or for programs that begin later.
         issued: accesses and shuffles of a program's warps in a turn.
         own_issued: the same of a program beside its turns.
         launches: one, or two of which the second reads what the first has reduced.
@@ -49,6 +50,7 @@ class Facts(NamedTuple):
     loads: Any
     elements: Any
     exchanges: Any
+    waits: Any
     issued: Any
     own_issued: Any
     launches: Any = 1
@@ -62,7 +64,7 @@ class Terms(NamedTuple):
         start: the launch, if it did nothing.
         memory: moving all bytes.
         lines: more of it, where pieces of cache lines are moved, or registers are spilled.
-        walking: more of it, where programs have fixed shares of the rows.
+        waiting: more of it, for warps that add up rows, for programs that begin later, and with fixed shares of the rows.
         latency: waiting for memory, where nothing hides it.
         elements: arithmetic of a thread, where nothing hides it.
         exchange: waiting for row statistics of other programs, where nothing hides it.
@@ -75,7 +77,7 @@ class Terms(NamedTuple):
     start: Any
     memory: Any
     lines: Any
-    walking: Any
+    waiting: Any
     latency: Any
     elements: Any
     exchange: Any
@@ -116,8 +118,8 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     slowest = facts.alone / numbers.l2_bandwidth  # a multiprocessor moves no more than its share of the L2 cache's bandwidth
     memory = facts.memory_us * larger(1 / numbers.bandwidth, slowest)
     lines = memory * numbers.line * facts.left_out + facts.l2_us / numbers.l2_bandwidth
-    walking = (memory + lines) * numbers.walking * (1 - 1 / facts.turns)
-    moving = memory + lines + walking + 1e-9  # some kernels move nothing that is known of
+    waiting = (memory + lines) * (numbers.walking * (1 - 1 / facts.turns) + facts.waits)
+    moving = memory + lines + waiting + 1e-9  # some kernels move nothing that is known of
 
     later = facts.waves * facts.turns - 1
     deep = facts.beside * (1 + facts.ahead)
@@ -132,7 +134,7 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
         start=numbers.start_us * (1 + SECOND * (facts.launches - 1)),
         memory=memory,
         lines=lines,
-        walking=walking,
+        waiting=waiting,
         latency=latency * in_step,
         elements=elements * in_step,
         exchange=exchange * in_step,

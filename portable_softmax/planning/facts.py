@@ -1,121 +1,74 @@
-"""Facts of a softmax's launch that its cost depends on: what its programs do, in which order, and the bytes they move."""
+"""Facts of a launch that its cost depends on: what its programs do, in which order, and the bytes they move."""
 
-import functools
 import math
 from typing import NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import Facts
-from portable_softmax.planning.grid import WORD_BYTES, Budget
+from portable_softmax.planning.grid import FEW, GB_PER_S, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
-GB_PER_S = 1e3  # bytes of a microsecond
-BANDWIDTH = 16  # GB/s per multiprocessor, where it is unknown: 9 to 26 in most of the shipped profiles
-L2_LATENCY = 0.5  # in parts of the memory's
-CACHED = 0.8  # of the L2 cache: half of what programs read once more is lost where they move as much in between
+L2_LATENCY = 1 / 2  # in parts of the memory's
 LINE_PART, LOOKUP = 1 / 3, 2  # accesses of a warp that take as long as a cache line, and as a number of another program
+WAITING = 0.002  # part of the time, for each warp of a program: all of them wait for the sums of rows
 
 
-class _Memory(NamedTuple):
-    """Memory that a problem moves on a device: bytes of an element that are read and written, and sizes."""
-
-    element: int
-    operands: int
-    read: int
-    written: int
-    mask: float
-    elements: int
-    per_us: float
-    multiprocessors: int
-    warp: int
-    line: int
-    sector: int
-
-
-def softmax_facts(
-    problem: Problem, tiling: Tiling, num_programs: int, resident: int, device: Device, spilled_bytes: float = 0
-) -> Facts:
+def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: int, spilled_bytes: float = 0) -> Facts:
     """Returns the facts of a launch.
 
     Args:
-        problem: as it is read, see reading.py.
+        budget: of the problem, as it is read, on a device.
         tiling: how its rows are cut.
         num_programs: size of the grid.
         resident: programs that a multiprocessor holds at once, at least 1.
-        device: where it runs.
         spilled_bytes: of a thread.
     """
-    memory = _memory(problem, device)
-    warps = tiling.num_warps or 1
-    threads = warps * memory.warp
-    tiles = problem.tiles(tiling.tile_rows) * tiling.splits
-    beside = min(resident, max(1.0, num_programs / memory.multiprocessors))
+    problem, warps, slots = budget.problem, tiling.num_warps or 1, budget.multiprocessors * resident
+    threads, tiles = warps * budget.warp, problem.tiles(tiling.tile_rows) * tiling.splits
+    beside = min(resident, max(1.0, num_programs / budget.multiprocessors))
+    turns, waves = -(-tiles // num_programs), -(-num_programs // slots)
     twice = not tiling.held and problem.reads_again
-    passes = 2 if twice else 1
     covered = tiling.covers(problem.width) // tiling.splits
     elements = tiling.tile_rows * covered
-    ends = tiling.tile_rows * 2 * problem.vector / tiling.splits if problem.unaligned else 0  # the first split has both
-    vector = _vector(problem, tiling, threads)
-    left_out, under, lines = _pieces(problem, tiling, memory, vector)
-    read, moved = memory.elements * memory.read, memory.elements * (memory.read + memory.written)
-    between = elements * (memory.read + memory.written) * beside * memory.multiprocessors
-    again = read * lost(max(between, read * tiling.two_launches), device) if twice else 0
+    vector, operands = budget.access(tiling), budget.loads + problem.stores
+    left_out, under, lines = _pieces(budget, tiling, vector)
+    all_elements = problem.n_rows * problem.n_cols
+    read, moved = all_elements * budget.read, all_elements * (budget.read + budget.written)
+    between = elements * (budget.read + budget.written) * beside * budget.multiprocessors
+    again = read * lost(max(between, read * tiling.two_launches), budget.device) if twice else 0
     exchanges = tiling.is_shared and not tiling.two_launches and problem.pairs > 0
     statistics = min(problem.pairs, 1) if problem.backward else problem.pairs + (problem.pairs > 0)  # a maximum, and sums
-    accesses = ((memory.operands - 1) * passes + 1) * (elements / vector + ends)
+    accesses = ((operands - 1) * (1 + twice) + 1) * elements / vector
     shuffles = statistics * _sums(problem, tiling, threads, vector)
-    lines = lines * elements * passes + memory.operands * ends / problem.vector
     lookups = problem.pairs * tiling.tile_rows * tiling.splits if exchanges else 0
-    of_thread = (elements + ends) / threads
+    share = turns * tiling.tile_rows / (problem.n_rows * tiling.splits)  # of all elements
     return Facts(
-        memory_us=(moved + again + memory.elements * memory.mask) / memory.per_us,
+        memory_us=(moved + again + all_elements * _mask(problem)) / budget.per_us,
         l2_us=(under * (moved + read * twice) + (read - again) * tiling.two_launches + 2 * spilled_bytes * threads * tiles)
-        / memory.per_us,
+        / budget.per_us,
         left_out=left_out,
         programs=num_programs,
         beside=beside,
-        waves=-(-num_programs // (memory.multiprocessors * resident)),
-        turns=-(-tiles // num_programs),
+        waves=waves,
+        turns=turns,
         ahead=0,
         loads=1 if tiling.held else (1 + L2_LATENCY * twice) * -(-covered // tiling.width),
-        elements=of_thread if problem.backward else of_thread + elements / threads,
+        elements=elements / threads * (1 if problem.backward else 2),
         exchanges=float(exchanges),
-        issued=(accesses + shuffles) / memory.warp + LINE_PART * lines + LOOKUP * lookups,
+        waits=WAITING * warps + exchanges * tiling.splits / slots * max(0, 1 - slots / num_programs),
+        issued=(accesses + shuffles) / budget.warp + LINE_PART * operands * lines * elements * (1 + twice) + LOOKUP * lookups,
         own_issued=0,
         launches=2 if tiling.two_launches else 1,
-        alone=max(
-            1, memory.multiprocessors * min(1, tiling.tile_rows * -(-tiles // num_programs) / (problem.n_rows * tiling.splits))
-        ),
+        alone=max(1, budget.multiprocessors * min(1, share)),
     )
 
 
 def lost(between: float, device: Device) -> float:
     """Returns the part that the L2 cache no longer holds at a second read, after `between` other bytes were moved."""
-    x = between / (CACHED * (device.hardware.l2_cache_bytes or 1))
+    x = between / (device.hardware.l2_cache_bytes or 1)
     return x * x / (1 + x * x)
-
-
-@functools.lru_cache(maxsize=256)
-def _memory(problem: Problem, device: Device) -> _Memory:
-    hardware, budget = device.hardware, Budget(problem, device)
-    x, y = DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]
-    read, written = (2 * y, x) if problem.backward else (x, y)
-    bandwidth = hardware.memory_bandwidth_gb_per_s or BANDWIDTH * budget.multiprocessors
-    return _Memory(
-        element=y if problem.stores else x,
-        operands=(2 if problem.backward else 1) + problem.stores,
-        read=read,
-        written=written if problem.stores else 0,
-        mask=_mask(problem),
-        elements=problem.n_rows * problem.n_cols,
-        per_us=GB_PER_S * bandwidth,
-        multiprocessors=budget.multiprocessors,
-        warp=budget.warp,
-        line=WORD_BYTES * budget.line,
-        sector=WORD_BYTES * budget.sector,
-    )
 
 
 def _mask(problem: Problem) -> float:
@@ -123,54 +76,43 @@ def _mask(problem: Problem) -> float:
     mask, lines = problem.scores.mask, problem.lines
     if mask is None or lines is None or not lines.mask:
         return 0
-    _, *strides = lines.mask
-    sizes = (lines.levels[2][0], lines.levels[1][0], lines.levels[0][0])
-    shared = math.prod(size for size, stride in zip(sizes, strides, strict=True) if not stride)
-    return (1 if mask == "bool" else DTYPE_BYTES[mask]) / shared
+    shared = [size for (size, _), stride in zip(lines.levels[::-1], lines.mask[1:], strict=True) if not stride]
+    return (1 if mask == "bool" else DTYPE_BYTES[mask]) / math.prod(shared)
 
 
-def _pieces(problem: Problem, tiling: Tiling, memory: _Memory, vector: int) -> tuple[float, float, float]:
+def _pieces(budget: Budget, tiling: Tiling, vector: int) -> tuple[float, float, float]:
     """Returns the cost of runs of neighbouring elements that are shorter than a cache line.
 
     Unused bytes of lines per byte that is moved; moves of all operands' worth of sectors beyond the first; and
     lines that warps request, per element.
     """
-    element, line, sector = memory.element, memory.line, memory.sector
-    access = vector * memory.warp  # elements that a warp requests at once
-    rows, inner, narrow = tiling.tile_rows, problem.inner, 1.0
+    problem, element, line, sector = budget.problem, budget.element, budget.line, budget.sector
+    access = vector * budget.warp  # elements that a warp requests at once
+    rows, inner, wide = tiling.tile_rows, problem.inner, vector * element / VECTOR_BYTES
     if not problem.across:
-        run, requested = rows * tiling.tile_cols, _lines(access, tiling.width, rows, problem.n_cols, element, line)
-        narrow = vector * element / VECTOR_BYTES  # single elements of a line are read one after another
+        run = rows * tiling.tile_cols
+        requested = _lines(access, tiling.width, rows, problem.n_cols * element, element, line)
+        under = (sector / min(sector, run * element) - 1) * wide  # single elements of a line are read one after another
     else:
-        run = inner * tiling.width if rows >= inner else rows
-        beside = min(access, rows)
+        run, beside = inner * tiling.width if rows >= inner else rows, min(access, rows)
         if beside > inner:  # of several matrices
-            requested = _lines(access, inner * (access // beside), -(-beside // inner), inner * problem.n_cols, element, line)
+            several = inner * (access // beside), -(-beside // inner), inner * problem.n_cols * element
+            requested = _lines(access, *several, element, line)
         else:
-            requested = _lines(access, beside, access, inner, element, line)
-    left_out = line / min(line, max(run * element, sector)) - 1
-    under = (sector / min(sector, run * element) - 1) * narrow
-    if problem.scattered:
-        under += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
-    elif problem.across and inner * element % sector:
-        under += sector / (run * element)  # a run ends within a sector that another one begins in
-    return left_out * min(1, vector * element / VECTOR_BYTES), under, memory.operands * requested
+            requested = _lines(access, beside, access, inner * element, element, line)
+        under = sector / min(sector, run * element) - 1
+        if problem.scattered:
+            under += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
+        elif inner * element % sector:
+            under += sector / (run * element)  # a run ends within a sector that another one begins in
+    return (line / min(line, max(run * element, sector)) - 1) * min(1, wide), under, requested
 
 
 def _lines(access: int, run: int, most_runs: int, apart: int, element: int, line: int) -> float:
-    """Returns the cache lines per element that a warp requests at once, of runs that start `apart` elements apart."""
+    """Returns the cache lines per element that a warp requests at once, of runs that start `apart` bytes apart."""
     run = min(access, run)
     runs = min(access // run, most_runs)
-    begun = 1 - math.gcd(apart * element, line) / line  # a run that starts within a line ends in one more
-    touched = min(runs * max(1, run * element / line + begun), max(1, runs * apart * element / line))
-    return touched / (run * runs)
-
-
-def _vector(problem: Problem, tiling: Tiling, threads: int) -> int:
-    """Returns the number of neighbouring elements of a thread."""
-    if not problem.across:
-        return problem.vector
-    return min(problem.vector, max(1, tiling.tile_rows * tiling.width // threads))
+    return min(runs * max(1, run * element / line), max(1, runs * apart / line)) / (run * runs)
 
 
 def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
@@ -186,7 +128,6 @@ def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
     return threads * max(vector, tiling.tile_rows // beside) * math.log2(lanes)
 
 
-FEW = 8  # elements of a thread, at most, that are loaded one at a time
 PACKED_BYTES = 2  # of the elements that are packed in pairs, whatever the compiler knows of rows
 
 
@@ -265,6 +206,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         loads=blocks * (1 + L2_LATENCY * traffic.again / (traffic.element * launch.n_cols)),
         elements=elements / threads * (1 + traffic.exponents / launch.n_cols),
         exchanges=0,
+        waits=0,
         issued=accesses / lanes
         + shuffles * threads / lanes
         + LINE_PART * accesses * max(1 / lanes, at_once * traffic.element / (VECTOR_BYTES * lanes / 4)),
@@ -274,11 +216,12 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
 
 
 def is_slow(traffic: Traffic, launch: RowLaunch, device: Device) -> bool:
-    """True for stages of one turn, and for many elements of a thread that are loaded one by one, without a reduction.
+    """True if some other launch is always as fast, or nearly so, by measured launches.
 
-    Some other launch is always as fast, or nearly so, by measured launches.
+    These are stages of one turn, blocks longer than a row that is read again, and many elements of a thread that are loaded one
+    by one, without a reduction.
     """
     one_turn = launch.num_stages > 1 and (launch.in_blocks or launch.num_programs >= launch.n_rows)
     per_thread = launch.block / ((launch.num_warps or 1) * (device.hardware.warp_size or 1))
-    reduces = traffic.reductions or traffic.block_reductions
-    return one_turn or (launch.multiple == 1 and not reduces and per_thread > FEW)
+    one_by_one = launch.multiple == 1 and not traffic.reductions and not traffic.block_reductions and per_thread > FEW
+    return one_turn or one_by_one or bool(traffic.again and launch.block > launch.n_cols)

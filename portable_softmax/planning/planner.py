@@ -13,14 +13,13 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
 from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import softmax_facts
-from portable_softmax.planning.grid import estimated, grid, readings
+from portable_softmax.planning.grid import Budget, estimated, grid, readings
 from portable_softmax.planning.plan import LaunchPlan, Tiling, spilled_by, why, why_faster
 from portable_softmax.planning.problem import Problem
 
 UNLIMITED = 2**63 - 1
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
-WAITING = 0.002  # part of the time, for each warp of programs that exchange: large ones are slower than expected
 MOST_COMPILED = 4  # launches: each takes a second or so
 SKIPPED = 0.035  # part of a launch's time that beginning its programs may take, if rows may be skipped
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
@@ -40,13 +39,14 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
         if compiled and (min(launch.us for launch in compiled) <= ALIKE * expected.us or len(compiled) == MOST_COMPILED):
             break
         try:
-            launch = _launch(expected.problem, expected.tiling, measure(expected.problem, expected.tiling, device), device)
+            used = measure(expected.problem, expected.tiling, device)
         except TargetError:
             raise  # no candidate would compile
         except CompileError as error:
             rejected.append(f"{expected.tiling}: does not compile: {error}")
             continue
-        if reason := unfit(launch.problem, launch.tiling, launch.occupancy, device):
+        launch = _launch(expected.problem, expected.tiling, used, _budgets(expected.problem, device))
+        if reason := unfit(launch, device):
             rejected.append(f"{launch.tiling}: {reason}")
         else:
             compiled.append(launch)
@@ -54,7 +54,7 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
         if all("does not compile" in reason for reason in rejected):
             rejected = [f"{len(rejected)} launches, and each {rejected[0].partition(': ')[2]}"]
         raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  " + "\n  ".join(rejected))
-    best, *others = sorted(compiled, key=_order)
+    best, *others = sorted(compiled, key=lambda launch: launch.us)
     tried = {(launch.problem, launch.tiling) for launch in compiled}
     others += [launch for launch in order if (launch.problem, launch.tiling) not in tried][:1]
     reasons = [*why_faster(best, min(others, key=lambda launch: launch.us), len(order))] if others else []
@@ -71,30 +71,26 @@ def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
 
     Where the cost is unknown, the last way to read rows goes first, and launches keep the order of the grid.
     """
-    launches = []
+    launches, known = [], bool(device.profile.launch.cost)
     for reading in reversed(readings(problem, device)):
-        for tiling in grid(_of_many(reading), device):
-            launch = _launch(reading, tiling, estimated(reading, tiling, device), device)
-            if not device.profile.launch.cost or not unfit(reading, launch.tiling, launch.occupancy, device):
+        budgets = _budgets(reading, device)
+        for tiling in grid(budgets[0]):
+            launch = _launch(reading, tiling, estimated(reading, tiling, device), budgets)
+            if not known or not unfit(launch, device):
                 launches.append(launch)
-    if device.profile.launch.cost:
-        launches.sort(key=_order)
+    if known:
+        launches.sort(key=lambda launch: launch.us)
     return [launch for launch in launches if _begins_fast(launch, device)] or launches
 
 
-def unfit(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> str | None:
-    """Returns the reason why a compiled launch cannot run, or not without a long wait; None if it can."""
-    if not fit.programs_per_multiprocessor:
-        return f"does not fit: {', '.join(fit.limited_by)}"
-    if tiling.two_launches:
+def unfit(launch: LaunchPlan, device: Device) -> str | None:
+    """Returns the reason why a launch cannot run, or not without a long wait; None if it can."""
+    if not launch.occupancy.programs_per_multiprocessor:
+        return f"does not fit: {', '.join(launch.occupancy.limited_by)}"
+    if launch.tiling.two_launches:
         return None  # no program waits for another
-    most = min(device.resident(fit), _most_programs(tiling, device))
-    return f"only {most} programs are resident at once" if most < tiling.splits else None
-
-
-def _order(launch: LaunchPlan) -> float:
-    """Returns what launches are sorted by: their time, and more for an exchange, which all warps of a program wait for."""
-    return launch.us * (1 + WAITING * (launch.tiling.num_warps or 1) * launch.tiling.is_shared)
+    most = min(device.resident(launch.occupancy), _most_programs(launch.tiling, device))
+    return f"only {most} programs are resident at once" if most < launch.tiling.splits else None
 
 
 def _begins_fast(launch: LaunchPlan, device: Device) -> bool:
@@ -105,33 +101,33 @@ def _begins_fast(launch: LaunchPlan, device: Device) -> bool:
     return 1e-3 * numbers.launch_ns * launch.num_programs <= SKIPPED * launch.us
 
 
-def _of_many(problem: Problem) -> Problem:
-    """Returns the problem with many rows if its launch may not depend on their number, else as it is."""
-    return replace(problem, n_rows=MANY * problem.inner, lines=None) if problem.batch_invariant else problem
+def _budgets(problem: Problem, device: Device) -> list[Budget]:
+    """Returns that of a problem; of many rows and of one if its launch may not depend on their number."""
+    if not problem.batch_invariant:
+        return [Budget(problem, device)]
+    return [Budget(replace(problem, n_rows=number * problem.inner, lines=None), device) for number in (MANY, 1)]
 
 
-def _launch(problem: Problem, tiling: Tiling, used: KernelResources, device: Device) -> LaunchPlan:
+def _launch(problem: Problem, tiling: Tiling, used: KernelResources, budgets: list[Budget]) -> LaunchPlan:
     """Returns the launch of programs that use so much.
 
-    A batch-invariant launch is that of one row and of many: its time is the geometric mean of both, in the terms of many.
+    Its time is the geometric mean of those of all budgets, in the terms of the first.
     """
+    device = budgets[0].device
     fit = device.vendor.occupancy(used, device.hardware)
     programs = _num_programs(problem, tiling, fit, device)
     walks = device.profile.grid.value == "resident" and not tiling.is_shared  # all walk over equally many tiles
     walks = walks or programs < problem.tiles(tiling.tile_rows) * tiling.splits
-    many = _of_many(problem)
-    terms = _terms(many, tiling, used, fit, device)
-    if terms and problem.batch_invariant and (one := _terms(replace(many, n_rows=problem.inner), tiling, used, fit, device)):
-        terms = terms.times(math.sqrt(one.total / terms.total))
-    return LaunchPlan(problem, replace(tiling, walk=walks), programs, used, fit, terms=terms)
-
-
-def _terms(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> Terms | None:
-    numbers, resident = device.profile.launch.cost, fit.programs_per_multiprocessor
-    programs = _num_programs(problem, tiling, fit, device)
-    if not numbers or not resident or not programs:
-        return None
-    return cost(softmax_facts(problem, tiling, programs, resident, device, spilled_by(used)), numbers)
+    numbers, resident, times = device.profile.launch.cost, fit.programs_per_multiprocessor, list[Terms]()
+    if numbers and resident and programs:
+        for budget in budgets:
+            number = _num_programs(budget.problem, tiling, fit, device)
+            times.append(cost(softmax_facts(budget, tiling, number, resident, spilled_by(used)), numbers))
+    terms = times[0] if times else None
+    if len(times) > 1:
+        terms = times[0].times(math.sqrt(times[1].total / times[0].total))
+    tiling = tiling if tiling.walk == walks else replace(tiling, walk=walks)
+    return LaunchPlan(problem, tiling, programs, used, fit, terms=terms)
 
 
 def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> int:
@@ -153,4 +149,6 @@ def _most_programs(tiling: Tiling, device: Device) -> int:
 def _spills_slow(best: LaunchPlan, device: Device) -> bool:
     """True if spills take a good part of the expected time, or an unknown one."""
     held = replace(best.resources, spilled_bytes_per_thread=0, stack_frame_bytes=None)
-    return not best.terms or best.us - _launch(best.problem, best.tiling, held, device).us > SLOW * best.us
+    return (
+        not best.terms or best.us - _launch(best.problem, best.tiling, held, _budgets(best.problem, device)).us > SLOW * best.us
+    )
