@@ -46,23 +46,17 @@ def compiled_for(
 ) -> list[Any]:
     """Returns the compiled kernels of configurations for a device, here or not, or the errors that Triton raises.
 
-    Args:
-        kernel: the @triton.jit function with its decorators.
-        configs: Triton's Configs; None for a kernel without.
-        values: arguments and options by name, which win over a configuration's.
-        device: the target.
-        unknown: names of arguments of which only the type is known; a decorator that reads one raises KeyError.
+    Values are arguments and options by name, which win over a configuration's. A configuration is None for a kernel without.
+    A decorator that reads an argument of an unknown value raises KeyError.
 
     Raises:
         CompileError: this Triton does not compile for the device.
     """
-    jit, is_tuned, settings = jit_function(kernel), bool(configurations(kernel)), []
-    for config in configs:
-        passed = {} if is_tuned or config is None else config.all_kwargs()
-        passed = {name: apart(value) for name, value in {**passed, **values}.items()}
-        settings.append((config, passed))
-        if triton_version() < (3, 5) and (passed.get("num_ctas") or 1) > 1:
-            raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
+    jit, is_tuned = jit_function(kernel), bool(configurations(kernel))
+    kept = [{} if is_tuned or config is None else config.all_kwargs() for config in configs]
+    passed = [{name: apart(value) for name, value in {**own, **values}.items()} for own in kept]
+    if triton_version() < (3, 5) and any((named.get("num_ctas") or 1) > 1 for named in passed):
+        raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
     hooks = any(config and config.pre_hook for config in configs)  # which change the arguments
     threads = 1 if hooks or triton_version() < (3, 4) else os.cpu_count() or 1  # 3.3 does not compile in threads
     with contextlib.ExitStack() as left:
@@ -71,10 +65,15 @@ def compiled_for(
         left.callback(setattr, jit, "pre_run_hooks", jit.pre_run_hooks)  # which may write to the arguments
         left.enter_context(contextlib.redirect_stdout(sys.stderr))  # where Triton prints a compiler's complaint
         jit.pre_run_hooks = []
-        if key is not None:
-            left.callback(_forget, jit, key)
-        pool = left.enter_context(ThreadPoolExecutor(threads, initializer=_on, initargs=(device,)))
-        runs = [functools.partial(_run, decorated(kernel, config, passed, unknown), jit, passed) for config, passed in settings]
+        left.callback((jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop, key, None)  # an absent device's
+        left.callback(
+            vars(jit).update, {"binder": None} if hasattr(jit, "binder") else {}
+        )  # Triton 3.2 has one for all backends
+        pool = left.enter_context(ThreadPoolExecutor(threads))
+        runs = [
+            functools.partial(_run, decorated(kernel, config, named, unknown), named, jit, device)
+            for config, named in zip(configs, passed, strict=True)
+        ]
         submitted = [(run, pool.submit(run)) for run in runs]
         return [_explained(future, functools.partial(pool.submit, run)) for run, future in submitted]
 
@@ -90,8 +89,10 @@ def failure(error: BaseException, jit: Any, device: Device, unknown: Collection[
     return CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {error}")
 
 
-def _run(kernel: Any, jit: Any, values: Mapping[str, Any]) -> Any:
+def _run(kernel: Any, values: Mapping[str, Any], jit: Any, device: Device) -> Any:
     """Compiles a kernel, with its arguments by position as far as possible: a keyword may be an option of Triton's too."""
+    if device.index:  # a thread begins with the first one
+        getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
     first = list(itertools.takewhile(values.__contains__, jit.arg_names))
     named = {name: value for name, value in values.items() if name not in first}
     return kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
@@ -116,25 +117,10 @@ def _explained(future: "Future[Any]", again: "Callable[[], Future[Any]]") -> Any
     return RuntimeError(f"{error}: {reasons[0]}") if reasons else error
 
 
-def _on(device: Device) -> None:
-    """Makes the device the current one of a thread, which begins with the first one."""
-    if device.index:
-        getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
-
-
-def _forget(jit: Any, key: object) -> None:
-    """Removes what was compiled for an absent device from a kernel's own cache; `key` is that of `absent`."""
-    (jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop(key, None)
-    vars(jit).update({"binder": None} if hasattr(jit, "binder") else {})  # Triton 3.2 has one for all backends
-
-
 def dropped(kernel: Any, values: Mapping[str, Any], device: Device) -> set[int]:
-    """Returns the numbers of the configurations that a kernel's own pruning never lets a launch try on the device.
+    """Returns the numbers of the configurations that a kernel's own pruning never lets a launch with such arguments try.
 
-    Args:
-        kernel: the @triton.jit function with its decorators.
-        values: arguments by name; where the pruning reads another one, no configuration is known to be dropped.
-        device: the target.
+    Where the pruning reads another argument, no configuration is known to be dropped.
     """
     layer = copy.copy(next((layer for layer in layers(kernel) if hasattr(layer, "prune_configs")), None))
     if layer is None:

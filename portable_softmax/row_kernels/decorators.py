@@ -87,7 +87,6 @@ def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Colle
     """Returns a kernel under Triton's decorators in place of its own, also of a library's, that choose nothing by measuring.
 
     Args:
-        kernel: the @triton.jit function, with its decorators.
         config: Triton's Config, in place of those of @triton.autotune if it is there.
         decided: names that the user sets, which win over decorators.
         unknown: names of arguments whose values are unknown; a decorator that reads one raises KeyError.

@@ -41,13 +41,9 @@ class Form(NamedTuple):
 
 
 def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, cols: str, block: int) -> Form:
-    """Returns the form of a kernel.
+    """Returns the form of a kernel whose rows have several blocks of so many elements, unless that is impossible.
 
-    Args:
-        function: its TTIR, in which a row has several blocks, unless that is impossible.
-        arguments: values of its parameters, by name.
-        rows, cols: names of the parameters that are the numbers of rows and of their elements; None if no parameter is.
-        block: elements of a block.
+    `rows` and `cols` name the parameters that are the numbers of rows, if one is, and of elements of a row.
     """
     runs: list[Run] = []
 
@@ -83,31 +79,28 @@ def of_launches(observe: Observe, cols: int) -> Form:
     return Form(False, what=_rows_of(observe(ROWS[-1], 2)[0], cols))
 
 
-def _stores(accesses: Sequence[Access], root: str) -> list[Access]:
-    return [access for access in accesses if access.root == root and access.kind != "load"]
+def _starts(accesses: Sequence[Access], root: str) -> list[int]:
+    """Returns where stores to a parameter begin; -1 for an unknown offset."""
+    stores = [access.offset for access in accesses if access.root == root and access.kind != "load"]
+    return sorted({-1 if offset is None else offset for offset in stores})
 
 
 def _part(root: str, launched: Sequence[Sequence[Sequence[Access]]]) -> int | None:
     """Returns the elements from one program's part of a parameter to the next's: 0 where all add to one; None without parts."""
-    stores = [[_stores(one, root) for one in of] for of in launched]
-    every = [one for of in stores for one in of]
-    if any(access.offset is None for one in every for access in one):
-        return None
-    if all(one == every[0] for one in every) and all(access.kind == "atomic" for access in every[0]):
-        return 0
-    places = [[sorted({access.offset for access in one if access.offset is not None}) for one in of] for of in stores]
-    if not all(map(all, places)) or len({len(one) for of in places for one in of}) > 1:
+    places = [[_starts(one, root) for one in of] for of in launched]
+    if any(-1 in one or not one or len(one) != len(places[0][0]) for of in places for one in of):
         return None
     steps = {b - a for of in places for one, two in itertools.pairwise(of) for a, b in zip(one, two, strict=True)}
-    return steps.pop() if len(steps) == 1 and min(steps) > 0 else None
+    adds = all(access.kind != "store" for of in launched for one in of for access in one if access.root == root)
+    return steps.pop() if len(steps) == 1 and min(steps) >= 0 and (adds or min(steps)) else None
 
 
 def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> str:
     """Returns a sentence about the rows that two programs take, where not any number of them is right."""
     if programs[0] == programs[1]:
         return "all its programs do the same" if programs[0] else "its programs access no row of such a launch"
-    for root in sorted({access.root for access in programs[0]}, key=lambda root: -len(_stores(programs[0], root))):
-        starts = [{access.offset or 0 for access in _stores(accesses, root)} for accesses in programs]
+    for root in sorted({access.root for access in programs[0]}, key=lambda root: -len(_starts(programs[0], root))):
+        starts = [_starts(accesses, root) for accesses in programs]
         first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
         if not first or not second or starts[0] == starts[1]:
             continue
@@ -157,25 +150,15 @@ def most_programs(form: Form, request: Request) -> int | None:
 
 
 def known_multiple(cols: int, constant: bool) -> int:
-    """Returns the elements of which the start of a row is a multiple, as the compiler knows.
-
-    Args:
-        cols: elements of a row.
-        constant: they are a constexpr. Of a number that is none Triton knows only whether it is a multiple of 16.
-    """
+    """Returns the multiple that rows start on, in elements, as Triton knows: of what is no constexpr it knows 16 alone."""
     multiple = math.gcd(cols, KNOWN)
     return multiple if constant or multiple == KNOWN else 1
 
 
 def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> Traffic:
-    """Counts what a row and a program move and compute.
+    """Counts what a row of so many elements, in such blocks, and a program beside its rows move and compute.
 
-    Args:
-        function: the compiled kernel's TTIR.
-        values: arguments by name. Numbers may bound its loops; of a tensor no row moves more than its share.
-        walks: it loops over rows.
-        rows, cols: their number, and that of elements of one.
-        block: elements of a block.
+    Values of arguments may bound loops, and of a tensor no row moves more than its share. The kernel walks over rows or not.
     """
     run = Run(function, values, None, PROGRAMS[-1])
     share = {name: value.numel() / max(1, rows) for name, value in values.items() if hasattr(value, "numel")}
@@ -225,22 +208,15 @@ def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: in
 
 
 def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
-    """Yields sentences about offsets of a launch that do not fit their 32 bits.
-
-    Args:
-        function: the kernel's TTIR.
-        arguments: values of its parameters, by name.
-        programs: along axis 0; None if that is unknown.
-    """
-    count = programs or 1
-    ends = [Run(function, arguments, (count - 1) * last, count, last=last) for last in (False, True)]
-    ops = function.every if any(end.large for end in ends) else []
+    """Yields sentences about offsets of a launch that do not fit their 32 bits; `programs` along axis 0, None if unknown."""
+    run = Run(function, arguments, (programs or 1) - 1, programs or 1, last=True)
+    ops = function.every if run.large else []
     made = {name: op for op in ops for name in op.results if name not in function.parameters}
     addresses, seen = set[str](), set()  # values that offsets of pointers are computed from
     for op in reversed(ops):
         if op.name in ("tt.addptr", "tt.descriptor_load", "tt.descriptor_store") or addresses.intersection(op.results):
             addresses.update(op.operands[op.name == "tt.addptr" :])
-    for run, (op, reached) in [(end, large) for end in ends for large in end.large]:
+    for op, reached in run.large:
         words = f"{_word(op.operands[0], made)} {SIGNS.get(op.name, op.name)} {_word(op.operands[1], made)}"
         if addresses.intersection(op.results) and words not in seen:
             seen.add(words)

@@ -22,7 +22,7 @@ ACCESSES = {
     "experimental_descriptor_load": "load", "experimental_descriptor_store": "store",
 }  # fmt: skip
 WORK = "reduce", "exp", "exp2"
-PROGRAM, MEMORY = "program", "memory"  # that a value depends on, beside parameters
+PROGRAM = "program"  # that a value depends on, beside parameters
 SAME = (
     {"extsi", "extui", "trunci", "index_cast", "splat", "broadcast", "expand_dims", "reshape", "trans", "unsplat"}
     | {"bitcast", "convert_layout", "int_to_ptr_range"}
@@ -224,7 +224,7 @@ class Run:
         of, kind = self._of(op.operands), op.kind
         if kind in ACCESSES:
             self._access(op, ACCESSES[kind])
-            value, of = None, of | {MEMORY}
+            value = None
         elif kind in ("get_program_id", "get_num_programs"):
             axis = "xyz".index(op.text.split()[1])
             self.axes |= {axis} if kind == "get_program_id" else set()
