@@ -19,7 +19,7 @@ def find_profile(name: str) -> DeviceProfile:
     which means the first product in its file: occupancy is the same for all of them. Case, spaces and hyphens do not count.
 
     Raises:
-        ProfileError: no product has that name, or several have.
+        ProfileError: no product has that name.
         TypeError: the name is not text.
     """
     if not isinstance(name, str):
@@ -27,20 +27,14 @@ def find_profile(name: str) -> DeviceProfile:
     products = profiles()
     if name in products:
         return products[name]
-    key = _key(name)
-    matches = (
-        [p for p in products.values() if key in (_key(p.name), _key(_product(p)))]
-        or reported_as(name, every_profile())[-1:]  # as `match_profile` chooses for a live device
-        or _of_architecture(name)[:1]
-        or [p for p in products.values() if _product(p).startswith(f"{name.lower()}-")]
-    )
-    if len(matches) > 1:
-        raise ProfileError(f"{name!r} may be {', '.join(p.name for p in matches)}; write one of them")
-    if not matches:
-        known = [_product(p) for p in products.values()] if "/" not in name else products
-        near = "".join(f"; did you mean {word}?" for word in difflib.get_close_matches(name.lower(), list(known), 1))
-        raise ProfileError(f"no profile named {name!r}{near or ';'} {LIST}")
-    return matches[0]
+    matches = [p for p in products.values() if _key(name) in (_key(p.name), _key(_product(p)))]
+    matches = matches or reported_as(name, every_profile())[::-1]  # as `match_profile` chooses for a live device
+    if matches := matches or _of_architecture(name):
+        return matches[0]
+    known = list(products) if "/" in name else [_product(p) for p in products.values()]
+    longer = [product for product in known if product.startswith(f"{name.lower()}-")]
+    near = " or ".join(longer or difflib.get_close_matches(name.lower(), known, 1))
+    raise ProfileError(f"no profile named {name!r}; {f'did you mean {near}? ' * bool(near)}{LIST}")
 
 
 def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
@@ -64,13 +58,12 @@ def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
 
 
 def _of_architecture(name: str) -> list[DeviceProfile]:
-    """Returns the products of an architecture, by its name, the name of its file, or a compiler's name of the target."""
+    """Returns the products of an architecture, by the name of its file, or a compiler's name of the target."""
     target = name.partition(":")[0].rpartition("/")[2]  # features follow: gfx942:sramecc+:xnack-
-    patterns = set()
-    for family in [p for p in every_profile() if not (p.product or p.estimated)]:
-        stem = _key(target).removesuffix("a") == _key(_product(family)).removesuffix("a")
-        if stem or _key(name) == _key(family.architecture) or re.fullmatch(family.arch_pattern, target, re.IGNORECASE):
-            patterns.add((family.backend, family.arch_pattern))
+    stem, families = _key(target).removesuffix("a"), [p for p in every_profile() if not (p.product or p.estimated)]
+    alike = [p for p in families if stem == _key(_product(p)).removesuffix("a")]
+    alike += [p for p in families if re.fullmatch(p.arch_pattern, target, re.IGNORECASE)]
+    patterns = {(p.backend, p.arch_pattern) for p in alike}
     return [p for p in every_profile() if p.product and (p.backend, p.arch_pattern) in patterns]
 
 

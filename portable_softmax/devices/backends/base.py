@@ -116,6 +116,8 @@ class Detected:
     torch: Mapping[str, int] = field(hash=False)
 
 
+Bytes = tuple[int, ...]
+Count = int | None
 WHEEL = "an environment with `pip install triton` does"  # Triton's own release has compilers for these
 
 
@@ -149,9 +151,7 @@ class Backend(abc.ABC):
         """Returns Triton's `arch` of the target to compile for; `index` is None for a device that is not on this machine."""
         return arch
 
-    def compile_options(
-        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
-    ) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Translates a plan's choices into options of Triton's compiler.
 
         These are options that every Triton for GPUs has. They ask for products and sums to be fused, because Triton 3.10 fuses
@@ -159,9 +159,7 @@ class Backend(abc.ABC):
         """
         return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
 
-    def model(
-        self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware
-    ) -> KernelResources | None:
+    def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources | None:
         """Estimates the resources of a [n_lines, length] tile; returns None if only the compiler can tell.
 
         Args:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from portable_softmax.devices.backends import cubin, ptxas, simt
-from portable_softmax.devices.backends.base import WHEEL, Backend, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import WHEEL, Backend, Count, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
 WARP_SIZE = 32  # of all NVIDIA's devices
@@ -52,9 +52,7 @@ class Cuda(Backend):
             torch={fact: value for fact, value in facts.items() if value},
         )
 
-    def compile_options(
-        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
-    ) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Names Triton's options; `maxnreg` limits the registers of a thread."""
         return super().compile_options(num_warps, num_stages, max_registers, hardware) | {"maxnreg": max_registers}
 

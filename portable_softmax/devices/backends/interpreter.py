@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import Backend, Bytes, Count, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
 
@@ -19,15 +19,11 @@ class Interpreter(Backend):
         """Returns no facts: all of them come from the profile."""
         return Detected(name="interpreter", arch=arch, driver={}, torch={})
 
-    def compile_options(
-        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
-    ) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Returns no options: nothing is compiled."""
         return {}
 
-    def model(
-        self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware
-    ) -> KernelResources:
+    def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources:
         """Returns no resources: the interpreter has no limits."""
         return KernelResources()
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import Backend, Bytes, Count, Detected, KernelResources, Occupancy
 from portable_softmax.devices.backends.npu_buffer import bounds
 from portable_softmax.devices.backends.npu_front_end import BINARY, front_end
 from portable_softmax.devices.schema import Hardware
@@ -54,9 +54,7 @@ class Npu(Backend):
             torch={fact: value for fact, value in facts.items() if value},
         )
 
-    def compile_options(
-        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
-    ) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Returns no options: the compiler ignores num_warps and num_stages, and warns about them."""
         return {}
 
@@ -71,9 +69,7 @@ class Npu(Backend):
             return KernelResources(None, None, usage.least, multiprocessors=1 + usage.cube, shared_memory_most=most)
         return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)
 
-    def model(
-        self, n_lines: int, length: int, in_bytes: tuple[int, ...], out_bytes: int, hardware: Hardware
-    ) -> KernelResources:
+    def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources:
         """Estimates the Unified Buffer of a [n_lines, length] tile.
 
         Inputs and output take twice their size (double buffering). Each input takes a copy in fp32, and the reduction takes

@@ -15,6 +15,7 @@ from portable_softmax.errors import CompileError
 
 # Data of a thread's own in memory, and functions, which may store registers for those that call them.
 OWN_DATA = re.compile(r"^\s*(\.local|(\.visible |\.weak |\.extern )?\.func)\b", re.MULTILINE)
+MADE_ALIKE = cubin.REGISTER_COUNT, cubin.FRAME_SIZE  # in what Triton made, and in what is made again
 FIRST_WITH_ALLOCATOR = 3, 7  # release of Triton that names the level of the register allocator
 
 
@@ -29,13 +30,11 @@ def spilled_bytes(compiled: Any) -> int:
     if not OWN_DATA.search(compiled.asm["ptx"]):
         return cubin.local_stores(compiled.asm["cubin"])
     log, made = _assembled(compiled.asm["ptx"], compiled.metadata)
-    name = compiled.metadata.name
-    was, now = (cubin.kernel_attributes(cubin_bytes, name) for cubin_bytes in (compiled.asm["cubin"], made))
-    if any(was.get(key) != now.get(key) for key in (cubin.REGISTER_COUNT, cubin.FRAME_SIZE)):
-        raise CompileError(
-            f"{name}: ptxas was run to report spills, and made a kernel of {now[cubin.REGISTER_COUNT]} registers, where "
-            f"Triton's has {was[cubin.REGISTER_COUNT]}; unset what changes Triton's options of ptxas, such as DISABLE_PTXAS_OPT"
-        )
+    name, binaries = compiled.metadata.name, (compiled.asm["cubin"], made)
+    was, now = ([cubin.kernel_attributes(binary, name).get(key) for key in MADE_ALIKE] for binary in binaries)
+    if was != now:
+        why = f"ptxas was run to report spills, and made a kernel of {now[0]} registers, where Triton's has {was[0]}"
+        raise CompileError(f"{name}: {why}; unset what changes Triton's options of ptxas, such as DISABLE_PTXAS_OPT")
     return sum(int(stores) for stores in re.findall(r"(\d+) bytes spill stores", log))
 
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from portable_softmax.devices.backends import simt, zebin
-from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import CompileError
 
@@ -99,9 +99,7 @@ class Xpu(Backend):
         _compile_without_sycl()
         return {"version": arch, "sub_group_sizes": [hardware.warp_size]}
 
-    def compile_options(
-        self, num_warps: int | None, num_stages: int | None, max_registers: int | None, hardware: Hardware
-    ) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Names Triton's options: the lanes of a sub-group, by both of its names, and the register mode.
 
         A hardware thread has 128 GRFs, or 256 with half as many threads. Without `max_registers` the compiler chooses.
