@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from portable_softmax.devices.profiles import DeviceProfile, every_profile, profiles, reported_as
 from portable_softmax.errors import ProfileError
 
-LIST = "`portable-softmax profiles` lists all, and VENDOR/* selects one of each architecture; on the device, "
-LIST += "`portable-softmax profiles new DIR` writes one"
+LIST = "`portable-softmax profiles` lists all, and VENDOR/* selects one of each architecture; `profiles new DIR` writes one"
 
 
 def find_profile(name: str) -> DeviceProfile:

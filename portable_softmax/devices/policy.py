@@ -24,50 +24,30 @@ class Polls(Fact, frozen=True, forbid_unknown_fields=True):
 
 
 class CostNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Numbers of a device that no data sheet has: times of what a launch does; `portable-softmax tune` fits them.
+    """Numbers of a device that no data sheet has: times of what a launch does; `portable-softmax tune` fits them."""
 
-    Args:
-        start_us: a launch that moves nothing.
-        bandwidth: that long launches get, in parts of the data sheet's.
-        l2_bandwidth: the same, of sectors that only the L2 cache moves, and of spilled registers.
-        line: time of a cache line's piece that is moved alone, in parts of what the line leaves out.
-        walking: time of moving that is added where programs walk over rows, in parts of moving.
-        latency_us: of memory.
-        element_ns: of a thread, for each element, and again for each exponential.
-        issue_ns: of a multiprocessor, for each access or shuffle of a warp.
-        exchange_us: until programs that share rows know each other's statistics.
-        turnover_us: until a program that follows another one begins.
-        launch_ns: of the device, for each program.
-    """
-
-    start_us: Amount
-    bandwidth: Amount
-    l2_bandwidth: Amount
-    line: Amount
-    walking: Amount
-    latency_us: Amount
-    element_ns: Amount
-    issue_ns: Amount
-    exchange_us: Amount
-    turnover_us: Amount
-    launch_ns: Amount
+    start_us: Amount  # a launch that moves nothing
+    bandwidth: Amount  # that long launches get, in parts of the data sheet's
+    l2_bandwidth: Amount  # the same, of sectors that only the L2 cache moves, and of spilled registers
+    line: Amount  # time of a cache line's piece that is moved alone, in parts of what the line leaves out
+    walking: Amount  # time of moving that is added where programs walk over rows, in parts of moving
+    latency_us: Amount  # of memory
+    element_ns: Amount  # of a thread, for each element, and again for each exponential
+    issue_ns: Amount  # of a multiprocessor, for each access or shuffle of a warp
+    exchange_us: Amount  # until programs that share rows know each other's statistics
+    turnover_us: Amount  # until a program that follows another one begins
+    launch_ns: Amount  # of the device, for each program
 
 
 COST_NUMBERS = CostNumbers.__struct_fields__
 
 
 class Cost(CostNumbers, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All numbers of a device's cost, and how well they are known.
+    """All numbers of a device's cost, and how well they are known."""
 
-    Args:
-        errors: relative standard error of each number, if they were fitted.
-        error_90: relative error of the expected time that nine of ten launches keep, of problems that were left out of the fit.
-        source: the key of their source.
-    """
-
-    errors: dict[str, Amount] | Unset = msgspec.UNSET
-    error_90: Amount | Unset = msgspec.UNSET
-    source: str
+    errors: dict[str, Amount] | Unset = msgspec.UNSET  # relative standard error of each number, if they were fitted
+    error_90: Amount | Unset = msgspec.UNSET  # relative, of nine of ten times of problems that were left out of the fit
+    source: str  # the key of their source
 
 
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

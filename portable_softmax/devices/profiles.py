@@ -8,16 +8,16 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
-from portable_softmax.devices.policy import Grid, LaunchPolicy
-from portable_softmax.devices.profile_file import Product, ProfileFile
-from portable_softmax.devices.schema import Hardware, Source, set_fields
+from portable_softmax.devices.backends import BACKENDS
+from portable_softmax.devices.policy import Cost, Grid, LaunchPolicy
+from portable_softmax.devices.schema import Hardware, HardwareFacts, Source, Text, set_fields
 from portable_softmax.errors import ProfileError
 
 _PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profiles in a wheel
@@ -25,6 +25,62 @@ SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "devi
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # safe_load, by libyaml
 WRONG = OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError  # of hostile YAML
 _reading = threading.Lock()
+
+
+def _check_patterns(*texts: str) -> None:
+    for text in texts:
+        try:
+            re.compile(text)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"{text!r} is not a regular expression") from error
+
+
+class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A device that can be bought. What it gives hides the same of its architecture."""
+
+    matches: list[Text] = []  # regular expressions; one must match the whole name that the runtime reports
+    hardware: HardwareFacts = HardwareFacts()
+    arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, if the products of an architecture have different targets
+    cost: Cost | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        _check_patterns(*self.matches)
+
+
+class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An architecture and its products.
+
+    Raises:
+        ValueError: a backend or a source is unknown, a launch lacks facts, or a pattern is none.
+    """
+
+    backend: str
+    architecture: Text
+    arch: Text  # regular expression for the whole of Triton's target architecture: 90, gfx942, Ascend910B[1-9].*
+    multiprocessor: Text  # the vendor's word for it, for reports
+    sources: dict[str, Source]
+    hardware: HardwareFacts
+    extends: Text | msgspec.UnsetType = msgspec.UNSET  # an architecture, of which launches are what `launch` does not give
+    launch: LaunchPolicy = LaunchPolicy()
+    first_triton: Text | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it without a device
+    products: dict[str, Product] = {}
+
+    def __post_init__(self) -> None:
+        _check_patterns(self.arch)
+        if self.backend not in BACKENDS:
+            raise ValueError(f"backend: {self.backend!r} is none of {', '.join(BACKENDS)}")
+        launch, groups = set_fields(self.launch), [set_fields(self.hardware), set_fields(self.launch)]
+        vectors = "warp_size" not in groups[0] and "tile_elements" in launch  # of devices without warps
+        wanted = {"grid", "tile_elements", "stream_elements"} if vectors else {"grid", "cost"}
+        if missing := sorted(wanted - launch.keys()):
+            raise ValueError(f"launch: {', '.join(missing)} is missing; give it, or `extends`")
+        for name, product in self.products.items():
+            groups += [set_fields(product.hardware), {"cost": product.cost} if product.cost else {}]
+            if not re.fullmatch(self.arch, arch := product.arch or self.arch):
+                raise ValueError(f"products.{name}.arch: {arch!r} is not a target that the file's arch {self.arch!r} matches")
+        for key, source in ((key, fact.source) for group in groups for key, fact in group.items()):
+            if source not in self.sources:
+                raise ValueError(f"{key}: its source {source!r} is not among `sources`")
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # eq=False: hashed by identity, as a key
@@ -85,13 +141,8 @@ def reported_as(name: str | None, among: Iterable[DeviceProfile]) -> list[Device
 def match_profile(backend: str, arch: str, device_name: str | None, warp_size: int | None = None) -> DeviceProfile:
     """Returns the profile of a live device: its product, else its architecture, else its vendor's cautious estimate.
 
+    The arguments are Triton's names, the name that the runtime reports, and the threads of a warp, if the driver reports them.
     A profile with another warp size than the device never matches, whatever the device's name.
-
-    Args:
-        backend: Triton's name of the vendor.
-        arch: Triton's name of the target architecture.
-        device_name: the name that the runtime reports, if any.
-        warp_size: threads of a warp, if the driver reports them.
 
     Raises:
         ProfileError: there is not even an estimate for the backend.
@@ -113,17 +164,14 @@ def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
     Raises:
         ProfileError: names the file, the key and the reason.
     """
-    files = {path: _content(path) for path in paths}
+    files = {path: _checked(path, _content, path) for path in paths}
     named = {f"{path.parent.name}/{path.stem}": content for path, content in files.items() if "backend" in content}
     products: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # a file and its product, or an empty one, by name
     result: list[DeviceProfile] = []
     for path, content in sorted(files.items(), key=lambda item: "backend" not in item[1]):
         vendor, stem = path.parent.name, path.stem
-        try:
-            file = _extended(content, named, products, stem)
-            read = msgspec.convert(file, ProfileFile)
-        except WRONG as error:
-            raise ProfileError(f"{path}: {error or type(error).__name__}") from error
+        file = _checked(path, _extended, content, named, products, stem)
+        read = _checked(path, msgspec.convert, file, ProfileFile)
         if "backend" in content:
             products[f"{vendor}/{stem}"] = file, {}
             result.append(_profile(read, f"{vendor}/{stem}", None))
@@ -133,14 +181,18 @@ def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
     return result
 
 
-def _content(path: Path) -> dict[str, Any]:
-    """Returns a file as YAML has it: a mapping."""
+def _checked(path: Path, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
+        return function(*arguments)
     except WRONG as error:
         raise ProfileError(f"{path}: {error or type(error).__name__}") from error
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Returns a file as YAML has it: a mapping."""
+    content = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
     if not isinstance(content, dict):
-        raise ProfileError(f"{path}: it should be a mapping, not {type(content).__name__}")
+        raise ProfileError(f"it should be a mapping, not {type(content).__name__}")
     return content
 
 

@@ -101,17 +101,10 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class Detected:
-    """Facts that the runtime reports about one live device.
+    """Facts that the runtime reports about one live device, as fields of Hardware; those from the driver replace torch's."""
 
-    Args:
-        name: the product's name, from torch or the driver; None if unknown.
-        arch: Triton's name of the target architecture.
-        driver: fields of Hardware from Triton's driver.
-        torch: fields of Hardware from torch; those from the driver replace them.
-    """
-
-    name: str | None
-    arch: int | str
+    name: str | None  # the product's, from torch or the driver; None if unknown
+    arch: int | str  # Triton's name of the target architecture
     driver: Mapping[str, int] = field(hash=False)
     torch: Mapping[str, int] = field(hash=False)
 

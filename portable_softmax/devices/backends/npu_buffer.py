@@ -36,40 +36,25 @@ OF_REDUCTION = 0.5  # of its input
 
 
 class Bounds(NamedTuple):
-    """Bytes of a program's buffers.
+    """Bytes of a program's buffers."""
 
-    Args:
-        least, most: in use at once.
-        unrolled: float32 tiles of blocks that were loaded from one tensor several times, outside of loops.
-        cube: the cube core works too, for tl.dot.
-    """
-
-    least: int
+    least: int  # in use at once
     most: int
-    unrolled: int
-    cube: bool
+    unrolled: int  # float32 tiles of blocks that were loaded from one tensor several times, outside of loops
+    cube: bool  # the cube core works too, for tl.dot
 
 
 @dataclass
 class _Buffer:
-    """A tensor, or all values that a loop carries from one turn to the next.
+    """A tensor, or all values that a loop carries from one turn to the next."""
 
-    Args:
-        bytes: of one copy.
-        made_by: the operation.
-        born, dies: points of the program.
-        inside: loops around the place where it is made, outermost first.
-        reused: its last use may overwrite it.
-        is_data: it holds numbers, not addresses.
-    """
-
-    bytes: int
-    made_by: str
-    born: int
-    inside: tuple["_Loop", ...]
+    bytes: int  # of one copy
+    made_by: str  # the operation
+    born: int  # points of the program, as `dies`
+    inside: tuple["_Loop", ...]  # loops around the place where it is made, outermost first
     dies: int = -1
-    reused: bool = False
-    is_data: bool = False
+    reused: bool = False  # its last use may overwrite it
+    is_data: bool = False  # it holds numbers, not addresses
     operands: list["_Buffer"] = field(default_factory=list)
 
 
