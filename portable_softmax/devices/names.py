@@ -1,9 +1,9 @@
 """Finds products by name, as people, drivers and compilers write it."""
 
-import difflib
 import fnmatch
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from portable_softmax.devices.profiles import DeviceProfile, every_profile, profiles, reported_as
 from portable_softmax.errors import ProfileError
@@ -31,15 +31,13 @@ def find_profile(name: str) -> DeviceProfile:
     if matches := matches or _of_architecture(name):
         return matches[0]
     known = list(products) if "/" in name else [_product(p) for p in products.values()]
-    longer = [product for product in known if product.startswith(f"{name.lower()}-")]
-    near = " or ".join(longer or difflib.get_close_matches(name.lower(), known, 1))
-    raise ProfileError(f"no profile named {name!r}; {f'did you mean {near}? ' * bool(near)}{LIST}")
+    near = [product for product in known if product.startswith(f"{name.lower()}-")] or get_close_matches(name.lower(), known, 1)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    raise ProfileError(f"no profile named {name!r}; {meant}{LIST}")
 
 
 def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
-    """Returns the products of names, each once: `find_profile`'s, several with commas, or globs such as "amd/*".
-
-    A glob means one product of each architecture that it matches.
+    """Returns the products of names: those of `find_profile`, separated by commas, or globs: one of each architecture.
 
     Raises:
         ProfileError: a name or a glob means no product.

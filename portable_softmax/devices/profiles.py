@@ -1,7 +1,7 @@
 """Hardware profiles: one YAML file per architecture, with its products inside and a source for every number.
 
-A profile holds facts that no driver reports (resident warps, register granules, Unified Buffer, bandwidth), so a launch can be
-planned for hardware that is not on this machine. Unknown facts, and limits that a device does not have, are absent.
+It holds facts that no driver reports, so a launch can be planned for hardware that is not on this machine. Unknown facts, and
+limits that a device does not have, are absent.
 """
 
 import functools
@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import yaml
@@ -51,10 +51,10 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """An architecture and its products.
 
     Raises:
-        ValueError: a backend or a source is unknown, a launch lacks facts, or a pattern is none.
+        ValueError: a source is unknown, a launch lacks facts, or a pattern is none.
     """
 
-    backend: str
+    backend: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(BACKENDS)})$")]
     architecture: Text
     arch: Text  # regular expression for the whole of Triton's target architecture: 90, gfx942, Ascend910B[1-9].*
     multiprocessor: Text  # the vendor's word for it, for reports
@@ -67,8 +67,6 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def __post_init__(self) -> None:
         _check_patterns(self.arch)
-        if self.backend not in BACKENDS:
-            raise ValueError(f"backend: {self.backend!r} is none of {', '.join(BACKENDS)}")
         launch, groups = set_fields(self.launch), [set_fields(self.hardware), set_fields(self.launch)]
         vectors = "warp_size" not in groups[0] and "tile_elements" in launch  # of devices without warps
         wanted = {"grid", "tile_elements", "stream_elements"} if vectors else {"grid", "cost"}
@@ -172,11 +170,8 @@ def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
         vendor, stem = path.parent.name, path.stem
         file = _checked(path, _extended, content, named, products, stem)
         read = _checked(path, msgspec.convert, file, ProfileFile)
-        if "backend" in content:
-            products[f"{vendor}/{stem}"] = file, {}
-            result.append(_profile(read, f"{vendor}/{stem}", None))
-        for name, product in read.products.items():
-            products[f"{vendor}/{name}"] = file, file["products"][name]
+        for name, product in [*([(stem, None)] if "backend" in content else []), *read.products.items()]:
+            products[f"{vendor}/{name}"] = file, file["products"][name] if product else {}
             result.append(_profile(read, f"{vendor}/{name}", product))
     return result
 

@@ -64,10 +64,6 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
     source: str
 
-    def __post_init__(self) -> None:
-        if list(self.value) != sorted(set(self.value)):
-            raise ValueError(f"{list(self.value)} are not in ascending order")
-
 
 class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
     """A number that Triton needs as a power of two: threads of a warp, elements of a tile."""
