@@ -19,7 +19,7 @@ from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.planning.grid import GB_PER_S, Budget
 from portable_softmax.row_kernels.arguments import read_arguments, value_of
-from portable_softmax.row_kernels.decorators import OF_CONFIG, implied_arguments, jit_function
+from portable_softmax.row_kernels.decorators import OF_CONFIG, jit_function
 from portable_softmax.row_kernels.facts import warnings_of
 from portable_softmax.row_kernels.inspection import Chosen, Launched, inspect_kernel, refused_grid
 from portable_softmax.runtime.plans import plan
@@ -118,7 +118,7 @@ def _kernel(device: Device, case: Any, file: KernelFile, verify: bool) -> dict[s
     arguments, options = call_values(jit, case, known)
     used, _, launch = inspect_kernel(file.kernel, arguments, config=case.config, device=device, **options)
     grid = known and known.grid_for({name: constant.value for name, constant in launch.constants.items()})
-    values, _ = read_arguments(jit, implied_arguments(file.kernel) | arguments)
+    values, _ = read_arguments(file.kernel, arguments)
     more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, grid[0] if grid else None))}
     chosen = {name: json_value(launch.options[name].value) for name in SHOWN[:2] if name in launch.options}
     answers = _answers(device, used, chosen, _launch_text(launch, case, grid), more) | {"config": _config(launch, case)}

@@ -78,7 +78,7 @@ def _pruned(call: KernelCall, file: KernelFile, device: Device) -> set[int]:
     """Returns the numbers of the configurations that the kernel's own pruning drops; none if an argument cannot be read."""
     jit = jit_function(file.kernel)
     with contextlib.suppress(CompileError, TypeError):
-        values, _ = read_arguments(jit, call_values(jit, call, load_case(file, call))[0])
+        values, _ = read_arguments(file.kernel, call_values(jit, call, load_case(file, call))[0])
         return dropped(file.kernel, values, device)
     return set()
 

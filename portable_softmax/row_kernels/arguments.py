@@ -11,11 +11,11 @@ BLOCK=1024  ACC=tl.float32  NAME=text   of a constexpr
 import importlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from portable_softmax.errors import CompileError
-from portable_softmax.row_kernels.decorators import constexprs_of
+from portable_softmax.row_kernels.decorators import by_position, constexprs_of, implied_arguments, jit_function
 
 CONSTANTS = {"True": True, "False": False, "None": None}
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -26,18 +26,10 @@ SCALAR = re.compile(r"(\w+)(:16)?")
 DESCRIPTOR = re.compile(rf"tensordesc<(\w+){SIZES}>")  # a layout behind the sizes is Python, which Triton would run
 
 TORCH = {
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp32": "float32",
-    "fp64": "float64",
-    "fp8e4nv": "float8_e4m3fn",
-    "fp8e5": "float8_e5m2",
-    "fp8e4b8": "float8_e4m3fnuz",
-    "fp8e5b16": "float8_e5m2fnuz",
-    "i1": "bool",
-    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-}
+    "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "i1": "bool",
+    "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2", "fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz",
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}, **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}  # fmt: skip
 NAMES = {name: name for name in TORCH} | {theirs: name for name, theirs in TORCH.items()}
 NAMES |= {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
 # Per type that Triton has for a number: a value that is not 1 and no multiple of 16, which becomes a constant, and a multiple.
@@ -56,17 +48,21 @@ class Pointer:
         self.ptr_range: Callable[[], int] = lambda: 0
 
 
-def read_arguments(jit: Any, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Returns the arguments of a @triton.jit function with text read, and the names of those of which only the type is known.
+def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str, Any], set[str]]:
+    """Returns a kernel's arguments by name, with text read, and the names of those of which only the type is known.
+
+    A kernel of TorchInductor has arguments of its own, which it was generated for.
 
     Raises:
         CompileError: text is no argument.
         TypeError: there is no such parameter.
     """
-    if unknown := arguments.keys() - {*jit.arg_names}:
+    jit = jit_function(kernel)
+    named = arguments if isinstance(arguments, Mapping) else by_position(kernel, arguments)
+    if unknown := named.keys() - {*jit.arg_names}:
         raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(jit.arg_names)}")
-    constexprs, values, typed = constexprs_of(jit), dict(arguments), set()
-    for name, text in arguments.items():
+    constexprs, values, typed = constexprs_of(jit), {**implied_arguments(kernel), **named}, set()
+    for name, text in [*values.items()]:
         if isinstance(text, str) and name in constexprs:
             values[name] = value_of(text)
         elif isinstance(text, str):

@@ -19,11 +19,9 @@ from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import absent, compiled_for, failure
 from portable_softmax.row_kernels.decorators import (
-    by_position,
     configuration,
     constants_of,
     constexprs_of,
-    implied_arguments,
     jit_function,
     name_of,
     origins_of,
@@ -32,6 +30,7 @@ from portable_softmax.row_kernels.facts import warnings_of
 from portable_softmax.row_kernels.row_settings import axes_of
 from portable_softmax.runtime.compiler import target_of
 
+REFUSED = 3  # more than spills, 1, and may not fit, 2
 logger = logging.getLogger("portable_softmax.fits")
 
 
@@ -106,9 +105,8 @@ def inspect_kernel(
         ValueError: the kernel is under @triton.autotune with several configurations and none was chosen.
     """
     device, jit, selected = chosen(device), jit_function(kernel), configuration(kernel, config)
-    by_name = arguments if isinstance(arguments, Mapping) else by_position(kernel, arguments)
-    passed, unknown = read_arguments(jit, {**implied_arguments(kernel), **by_name, **(constexprs or {})})
-    passed |= {name: value for name, value in options.items() if value is not None}
+    passed, unknown = read_arguments(kernel, arguments)
+    passed |= {**(constexprs or {}), **{name: value for name, value in options.items() if value is not None}}
     (compiled,) = compiled_for(kernel, [selected], passed, device, unknown)
     if isinstance(compiled, BaseException):
         raise failure(compiled, jit, device, unknown) from compiled
@@ -210,23 +208,19 @@ def fits(
         return list(configs)
     others.pop("warmup", None)
     grid, jit = others.pop("grid", None), jit_function(kernel)
-    values, unknown = read_arguments(jit, named_args)
+    values, unknown = read_arguments(kernel, named_args)
     values |= others
-    reasons: list[str] = []
-    fitting: list[tuple[Any, int, str | None]] = []  # with the bytes that a thread spills, and why it may not fit
+    tried: list[tuple[Any, int, str]] = []
     for config, compiled in zip(configs, compiled_for(kernel, configs, values, device, unknown), strict=True):
         axes = axes_of(grid, {**values, **config.all_kwargs()}) if grid is not None else None
-        if why := _refused(compiled, axes, device):
-            reasons.append(f"{config}: {why}")
-            continue
-        for text in () if fitting else warnings_of(compiled, jit, values, axes and axes[0]):
-            logger.warning("%s: %s", jit.__name__, text)
-        used = device.vendor.resources(compiled)
-        fitting.append((config, used.spilled_bytes_per_thread, device.doubt(used)))
-    certain = [tried for tried in fitting if not tried[2]] or fitting
-    kept = [config for config, spilled, _ in certain if not spilled] or [config for config, *_ in certain]
-    unlike = [tried for tried in fitting if tried[0] not in kept]
-    reasons += [f"{config}: {doubt or f'spills {spilled} bytes a thread'}" for config, spilled, doubt in unlike]
+        rank, why = _drawback(compiled, axes, device)
+        if rank < REFUSED and all(other == REFUSED for _, other, _ in tried):
+            for text in warnings_of(compiled, jit, values, axes and axes[0]):
+                logger.warning("%s: %s", jit.__name__, text)
+        tried.append((config, rank, why))
+    least = min(rank for _, rank, _ in tried)
+    kept = [config for config, rank, _ in tried if rank == least < REFUSED]
+    reasons = [f"{config}: {why}" for config, _, why in tried if config not in kept]
     for reason in reasons:
         logger.info("%s", reason)
     if not kept:
@@ -246,16 +240,21 @@ def _of_the_autotuner() -> Any:
     raise TypeError("fits was called by no autotuner of Triton; name the kernel: fits(configs, arguments, kernel=...)")
 
 
-def _refused(compiled: Any, grid: tuple[int, int, int] | None, device: Device) -> str | None:
-    """Returns why a configuration cannot run; None if it can."""
+def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) -> tuple[int, str]:
+    """Returns what speaks against a configuration, REFUSED if it cannot run, and the words for it."""
     if isinstance(compiled, BaseException):
-        return f"does not compile: {compiled}"
+        return REFUSED, f"does not compile: {compiled}"
     used = device.vendor.resources(compiled)
     occupancy = device.vendor.occupancy(used, device.hardware)
     if not occupancy.programs_per_multiprocessor:
         there = f"a program has at most {device.hardware.shared_memory_per_program_max} bytes of shared memory"
-        return f"does not fit: it uses {used}, limited by {' and '.join(occupancy.limited_by)}; {there}"
-    return refused_grid(compiled, grid, device) if grid is not None else None
+        return REFUSED, f"does not fit: it uses {used}, limited by {' and '.join(occupancy.limited_by)}; {there}"
+    if grid and (refused := refused_grid(compiled, grid, device)):
+        return REFUSED, refused
+    if doubt := device.doubt(used):
+        return 2, doubt
+    spilled = used.spilled_bytes_per_thread
+    return bool(spilled), f"spills {spilled} bytes a thread"
 
 
 def refused_grid(compiled: Any, grid: tuple[int, int, int], device: Device) -> str | None:

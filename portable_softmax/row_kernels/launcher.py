@@ -151,7 +151,7 @@ class Launcher:
         named = by_position(self.kernel, args) | kwargs
         num_programs, grid = named.pop("num_programs", None), named.pop("grid", None) or self._grid
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
-        arguments, _ = read_arguments(jit, named)
+        arguments, _ = read_arguments(self.kernel, named)
         passed = {"num_programs": num_programs, **options}
         numbers = [(name, passed[name], 1) for name in COUNTS if passed.get(name) is not None]
         numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
