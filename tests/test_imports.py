@@ -52,7 +52,7 @@ def name_of(file):
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-NAMES = {name_of(each) for each in FILES}
+NAMES = {name_of(path) for path in FILES}
 
 
 def imported(file):
@@ -93,5 +93,5 @@ def words_of(tree):
 
 def test_vendors_stand_in_backends_only():
     files = [path for file, path in FILES.items() if not file.startswith(REPORTS) or file.startswith(WITHOUT_VENDORS)]
-    told = [(f"{path}:{line}", word) for path in files for line, word in words_of(ast.parse(path.read_text()))]
-    assert [each for each in told if VENDORS.search(each[1])] == []
+    strings = [(f"{path}:{line}", word) for path in files for line, word in words_of(ast.parse(path.read_text()))]
+    assert [string for string in strings if VENDORS.search(string[1])] == []

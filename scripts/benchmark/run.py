@@ -43,7 +43,9 @@ def main() -> int:
     parser.add_argument("--providers", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only each K-th shape of a sweep")
     parser.add_argument("--turns", type=int, default=3, help="times that each provider has its turn; the median counts")
-    parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 2) - 1, help="processes that compile ahead; 0 for none")
+    parser.add_argument(
+        "--jobs", type=int, default=min(16, (os.cpu_count() or 2) - 1), help="processes that compile; 0 for none"
+    )
     parser.add_argument("--out", type=Path, default=Path("rows.csv"))
     parser.add_argument("--quick", action="store_true", help="the sweep `quick` forward: six shapes")
     options = parser.parse_args()

@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--direction", nargs="+", default=["forward", "backward"])
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only each K-th shape of a sweep")
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--jobs", default="16", help="processes that compile ahead; 0 for none")
     parser.add_argument("--out", type=Path, default=Path("states.csv"))
     options = parser.parse_args()
     states = dict(state.split("=", 1) for state in options.states)
@@ -40,18 +41,21 @@ def main() -> int:
     def measured() -> Iterator[Result]:
         for turn in range(options.turns):
             for name, where in states.items():
-                yield from (msgspec.structs.replace(result, provider=name) for result in _timed(where, words, turn == 0))
+                yield from (
+                    msgspec.structs.replace(result, provider=name)
+                    for result in _timed(where, [*words, "--jobs", "0" if turn else options.jobs])
+                )
 
     _print(write(options.out, measured()), list(states))
     return 0
 
 
-def _timed(where: str, words: list[str], compiles: bool) -> list[Result]:
+def _timed(where: str, words: list[str]) -> list[Result]:
     """Returns the results of a state's process, which imports the package from its folder."""
     folder, _, profiles = where.partition(":")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])}
     environment |= {"PORTABLE_SOFTMAX_PROFILES": profiles} if profiles else {}
-    words = [*words, "--providers", OURS, "--turns", "1", *([] if compiles else ["--jobs", "0"])]
+    words = [*words, "--providers", OURS, "--turns", "1"]
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "rows.csv")
         command = [sys.executable, str(Path(__file__).parent), *words, "--out", str(out)]

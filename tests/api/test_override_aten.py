@@ -23,8 +23,8 @@ def launched(monkeypatch):
     directions, bind = [], layout.bind_problem
     launch.calls.clear()
 
-    def bound(problem, *given):
-        run = bind(problem, *given)
+    def bound(problem, *arguments):
+        run = bind(problem, *arguments)
         return lambda *tensors: directions.append("backward" if problem.backward else "forward") or run(*tensors)
 
     monkeypatch.setattr(layout, "bind_problem", bound)

@@ -213,9 +213,9 @@ def test_a_new_device_is_a_profile_at_once(monkeypatch, tmp_path, capsys):
     assert after.profile.name == "nvidia/x300-lab"
     assert after.hardware == before.hardware
     offline = Device.from_profile("nvidia/x300-lab")
-    told = [key for key, origin in before.origins.items() if origin in ("driver", "torch")]
-    assert len(told) > 5
-    for key in told:
+    reported = [key for key, origin in before.origins.items() if origin in ("driver", "torch")]
+    assert len(reported) > 5
+    for key in reported:
         assert getattr(offline.hardware, key) == getattr(before.hardware, key)
         assert offline.profile.origins[key].verified == "measured"
-    assert yaml.safe_load((tmp_path / "nvidia" / "x300-lab.yaml").read_text())["hardware"].keys() == {*told}
+    assert yaml.safe_load((tmp_path / "nvidia" / "x300-lab.yaml").read_text())["hardware"].keys() == {*reported}

@@ -78,7 +78,7 @@ def test_programs_are_the_drivers(name):
         mine, theirs = facts.cores * ours(name, facts, *case), by_the_driver(facts, *case)
         if mine != theirs:
             different.append((case, mine, theirs))
-    unexplained = [each for each in different if each[1] > each[2] or aligned(each[0][3]) not in UNEVEN]
+    unexplained = [case for case in different if case[1] > case[2] or aligned(case[0][3]) not in UNEVEN]
     assert not unexplained
     assert different, "at 48 and 96 KB there should be some"
 

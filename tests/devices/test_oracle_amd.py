@@ -52,12 +52,12 @@ def compiled_by_llvm(device, kernels):
     no_gep_rewriting = [False] if VERSION >= (3, 8) else []
     assembly = llvm.translate_to_asm(ir, "amdgcn-amd-amdhsa", device.arch, "", [], True, False, *no_gep_rewriting)
     code, metadata = assembly.split(".amdgpu_metadata")[:2]
-    each = re.split(r"^  - (?=\.)", metadata, flags=re.MULTILINE)[1 : len(kernels) + 1]
+    texts = re.split(r"^  - (?=\.)", metadata, flags=re.MULTILINE)[1 : len(kernels) + 1]
     found = [
         device.vendor.resources(
             SimpleNamespace(asm={"amdgcn": text}, metadata=SimpleNamespace(num_warps=kernel.num_warps, shared=kernel.lds_bytes))
         )
-        for text, kernel in zip(each, kernels, strict=True)
+        for text, kernel in zip(texts, kernels, strict=True)
     ]
     return list(zip(wavefronts_by_llvm(code), found, strict=True))
 
@@ -136,9 +136,9 @@ def test_spills_and_scratch_memory_are_those_of_the_notes(profile, name):
     kernel, arguments, options = kinds.LAUNCHES[name]
     options = {option: value for option, value in options.items() if option != "maxnreg"}
     found = inspect_kernel(kernel, arguments, device=profile, **options)
-    used, assembly, told = found.resources, found.launch.compiled.asm["amdgcn"], notes(found.launch.compiled.asm["hsaco"])
+    used, assembly, reported = found.resources, found.launch.compiled.asm["amdgcn"], notes(found.launch.compiled.asm["hsaco"])
     stored = sum(map(int, re.findall(r"; (\d+)-byte Folded Spill", assembly)))
     ours = used.registers_per_thread, used.scalar_registers, used.stack_frame_bytes, used.spilled_bytes_per_thread
-    theirs = told[".vgpr_count"], told[".sgpr_count"], told[".private_segment_fixed_size"], stored
+    theirs = reported[".vgpr_count"], reported[".sgpr_count"], reported[".private_segment_fixed_size"], stored
     assert ours == theirs
-    assert (stored > 0) == (told[".private_segment_fixed_size"] > 0 and told[".vgpr_spill_count"] > 0)
+    assert (stored > 0) == (reported[".private_segment_fixed_size"] > 0 and reported[".vgpr_spill_count"] > 0)

@@ -17,7 +17,7 @@ PRODUCTS = [profile for profile in ALL if profile.product]
 
 # Triton's architecture, the name that torch reports, the profile: a product, else the architecture, else the estimate.
 REPORTED = Path(__file__).with_name("reported_names.txt").read_text().splitlines()[1:]
-DEVICES = [tuple(each.strip() for each in line.split("|")) for line in REPORTED]
+DEVICES = [tuple(part.strip() for part in line.split("|")) for line in REPORTED]
 NAMELESS = {  # products whose name is others' too
     *("nvidia/jetson-agx-orin", "nvidia/jetson-agx-orin-32gb", "nvidia/jetson-orin-nx-16gb", "nvidia/jetson-orin-nx-8gb"),
     *("nvidia/jetson-orin-nano-8gb", "nvidia/jetson-orin-nano-4gb", "amd/mi50", "amd/mi250"),
@@ -48,9 +48,9 @@ def test_each_product_has_a_name_of_its_own_that_is_reported():
 def test_every_source_is_used_and_listed(path):
     content = yaml.safe_load(path.read_text())
     products = content.get("products", {}).values()
-    groups = [content["hardware"], content.get("launch", {}), *(each["hardware"] for each in products)]
+    groups = [content["hardware"], content.get("launch", {}), *(product["hardware"] for product in products)]
     facts = [fact for group in groups for fact in group.values() if isinstance(fact, dict)]
-    assert {each["source"] for each in facts} == set(content["sources"])
+    assert {fact["source"] for fact in facts} == set(content["sources"])
     assert not re.search(r"/work|/tmp|research/", path.read_text())
 
 
@@ -111,8 +111,8 @@ def estimates_never_promise_more_than_a_described_gpu(profile):
         cautious, described = getattr(estimate.hardware, key), getattr(profile.hardware, key)
         assert cautious >= described if "granule" in key else cautious <= described, key
     of_a_partition = [
-        each.registers_per_multiprocessor // each.partitions_per_multiprocessor
-        for each in (estimate.hardware, profile.hardware)
+        hardware.registers_per_multiprocessor // hardware.partitions_per_multiprocessor
+        for hardware in (estimate.hardware, profile.hardware)
     ]
     assert of_a_partition == sorted(of_a_partition)
     if profile.backend == "xpu":  # of its sizes each is one of the others'

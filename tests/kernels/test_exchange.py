@@ -69,7 +69,7 @@ def looks(monkeypatch):
 
 def in_turn(cases, *others):
     """Returns parameters: each case with one of each of the others."""
-    return [pytest.param(*each, id=f"{at}-{each[0]}") for at, each in enumerate(zip(cases, *map(itertools.cycle, others)))]  # noqa: B905
+    return [pytest.param(*case, id=f"{at}-{case[0]}") for at, case in enumerate(zip(cases, *map(itertools.cycle, others)))]  # noqa: B905
 
 
 @pytest.mark.kernel

@@ -119,7 +119,8 @@ def words(turns, fault):
 
 
 SITUATIONS = {
-    each.__name__: each for each in (a_graph_with_two_branches, a_kernel_that_holds_multiprocessors_until_afterwards)
+    situation.__name__: situation
+    for situation in (a_graph_with_two_branches, a_kernel_that_holds_multiprocessors_until_afterwards)
 } | {name: lambda turns, fault=fault: words(turns, fault) for name, fault in FAULTS.items()}
 
 

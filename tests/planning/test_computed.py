@@ -27,7 +27,7 @@ LENGTHS = (64, 781, 4096, 16384, 50_257, 10**5)  # rows are several in a tile, o
 
 def assert_triton_has(tiling, hardware):
     """Powers of two, tiles of at most 2**20 elements, programs of at most as many threads as there may be."""
-    assert {each.bit_count() for each in (tiling.tile_rows, tiling.width, tiling.num_warps or 1)} == {1}, tiling
+    assert {size.bit_count() for size in (tiling.tile_rows, tiling.width, tiling.num_warps or 1)} == {1}, tiling
     assert tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) <= MOST_ELEMENTS
     assert tiling.blocks <= MOST_BLOCKS or not tiling.held
     assert (tiling.num_warps is None) == (hardware.warp_size is None)
@@ -162,7 +162,7 @@ def test_the_rows_found_are_the_rows_meant(x, dim, scattered, backward):
     dim %= x.dim()
     y = torch.arange(x.numel()).view(x.shape)
     operands = (y, x, y) if backward else (y, x)
-    lines = lines_of(x.shape, dim, [each.stride() for each in operands], scattered)
+    lines = lines_of(x.shape, dim, [operand.stride() for operand in operands], scattered)
     if lines is None:
         return
     assert all(size >= 1 for size, _ in lines.levels)

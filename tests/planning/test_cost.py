@@ -126,12 +126,12 @@ def test_launches_that_may_skip_rows_have_few_programs():
 @pytest.mark.parametrize("resident", [1, 3, 8])
 def test_more_bytes_are_never_cheaper(tiling, resident):
     n_cols = 1000 * tiling.splits
-    told = [costs(n_rows, n_cols, tiling=tiling, resident=resident).total for n_rows in range(1, 9000, 53)]
-    assert told == sorted(told)
-    assert told == [costs(n_rows, n_cols, tiling=tiling, resident=resident).total for n_rows in range(1, 9000, 53)]
+    times = [costs(n_rows, n_cols, tiling=tiling, resident=resident).total for n_rows in range(1, 9000, 53)]
+    assert times == sorted(times)
+    assert times == [costs(n_rows, n_cols, tiling=tiling, resident=resident).total for n_rows in range(1, 9000, 53)]
     for rows in (100, 4000):
-        told = [costs(rows, n_cols, dtype, tiling, resident).total for dtype in ("bfloat16", "float32")]
-        assert told == sorted(told)
+        times = [costs(rows, n_cols, dtype, tiling, resident).total for dtype in ("bfloat16", "float32")]
+        assert times == sorted(times)
 
 
 def test_a_launch_takes_no_less_than_its_bytes_and_the_sum_of_its_terms():
@@ -179,7 +179,7 @@ def test_every_number_counts_and_has_a_sign(name):
 
 def test_a_device_without_numbers_has_no_expected_time():
     device = Device.from_profile("ascend/910b3")
-    assert {each.terms for each in ranked(contiguous_problem(64, 64, "float32"), device)} == {None}
+    assert {candidate.terms for candidate in ranked(contiguous_problem(64, 64, "float32"), device)} == {None}
 
 
 def test_it_ranks_measured_launches():
@@ -189,9 +189,9 @@ def test_it_ranks_measured_launches():
         sizes = {name: int(row[name]) for name in ("tile_rows", "width", "num_warps", "splits", "blocks")}
         tiling = Tiling(**sizes, num_stages=1, held=row["held"] == "1")
         shape = int(row["n_rows"]), int(row["n_cols"]), row["dtype"], row["backward"] == "1"
-        told = costs(*shape[:3], tiling, int(row["resident"]), int(row["spilled_bytes_per_thread"]), backward=shape[3])
-        found.setdefault(shape, []).append((told.total, float(row["us"])))
-    regrets = sorted(min(each)[1] / min(us for _, us in each) for each in found.values())
+        terms = costs(*shape[:3], tiling, int(row["resident"]), int(row["spilled_bytes_per_thread"]), backward=shape[3])
+        found.setdefault(shape, []).append((terms.total, float(row["us"])))
+    regrets = sorted(min(launches)[1] / min(us for _, us in launches) for launches in found.values())
     assert regrets[len(regrets) // 2] < 1.02
     assert math.prod(regrets) ** (1 / len(regrets)) < 1.025
 

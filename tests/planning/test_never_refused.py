@@ -57,8 +57,8 @@ def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
         if compiler is spills_always:
             assert len(asked) <= MOST_COMPILED
             slow.append(plan.warning)
-            told = f"slow: spills into {plan.resources.spilled_bytes_per_thread} bytes per thread"
-            assert plan.warning is None or (plan.warning == plan.reasons[0] and plan.warning.startswith(told))
+            words = f"slow: spills into {plan.resources.spilled_bytes_per_thread} bytes per thread"
+            assert plan.warning is None or (plan.warning == plan.reasons[0] and plan.warning.startswith(words))
         if compiler is takes_all_registers:
             assert plan.warning is None
     assert len([warning for warning in slow if warning]) >= len(slow) / 4, "spills are slow, but of small problems"

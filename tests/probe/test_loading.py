@@ -46,7 +46,7 @@ ASKS = """
 import subprocess
 import triton
 from triton.backends import backends
-active = [name for name, each in backends.items() if each.driver.is_active()]
+active = [name for name, backend in backends.items() if backend.driver.is_active()]
 properties = torch.cuda.get_device_properties(0)
 COUNTS = len(active), torch.cuda.is_available(), torch.cuda.device_count()
 KNOWN = [

@@ -128,7 +128,7 @@ def test_what_is_answered(run, line, expected, words):
     code, out, err = run(*spelled(line))
     assert code == int(expected), err
     said = " ".join(out.split())
-    assert [each for each in words.split(" ;; ") if " ".join(each.split()) not in said] == []
+    assert [part for part in words.split(" ;; ") if " ".join(part.split()) not in said] == []
 
 
 def test_help_fits_a_screen_and_the_script_has_that_of_plan(run):

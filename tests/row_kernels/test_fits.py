@@ -38,16 +38,16 @@ def used(config, name):
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_what_fits_and_does_not_spill_is_kept_in_its_order(name):
-    told = [used(each, name) for each in CONFIGS]
-    can = [(each, it) for each, it in zip(CONFIGS, told, strict=True) if it.occupancy.programs_per_multiprocessor]
-    assert kept_of(name) == [each for each, it in can if not it.resources.spilled_bytes_per_thread]
+    results = [used(config, name) for config in CONFIGS]
+    can = [(config, it) for config, it in zip(CONFIGS, results, strict=True) if it.occupancy.programs_per_multiprocessor]
+    assert kept_of(name) == [config for config, it in can if not it.resources.spilled_bytes_per_thread]
 
 
-def test_each_that_goes_is_told_with_its_reason(caplog):
+def test_a_removed_configuration_is_logged_with_its_reason(caplog):
     caplog.set_level(logging.INFO, "portable_softmax.fits")
     kept = kept_of("nvidia/rtx-5090")
-    gone = sorted((each for each in CONFIGS if each not in kept), key=lambda each: each is SPILLS)  # these are told last
-    assert [str(each) in record.message for each, record in zip(gone, caplog.records, strict=True)] == [True] * len(gone)
+    gone = sorted((config for config in CONFIGS if config not in kept), key=lambda config: config is SPILLS)  # reported last
+    assert [str(config) in record.message for config, record in zip(gone, caplog.records, strict=True)] == [True] * len(gone)
     assert "limited by shared memory; a program has at most 101376 bytes" in caplog.text
 
 

@@ -79,9 +79,9 @@ def test_as_many_as_all_multiprocessors_hold(name):
     ids=["not compiled", "nothing", "another architecture", "no device"],
 )
 def test_refusals(kernel, device, error, words):
-    given = compiled_for("nvidia/h200").launch.compiled if kernel is compiled_for else kernel
+    compiled = compiled_for("nvidia/h200").launch.compiled if kernel is compiled_for else kernel
     with pytest.raises(error, match=f"(?i){words}"):
-        resident_programs(given, device)
+        resident_programs(compiled, device)
 
 
 @pytest.mark.kernel

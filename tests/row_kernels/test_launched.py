@@ -63,8 +63,8 @@ def compiled_by_a_launch(kernel, jit, device, arguments, options, config=None):
             return str(error)
         finally:
             forget(jit)
-    for each in found:
-        each.module = None  # which Triton would unload, by a driver that is not there
+    for kernel in found:
+        kernel.module = None  # which Triton would unload, by a driver that is not there
     return found
 
 
@@ -133,7 +133,7 @@ def test_it_is_what_a_launch_compiles(kernels, profile, case):
         assert truth in str(caught.value)
         return
     found = inspect_kernel(kernel, values, config=config, device=device, **options)
-    assert [each.hash for each in truth] == [found.launch.compiled.hash]
+    assert [compiled.hash for compiled in truth] == [found.launch.compiled.hash]
     assert device.vendor.resources(truth[0]) == found.resources
     by_position = inspect_kernel(kernel, on("meta", values), config=config, device=device, **options)
     assert by_position.launch.compiled.hash == truth[0].hash
@@ -200,7 +200,7 @@ class Library(KernelInterface):
 
 @pytest.mark.parametrize("device", ["nvidia/t4", "amd/mi300x"])
 def test_a_librarys_wrapper_is_read_and_not_run(device):
-    given = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 4096}
+    types = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 4096}
     for kernel in (
         Library(example_kernels.tuned_once),
         Library(Library(example_kernels.tuned).fn.fn, configs=example_kernels.TWO),
@@ -208,9 +208,9 @@ def test_a_librarys_wrapper_is_read_and_not_run(device):
         torch.library.wrap_triton(example_kernels.tuned_once),
     ):
         several = len(configurations(kernel)) > 1
-        found = inspect_kernel(kernel, given, config=1 if several else None, device=device)
+        found = inspect_kernel(kernel, types, config=1 if several else None, device=device)
         block, options = found.launch.constants["BLOCK_SIZE"].value, {"num_stages": found.launch.options["num_stages"].value}
         options["num_warps"] = found.resources.num_warps
-        plain = inspect_kernel(example_kernels.add_kernel, given, {"BLOCK_SIZE": block}, device=device, **options)
+        plain = inspect_kernel(example_kernels.add_kernel, types, {"BLOCK_SIZE": block}, device=device, **options)
         assert found.launch.compiled.hash == plain.launch.compiled.hash
         assert not getattr(kernel, "cache", None)

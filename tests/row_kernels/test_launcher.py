@@ -59,8 +59,8 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     """3000 elements are a multiple of 8, which Triton knows of a constexpr alone."""
     known = RMS.forward.plan("bf16[4096,3000]", "bf16[3000]", "bf16[4096,3000]", 4096, 3000, 1e-6, device="nvidia/h100-sxm")
     unknown = scaled.plan("*bf16:16", "*bf16:16", 4096, 3000, device="nvidia/h100-sxm")
-    told = "rows of 3000 are read an element at a time; more at once, if their length were a tl.constexpr"
-    assert (told in known.reasons, told in unknown.reasons) == (False, True)
+    reason = "rows of 3000 are read an element at a time; more at once, if their length were a tl.constexpr"
+    assert (reason in known.reasons, reason in unknown.reasons) == (False, True)
     multiples = {cols: (known_multiple(cols, True), known_multiple(cols, False)) for cols in (3000, 3004, 3001, 4096)}
     assert multiples == {3000: (8, 1), 3004: (4, 1), 3001: (1, 1), 4096: (16, 16)}
     traffic, device = Traffic(row=12000, element=2, row_operands=2), Device.from_profile("nvidia/h100-sxm")
@@ -70,15 +70,15 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
 
 
 def test_what_is_given_wins():
-    given = {"num_warps": 2, "STAGES": 3, "num_programs": 100}
-    plan = planned("rms_norm", "nvidia/h100-sxm", **given)
+    settings = {"num_warps": 2, "STAGES": 3, "num_programs": 100}
+    plan = planned("rms_norm", "nvidia/h100-sxm", **settings)
     assert (plan.num_programs, plan.meta["num_warps"], plan.meta["STAGES"]) == (100, 2, 3)
     assert planned("cross_entropy", "nvidia/h100-sxm", BLOCK=4096).meta["BLOCK"] == 4096
     assert planned("rms_norm", "nvidia/h100-sxm", num_warps=1).meta["num_warps"] == 1, "what spills, too, if it is told"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given", "error", "words"),
+    ("arguments", "options", "error", "words"),
     [
         (("*fp32", "*fp32", 4.0, 8), {}, TypeError, "n_rows of one_row should be a number from 0 on, not 4.0"),
         (("*fp32", "*fp32", 4), {}, TypeError, "n_cols of one_row should be a number from 1 on, not None"),
@@ -90,9 +90,9 @@ def test_what_is_given_wins():
         (("*fp32", "*fp32", 4, 2**21), {}, CompileError, "(?i)1048576"),
     ],
 )
-def test_refusals(arguments, given, error, words):
+def test_refusals(arguments, options, error, words):
     with pytest.raises(error, match=words):
-        scaled.plan(*arguments, **{"device": "nvidia/h100-sxm"} | given)
+        scaled.plan(*arguments, **{"device": "nvidia/h100-sxm"} | options)
 
 
 def test_launches_do_not_depend_on_rows_where_batches_must_not_matter():

@@ -103,9 +103,9 @@ def test_offsets_of_32_bits_are_told():
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (7, 40), (33, 1000), (5, 1040), (3, 5000)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_right_on_the_device_here(where, case, rows, cols, dtype):
-    run, arguments, given, exact = case(rows, cols, dtype)
-    placed = [each.to(where) if hasattr(each, "to") else each for each in arguments]
-    run(*placed, **given)
+    run, arguments, options, exact = case(rows, cols, dtype)
+    placed = [argument.to(where) if hasattr(argument, "to") else argument for argument in arguments]
+    run(*placed, **options)
     row_kernels.assert_right(case, placed, exact)
 
 
@@ -136,11 +136,11 @@ def test_the_first_call_may_be_captured(where):
 
 
 @pytest.mark.kernel
-def test_a_call_wins_over_what_was_given_before(where):
+def test_a_call_wins_over_its_launcher(where):
     run, x = fresh(one_row, grid=(1,)), torch.ones(3, 4, device=where)
-    for given, expected in (({}, 1), ({"grid": (2,)}, 2), ({"grid": lambda meta: (meta["n_rows"],)}, 3), ({}, 1)):
+    for options, expected in (({}, 1), ({"grid": (2,)}, 2), ({"grid": lambda meta: (meta["n_rows"],)}, 3), ({}, 1)):
         y = torch.zeros_like(x)
-        run(x, y, 3, 4, **given)
+        run(x, y, 3, 4, **options)
         assert int((y == 3).all(1).sum()) == expected
 
 

@@ -20,7 +20,7 @@ class Reported(NamedTuple):
     kernel: Any
     types: dict[str, str]
     constants: dict[str, int]
-    told: int | str
+    bits: int | str
     source: str
 
 
@@ -186,11 +186,11 @@ def used(kernel, types, constants, device=DEVICE):
     return inspect_kernel(kernel, types, constants, device=device)
 
 
-@pytest.mark.parametrize("case", REPORTS, ids=lambda case: f"{case.kernel.__name__}-{case.told}-{case.constants}")
+@pytest.mark.parametrize("case", REPORTS, ids=lambda case: f"{case.kernel.__name__}-{case.bits}-{case.constants}")
 def test_what_the_compiler_reported_lies_between(case):
     found = used(case.kernel, case.types, case.constants)
     least, most = found.resources.shared_memory_bytes, found.resources.shared_memory_most
-    reported = {COMPILES: (0, THERE), OVERFLOWS: (THERE + 1, 10**9)}.get(case.told) or (case.told // 8, case.told // 8)
+    reported = {COMPILES: (0, THERE), OVERFLOWS: (THERE + 1, 10**9)}.get(case.bits) or (case.bits // 8, case.bits // 8)
     assert least <= reported[1]
     assert most >= reported[0]
     assert most <= 4 * least

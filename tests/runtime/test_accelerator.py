@@ -31,7 +31,7 @@ def captured(shape, where):
 
 
 def assert_replayed(x, y, dx):
-    x, y, dx = (each.detach().movedim(1, -1).cpu() for each in (x, y, dx))
+    x, y, dx = (tensor.detach().movedim(1, -1).cpu() for tensor in (x, y, dx))
     assert_close(y, expected("softmax", x))
     exact.assert_right(dx, *exact.gradient(x, y, log=False))
 
@@ -106,6 +106,6 @@ def test_more_than_2_to_the_31_elements(where, shape, dim):
         else [(0, slice(None), slice(0, 2)), (-1, slice(None), slice(-2, None))]
     )
     for end in ends:
-        rows, results = (each[end] if each.dim() == 2 else each[end].t() for each in (x, y))
+        rows, results = (tensor[end] if tensor.dim() == 2 else tensor[end].t() for tensor in (x, y))
         assert_close(results, expected("softmax", rows))
     assert not any(split.isnan().any() for split in y.view(-1).split(2**28))

@@ -28,10 +28,10 @@ def test_each_call_has_words_and_a_number_of_its_own(splits):
     launch = launched(calls, splits)
     for _ in range(3):
         launch("y", "x")
-    assert [each[:-2] for each in calls] == [("y", "x")] * 3
-    words, numbers = zip(*(each[-2:] for each in calls), strict=True)
-    assert len({each.data_ptr() for each in words}) == len(set(numbers)) == 3
-    assert all((each.dtype, each.device, each.numel()) == (torch.int64, CPU, 5 * 2 * splits) for each in words)
+    assert [call[:-2] for call in calls] == [("y", "x")] * 3
+    words, numbers = zip(*(call[-2:] for call in calls), strict=True)
+    assert len({word.data_ptr() for word in words}) == len(set(numbers)) == 3
+    assert all((word.dtype, word.device, word.numel()) == (torch.int64, CPU, 5 * 2 * splits) for word in words)
 
 
 @pytest.fixture

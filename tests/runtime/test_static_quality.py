@@ -183,8 +183,8 @@ def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, 
     device, counts = Device.from_profile(profile), []
     options = device.vendor.compile_options(1, None, None, device.hardware)
     spec = KernelSpec.of(read_problem(64, 704, "float32", device, "log_softmax", True), Tiling(1, 256, 1, held=False))
-    for given in (options, {name: value for name, value in options.items() if "fusion" not in name}):
-        monkeypatch.setattr(device.vendor, "compile_options", lambda *_, given=given: given)
+    for chosen in (options, {name: value for name, value in options.items() if "fusion" not in name}):
+        monkeypatch.setattr(device.vendor, "compile_options", lambda *_, chosen=chosen: chosen)
         compiled = compiler.compile_for(device, kernel_of(spec), signature_of(spec), constexprs_of(spec, device), 1, 1)
         counts.append(len(re.findall(pattern, compiled.asm[stage])))
     assert counts[0] > counts[1]

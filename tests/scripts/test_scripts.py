@@ -71,10 +71,10 @@ def test_the_matrix_has_the_legs_that_are_wanted_and_that_a_runner_takes(capsys,
 
 def test_what_ci_runs_is_there():
     listed = subprocess.run([sys.executable, "-m", "nox", "-l"], cwd=ROOT, capture_output=True, text=True, check=True)
-    sessions = {each.partition("(")[0].partition("-")[0] for each in re.findall(r"^[-*] (\S+)", listed.stdout, re.MULTILINE)}
+    sessions = {name.partition("(")[0].partition("-")[0] for name in re.findall(r"^[-*] (\S+)", listed.stdout, re.MULTILINE)}
     for file in (".github/workflows/ci.yml", ".github/workflows/hardware.yml", ".gitlab-ci.yml"):
         text = (ROOT / file).read_text()
-        named = {each for words in re.findall(r"nox -s \"?([a-z_ ]+[a-z])", text) for each in words.split()}
+        named = {name for words in re.findall(r"nox -s \"?([a-z_ ]+[a-z])", text) for name in words.split()}
         scripts = re.findall(r"bash (scripts/[a-z_]+\.sh)", text)
         assert scripts or named
         assert named <= sessions
@@ -87,7 +87,7 @@ def test_what_ci_runs_is_there():
 def test_workflows_have_the_least_permissions_and_no_stranger_reaches_a_runner_of_ones_own(file):
     text = (ROOT / ".github" / "workflows" / file).read_text()
     used, workflow = re.findall(r"uses: (.*)", text), yaml.load(text, yaml.BaseLoader)
-    assert [each for each in used if not re.fullmatch(r"\./\S+|[\w/-]+@[0-9a-f]{40} # v[\d.]+", each)] == [], "pinned by commit"
+    assert all(re.fullmatch(r"\./\S+|[\w/-]+@[0-9a-f]{40} # v[\d.]+", action) for action in used), "pinned by commit"
     assert workflow["permissions"] == {"contents": "read"}
     assert "pull_request_target" not in workflow["on"]
     for name, job in workflow["jobs"].items():

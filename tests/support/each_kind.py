@@ -27,7 +27,7 @@ def main() -> None:
         try:
             for kind, problem in PROBLEMS.items():
                 found = plan_problem(problem, Device.from_profile(name))
-                failed = [each for each in found.reasons if "does not compile" in each and "has no tuples" not in each]
+                failed = [reason for reason in found.reasons if "does not compile" in reason and "has no tuples" not in reason]
                 assert not failed, (name, kind, failed)
         except TargetError as error:
             print(f"{name}: {error}", file=sys.stderr)

@@ -26,10 +26,10 @@ def logits(form, x, dim=-1, *, scale=None, temperature=None, mask=None, causal=F
     Each step rounds to the type that is computed in. Of a greedy row, the largest are 0 and all others -inf.
     """
 
-    def along(given):
-        given = torch.as_tensor(given, dtype=None if isinstance(given, torch.Tensor) else compute, device=x.device)
-        given = given.to(compute) if given.is_floating_point() else given
-        return given.reshape((1,) * (x.dim() - given.dim()) + given.shape).movedim(dim, -1)
+    def along(factor):
+        factor = torch.as_tensor(factor, dtype=None if isinstance(factor, torch.Tensor) else compute, device=x.device)
+        factor = factor.to(compute) if factor.is_floating_point() else factor
+        return factor.reshape((1,) * (x.dim() - factor.dim()) + factor.shape).movedim(dim, -1)
 
     u = along(x.to(compute)) * (-1 if form == "softmin" else 1)
     u = u if scale is None else u * along(scale)
@@ -141,7 +141,7 @@ def greedy_of(scores):
 
 def derivative(x=None, scale=1.0, temperature=1.0, softcap=None, **_):
     """Returns (derivative of a score by x, 0 in greedy rows; its error in EPS)."""
-    scale, t = (torch.as_tensor(each).double() for each in (scale, temperature))
+    scale, t = (torch.as_tensor(factor).double() for factor in (scale, temperature))
     slope = torch.where(t == 0, 0.0, scale / torch.where(t == 0, 1.0, t))
     if softcap is None:
         return slope, 0.0
@@ -177,7 +177,7 @@ def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, **scores):
     p, at = logs.exp(), torch.where((ids >= 0) & (ids < x.shape[-1]), ids, 0)
     there = (ids >= 0) & (ids < x.shape[-1]) & (ids != IGNORED)
     dpicked = torch.where(there, dpicked.double(), 0.0)
-    chosen, sizes = (torch.zeros_like(logs).scatter_add(-1, at, each) for each in (dpicked, dpicked.abs()))
+    chosen, sizes = (torch.zeros_like(logs).scatter_add(-1, at, d) for d in (dpicked, dpicked.abs()))
     total, size = dpicked.sum(-1, keepdim=True), dpicked.abs().sum(-1, keepdim=True)
     if dlse is not None:
         total, size = total - dlse.double().unsqueeze(-1), size + dlse.double().abs().unsqueeze(-1)

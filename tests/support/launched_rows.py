@@ -177,7 +177,7 @@ def _log_probs(row, machine):
     d = {"out": random(*ids.shape, seed=1)}
     d |= {name: random(*shape[:-1], seed=2) for name in wanted if wanted[name]}
     dx, memory = result(row, machine, shape, named["x_ptr"], row.dtype)
-    named |= {f"d_{name}_ptr": each.to(machine.where) for name, each in d.items()}
+    named |= {f"d_{name}_ptr": tensor.to(machine.where) for name, tensor in d.items()}
     about["log_probs"] = LogProbs(**wanted, gradient=True, many=n_ids > 1)
     launch(machine, row, {"dx_ptr": dx, **named}, about, sizes)
     assert_right(dx, *exact.log_probs_gradient(x, ids, *map(d.get, ("out", "lse", "entropy")), **arguments))

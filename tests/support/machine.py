@@ -65,7 +65,7 @@ class Machine:
 def recorded(backend: str) -> dict[str, dict[str, Any]]:
     """Machines of tests/support/recorded/driver_*.json by their files' names; each says where it comes from."""
     read = {path.stem: json.loads(path.read_text()) for path in sorted(RECORDED.glob("driver_*.json"))}
-    return {name: each for name, each in read.items() if each["target"][0] == backend}
+    return {name: recording for name, recording in read.items() if recording["target"][0] == backend}
 
 
 def forget() -> None:

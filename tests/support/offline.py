@@ -49,7 +49,7 @@ def with_hardware(profile: str, **facts) -> Device:
 
 def every_launch(problem: Problem, device: Device) -> list[tuple[Problem, Tiling]]:
     """Returns all launches that are weighed for a problem, and how each reads it, the one of the least time first."""
-    return [(each.problem, each.tiling) for each in ranked(problem, device)]
+    return [(candidate.problem, candidate.tiling) for candidate in ranked(problem, device)]
 
 
 def read_widely(problem: Problem, device: Device) -> Problem:

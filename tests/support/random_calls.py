@@ -124,8 +124,8 @@ class Calls:
         double = [leaf.detach().clone().requires_grad_() for leaf in ours]
         more = {"grad_inplace": True} if in_place else {}
         # What the gradient is written over belongs to one call.
-        given = [ours[0] * 1 if in_place else ours[0] for _ in range(2)]
-        tensors, again = options | dict(zip(names, ours[1:], strict=True)), iter(given)
+        inputs = [ours[0] * 1 if in_place else ours[0] for _ in range(2)]
+        tensors, again = options | dict(zip(names, ours[1:], strict=True)), iter(inputs)
         actual, other = [], []
 
         def call():
@@ -150,7 +150,7 @@ class Calls:
 
         again = iter((actual, other))
         pairs = [self.as_first(lambda: gradients(next(again), ours)), gradients(exact, double)]
-        gradient, over = pairs[0][0], given[0].detach()
+        gradient, over = pairs[0][0], inputs[0].detach()
         if in_place and gradient is not None:
             assert torch.equal(over.nan_to_num(), gradient.detach().nan_to_num()), "not in place"
         elif not in_place:

@@ -37,7 +37,7 @@ def random_problems(device: Device, seed: int) -> Iterator[Problem]:
 
 def _plain(draw: random.Random, operands: Operands, dim: int, form: str, invariant: bool, device: Device) -> Problem | None:
     """Returns the problem of a plain softmax; None where a copy is planned instead."""
-    lines = lines_of(operands[0].shape, dim, [each.stride() for each in operands], device.vendor.scattered_rows)
+    lines = lines_of(operands[0].shape, dim, [operand.stride() for operand in operands], device.vendor.scattered_rows)
     if lines is None or (invariant and (lines.across or lines.depth > 1)):
         return None
     return problem_from(operands, lines, form, len(operands) == 3, invariant)

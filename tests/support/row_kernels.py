@@ -107,9 +107,9 @@ RMS = example("rms_norm")
 scaled = launcher(one_row, rows="n_rows", cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],))
 
 
-def fresh(kernel=RMS.rms_norm_kernel, **given):
+def fresh(kernel=RMS.rms_norm_kernel, **settings):
     """Returns a launcher that has launched nothing."""
-    return launcher(kernel, **NAMES, **given)
+    return launcher(kernel, **NAMES, **settings)
 
 
 X = "bf16[16384,4096]"
@@ -122,10 +122,10 @@ PLANNED = {
 }
 
 
-def planned(name, device, **given):
+def planned(name, device, **settings):
     """Plans a large call of an example on a device that is not here."""
     direction, arguments, more = PLANNED[name]
-    return getattr(example(name.split()[0]), direction).plan(*arguments, device=device, **more, **given)
+    return getattr(example(name.split()[0]), direction).plan(*arguments, device=device, **more, **settings)
 
 
 def assert_plan(name, device):

@@ -136,7 +136,7 @@ def table():
     """Returns all rows: each layout with each tiling and kind; types and options take turns."""
     rows = []
     for turn, (kind, choices) in enumerate(KINDS.items()):
-        pairs = [(at, *each) for at, each in enumerate(itertools.product(LAYOUTS, TILINGS))]
+        pairs = [(at, *pair) for at, pair in enumerate(itertools.product(LAYOUTS, TILINGS))]
         for at, layout, tiling in pairs:
             options = choices[at % len(choices)]
             number = at + at // len(TILINGS) + turn  # so that a tiling has another one in each layout and kind

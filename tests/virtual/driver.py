@@ -105,7 +105,7 @@ class VirtualLauncher:
         pairs = [(kind, value) for kind, value in zip(self.types, arguments, strict=True) if kind]
         own = [_pointer(value) if kind.startswith("*") else _scalar(kind, value) for kind, value in pairs]
         memrefs = [MemRef(), MemRef(), *own]
-        passed = [ctypes.byref(each) if isinstance(each, MemRef) else each for each in memrefs]
+        passed = [ctypes.byref(argument) if isinstance(argument, MemRef) else argument for argument in memrefs]
         MACHINE.launches.append(Launch(MACHINE.npu.arch, packed_metadata["kernel_name"], (x, y, z)))
         for program in range(x * y * z):
             place = program % x, program // x % y, program // (x * y)

@@ -30,7 +30,7 @@ class VirtualNpu:
     l2_cache_bytes: int = 192 * 2**20
     torch_tells_cores: bool = True
 
-    def told(self) -> dict[str, Any]:
+    def properties(self) -> dict[str, Any]:
         """The fields of torch_npu 2.13 that tell anything, or of one that is older than the core counts."""
         facts = {"name": self.arch, "total_memory": self.memory_bytes}
         cores = {"cube_core_num": self.vector_cores // 2, "vector_core_num": self.vector_cores}
@@ -41,7 +41,7 @@ class Npus(Machine):
     """The devices, and the kernels that were compiled, as linalg."""
 
     def __init__(self, npus: list[VirtualNpu]) -> None:
-        super().__init__("npu", {npu.arch: npu.told() for npu in npus})
+        super().__init__("npu", {npu.arch: npu.properties() for npu in npus})
         self.npus = npus
         self.compiled: list[str] = []
 

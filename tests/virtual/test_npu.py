@@ -28,8 +28,8 @@ def test_every_profile_is_recognised(machine, npu, name):
     device = current_device(machine.index(npu.arch))
     assert (device.profile.name, device.backend, device.arch) == (name, "npu", npu.arch)
     assert (device.hardware.multiprocessor_count, device.origins["multiprocessor_count"]) == (npu.vector_cores, "torch")
-    told = None if npu.memory_bytes is None else "torch"  # a profile may not know how much there is
-    assert (device.hardware.memory_bytes, device.origins.get("memory_bytes")) == (npu.memory_bytes, told)
+    origin = None if npu.memory_bytes is None else "torch"  # a profile may not know how much there is
+    assert (device.hardware.memory_bytes, device.origins.get("memory_bytes")) == (npu.memory_bytes, origin)
     assert device.hardware.shared_memory_per_program_max == npu.unified_buffer_bytes
 
 

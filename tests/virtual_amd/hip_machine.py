@@ -11,7 +11,7 @@ from triton.runtime.cache import get_cache_manager
 from amdgcn_cpu.tensors import kernel_of, run
 
 RECORDED = recorded("hip")
-MACHINE = Machine("cuda", {name: each["torch"][0] for name, each in RECORDED.items()})
+MACHINE = Machine("cuda", {name: recording["torch"][0] for name, recording in RECORDED.items()})
 RESIDENT = 64  # programs at once: all that share a row, and few enough that large grids take little memory
 
 
@@ -54,8 +54,8 @@ class Launcher:
         if kernel_of(self.text).assembly.arch != arch:
             raise RuntimeError("hipErrorNoBinaryForGpu")
         pairs = zip(self.constant, arguments, strict=True)
-        given = [on_host(value) for is_constant, value in pairs if not is_constant]
+        arguments = [on_host(value) for is_constant, value in pairs if not is_constant]
         num_warps, shared_bytes = self.metadata.num_warps, self.metadata.shared
         MACHINE.launches.append(Launch(arch, self.metadata.name, (x, y, z), num_warps))
         options = {"num_warps": num_warps, "shared_bytes": shared_bytes, "resident": RESIDENT}
-        run(self.text, (x, y, z), given, most_steps=20_000_000, **options)
+        run(self.text, (x, y, z), arguments, most_steps=20_000_000, **options)

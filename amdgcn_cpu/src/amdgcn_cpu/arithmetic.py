@@ -125,7 +125,7 @@ def is_class(x: Array, wanted: Array) -> Array:
     below = [infinite & minus, normal & minus, denormal & minus, zero & minus]
     above = [zero & ~minus, denormal & ~minus, normal & ~minus, infinite & ~minus]
     classes = [np.zeros_like(nan), nan, *below, *above]
-    return np.logical_or.reduce([each & (wanted >> np.uint32(bit) & 1 != 0) for bit, each in enumerate(classes)])
+    return np.logical_or.reduce([member & (wanted >> np.uint32(bit) & 1 != 0) for bit, member in enumerate(classes)])
 
 
 def whole(kind: str) -> Callable[[Array], Array]:

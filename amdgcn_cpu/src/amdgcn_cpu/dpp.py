@@ -57,8 +57,8 @@ def dpp_of(modifiers: dict[str, str], arch: str, wave_size: int) -> Dpp | None:
     """Takes a DPP control and its masks from an instruction's modifiers; returns None if no assembler accepts them."""
     controls = [name for name in modifiers if name in _CONTROLS]
     forbidden = _GFX10_ONLY if arch.startswith("gfx9") else _GFX9_ONLY
-    taken = all(re.fullmatch(_VALUES.get(name, ""), value) for name, value in modifiers.items() if name in _VALUES | _CONTROLS)
-    if len(controls) != 1 or controls[0] in forbidden or not taken:
+    valid = all(re.fullmatch(_VALUES.get(name, ""), value) for name, value in modifiers.items() if name in _VALUES | _CONTROLS)
+    if len(controls) != 1 or controls[0] in forbidden or not valid:
         return None
     lane = np.arange(wave_size)
     origin = np.asarray(_CONTROLS[controls[0]](lane, modifiers.pop(controls[0])))

@@ -170,4 +170,4 @@ def align(unit: int) -> Callable[[Array, Array, Array], Array]:
 
 def reverse_bits(x: Array) -> Array:
     """Returns the bits in reverse order."""
-    return np.array([int(f"{int(each):032b}"[::-1], 2) for each in x], np.uint32)
+    return np.array([int(f"{int(number):032b}"[::-1], 2) for number in x], np.uint32)

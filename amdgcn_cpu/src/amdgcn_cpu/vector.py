@@ -82,8 +82,8 @@ def compile_vector(instruction: Instruction, arch: str, wave_size: int) -> Opera
         if len(writes) == 1:
             writes[0](wave, result, lanes)
         else:
-            for write, each in zip(writes, result, strict=True):
-                write(wave, each, lanes)
+            for write, value in zip(writes, result, strict=True):
+                write(wave, value, lanes)
 
     return Operation(compute, commit)
 

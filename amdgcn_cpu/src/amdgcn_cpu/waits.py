@@ -55,14 +55,14 @@ def check_waits(assembly: Assembly) -> None:
 
 def _blocks(assembly: Assembly) -> dict[int, tuple[int, list[int]]]:
     """Returns the basic blocks by their first instruction: (end, blocks that may follow)."""
-    named = [each.mnemonic for each in assembly.instructions]
+    named = [instruction.mnemonic for instruction in assembly.instructions]
     count, branches = len(named), {number for number, name in enumerate(named) if name.startswith(("s_branch", "s_cbranch"))}
     starts = sorted({0, *assembly.labels.values(), *(number + 1 for number in branches)} - {count})
     blocks = {}
     for start, end in zip(starts, [*starts[1:], count], strict=True):
         after = [assembly.labels[assembly.instructions[end - 1].operands[0]]] if end - 1 in branches else []
         falls_through = named[end - 1] not in ("s_branch", "s_endpgm")
-        blocks[start] = end, [each for each in (*after, *[end] * falls_through) if each < count]
+        blocks[start] = end, [block for block in (*after, *[end] * falls_through) if block < count]
     return blocks
 
 
