@@ -32,6 +32,7 @@ from benchmark.timing import Call, Timed, results_of
 from portable_softmax import current_device
 
 MAKERS = {"attention": scores.timed, "sampling": scores.timed, "own": own.timed}  # others: rows.timed
+JOBS = min(16, (os.cpu_count() or 2) - 1)
 
 
 def main() -> int:
