@@ -24,15 +24,8 @@ def unmet(
 ) -> str | None:
     """Returns the requirement that a launch does not meet; None if it meets all.
 
-    Args:
-        spilled: bytes of registers that a thread spills.
-        resident: programs per multiprocessor.
-        limited_by: the resources that limit them.
-        backend: Triton's name of the vendor.
-        multiprocessor: the vendor's word for it.
-        least: required programs per multiprocessor; for each backend by its name (cuda, hip, npu, xpu), or for all. A backend
-            that is not named has no bound.
-        no_spills: True if no register may be spilled to memory.
+    The launch has `spilled` bytes of registers per thread, and `resident` programs per multiprocessor, of which `least` are
+    required: of all backends, or of those that are named (cuda, hip, npu, xpu).
     """
     if no_spills and spilled:
         return f"spills {spilled} bytes per thread"

@@ -66,7 +66,7 @@ def facts_of(device: Device) -> str:
     return "\n".join(
         (
             f"device    {device.name}  ({target}), profile {profile.name}",
-            f"software  {', '.join(f'{name} {version}' for name, version in software().items())}\n",
+            f"software  {_versions()}\n",
             as_columns(("", "value", "from"), rows, align=("left", "right", "left")) + "\n",
             *(f"[{at}] {source.title}{f', {source.url}' if source.url else ''}" for at, source in enumerate(sources, 1)),
         )
@@ -80,13 +80,13 @@ def _new(directory: Path) -> str:
     path = directory / f"{product_of(device)}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
-        file.write(profile_of(device, "driver", f"the driver of one {device.name}, {versions()}"))
+        file.write(profile_of(device, "driver", f"the driver of one {device.name}"))
     return f"{path}: used with PORTABLE_SOFTMAX_PROFILES={directory}; `plan --facts` shows what is still estimated"
 
 
-def versions() -> str:
-    """Returns the versions of the installed packages, and today's date."""
-    return f"{', '.join(f'{name} {version}' for name, version in software().items())}, {date.today()}"
+def _versions() -> str:
+    """Returns the versions of Python and of the packages that matter."""
+    return ", ".join(f"{name} {version}" for name, version in software().items())
 
 
 def product_of(device: Device) -> str:
@@ -112,7 +112,7 @@ def profile_of(device: Device, source: str, title: str, cost: dict[str, Any] | N
     content = {
         "extends": known.name,
         "matches": [re.escape(device.name)] if device.detected or not known.product else known.product.matches,
-        "sources": {source: {"verified": "measured", "title": title}},
+        "sources": {source: {"verified": "measured", "title": f"{title}; {_versions()}, {date.today()}"}},
         "hardware": {key: {"value": value, "source": source} for key, value in facts.items()},
         **({"cost": {**cost, "source": source}} if cost else {}),
     }

@@ -24,8 +24,9 @@ def as_text(reports: list[Report], form: str = "plain", explain: bool = False) -
         explain: True for the reasons, and the count of each limit.
     """
     if len(reports) == 1 and form == "plain":
+        wrapped = textwrap.TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).wrap
         details = [
-            (title, [part for line in lines for part in _wrapped(line)]) for title, lines in _details(reports[0], explain)
+            (title, [part for line in lines for part in wrapped(line)]) for title, lines in _details(reports[0], explain)
         ]
         return "\n".join(f"{title * (not at):<10}{line}" for title, lines in details for at, line in enumerate(lines))
     first, rows = reports[0].case, [_row(report) for report in reports]
@@ -37,12 +38,6 @@ def as_text(reports: list[Report], form: str = "plain", explain: bool = False) -
     heading = f"{title}, {_triton(reports[0])}{chr(10) * timed}{'us: estimated; ~ not calibrated for this device' * timed}"
     table = as_columns(header, [[row.get(name) for name in header] for row in rows], form)
     return "\n\n".join(part for part in (heading, table, remarks) if part)
-
-
-def _wrapped(line: str) -> list[str]:
-    if len(line) <= WIDTH:
-        return [line]  # keeps columns
-    return textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _verdict(verify: Verified) -> list[str]:

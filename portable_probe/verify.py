@@ -152,13 +152,7 @@ def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
 
 
 def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) -> None:
-    """Launches a kernel on copies of a case's tensors, and copies their contents back.
-
-    Args:
-        kernel: the @triton.jit function, with its decorators.
-        config: number of one of the configurations of @triton.autotune.
-        case: the launch.
-        device: where it runs: a local device, or the interpreter.
+    """Launches a kernel on copies of a case's tensors on a local device, or in the interpreter, and copies contents back.
 
     Raises:
         ValueError: there are several configurations and none was chosen, or no such one.

@@ -35,8 +35,8 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     steps: list[int] = []
 
     def prepared(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Mapping[str, int]) -> Callable[..., None]:
-        run, (in_order, fixed) = _runner(compile_kernel(spec, device), grid), arranged(spec, sizes)
-        return lambda *operands: steps.append(run([*in_order((*operands, *fixed))]))
+        compiled, (in_order, fixed) = compile_kernel(spec, device), arranged(spec, sizes)
+        return lambda *operands: steps.append(_run(compiled, grid, in_order((*operands, *fixed))))
 
     planned, tiling = launch_plan.problem, launch_plan.tiling
     n_rows, n_cols = operands[0].shape
@@ -58,7 +58,7 @@ def run_case(launch: Launched, case: Any, device: Device) -> str:
     values = {name: case.arguments[name] for name in launch.arguments}
     grid = case.grid_for({name: constant.value for name, constant in launch.constants.items()})
     try:
-        return executed(device, _runner(launch.compiled, grid)(list(values.values())))
+        return executed(device, _run(launch.compiled, grid, [*values.values()]))
     except KernelError as error:
         raise KernelError(in_the_kernels_words(str(error), launch.compiled.asm["amdgcn"], values)) from error
 
@@ -83,22 +83,17 @@ def in_the_kernels_words(fault: str, assembly: str, arguments: Mapping[str, Any]
     return f"{fault} ({files.get(places[-1][0], 'line')}:{places[-1][1]})" if places else fault
 
 
-def _runner(compiled: Any, grid: tuple[int, int, int]) -> Callable[[list[Any]], int]:
-    """Returns what runs a compiled kernel on its arguments by position, and counts the instructions."""
+def _run(compiled: Any, grid: tuple[int, int, int], arguments: Sequence[Any]) -> int:
+    """Runs a compiled kernel on its arguments by position, and counts the instructions."""
     try:
         from amdgcn_cpu import Fault, UnknownInstruction, run
     except ImportError as error:
-        raise DeviceError(
-            f"the emulator is not installed ({error}): pip install ./amdgcn_cpu in a clone of this project"
-        ) from error
+        why = f"the emulator is not installed ({error})"
+        raise DeviceError(f"{why}: pip install ./amdgcn_cpu in a clone of this project") from error
     sizes = {"num_warps": compiled.metadata.num_warps, "shared_bytes": compiled.metadata.shared}
-
-    def counted(arguments: list[Any]) -> int:
-        try:
-            return run(compiled.asm["amdgcn"], grid, arguments, resident=RESIDENT, most_steps=10**9, **sizes)
-        except UnknownInstruction as error:
-            raise DeviceError(f"the emulator does not know an instruction of this kernel: {error}") from error
-        except Fault as error:
-            raise KernelError(f"{type(error).__name__}: {error}") from error
-
-    return counted
+    try:
+        return run(compiled.asm["amdgcn"], grid, [*arguments], resident=RESIDENT, most_steps=10**9, **sizes)
+    except UnknownInstruction as error:
+        raise DeviceError(f"the emulator does not know an instruction of this kernel: {error}") from error
+    except Fault as error:
+        raise KernelError(f"{type(error).__name__}: {error}") from error

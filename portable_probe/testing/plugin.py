@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from portable_probe.devices import devices_of, named
 from portable_softmax.devices.backends import BACKENDS
+from portable_softmax.devices.detect import devices_of, named
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import NoDeviceError, PortableSoftmaxError
 

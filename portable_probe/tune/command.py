@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from portable_probe.profiles import product_of, profile_of, versions
+from portable_probe.profiles import product_of, profile_of
 from portable_probe.text import as_columns
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.policy import COST_NUMBERS
@@ -63,7 +63,7 @@ def tune(options: argparse.Namespace) -> int:
     cost["errors"] = {name: float(f"{value:.2g}") for name, value in zip(COST_NUMBERS, errors, strict=True)}
     cost["error_90"] = error_90
     path = options.out / f"{product_of(device)}.yaml"
-    title = f"portable-softmax tune, {device.name}, {versions()}: {summary}"
+    title = f"portable-softmax tune, {device.name}: {summary}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(profile_of(device, "tuned", title, cost), encoding="utf-8")
     print(f"\n{summary}\n{path}: used with PORTABLE_SOFTMAX_PROFILES={options.out}")

@@ -5,10 +5,12 @@ import importlib.util
 import operator
 import os
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from portable_softmax.devices.backends import BACKENDS, broken_installation, is_lookalike
 from portable_softmax.devices.device import Device, merge
+from portable_softmax.devices.names import find_profiles
 from portable_softmax.devices.profiles import match_profile
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import DeviceError, NoDeviceError
@@ -35,6 +37,38 @@ def chosen(device: Device | str | None) -> Device:
     if isinstance(device, Device):
         return device
     raise TypeError(f"device should be a Device, a profile's name like vendor/product, or None, not {device!r}")
+
+
+def named(words: Iterable[str]) -> tuple[set[str], list[str]]:
+    """Returns the backends among words of a command line, which may be separated by commas, and the names of devices."""
+    names = [name.strip() for word in words for name in word.split(",")]
+    return BACKENDS.keys() & names, [name for name in names if name not in BACKENDS]
+
+
+def devices_of(words: Iterable[str]) -> list[Device]:
+    """Returns the devices that are named; the local one if none is, or a backend is, which it must have.
+
+    With a backend and a name it is the local device, and its profile must have that name.
+
+    Raises:
+        ProfileError: no device has that name.
+        NoDeviceError: there is no local device.
+        DeviceError: it is another one, or does not work.
+    """
+    backends, names = named(words)
+    profiles = find_profiles(names)
+    if profiles and not backends:
+        return [Device.from_profile(profile.name) for profile in profiles]
+    try:
+        device = current_device()
+    except NoDeviceError as error:
+        hint = "--on NAME answers for an absent device, --on interpreter runs kernels without one"
+        raise NoDeviceError(f"{error}\n{hint}") from error
+    if backends - {device.backend}:
+        raise DeviceError(f"{', '.join(sorted(backends))} is required; the local device is {device}")
+    if profiles and profiles != [device.profile]:
+        raise DeviceError(f"{', '.join(names)} is required; the profile of {device.name} is {device.profile.name}")
+    return [device]
 
 
 def limits(device: Device | str | None = None) -> Hardware:
@@ -66,8 +100,7 @@ def current_device(index: int | None = None) -> Device:
     """
     if interpreting():
         return _interpreter()
-    backend = _active_backend()
-    vendor = BACKENDS[backend]
+    vendor = BACKENDS[backend := _active_backend()]
     module = getattr(_import_torch(), vendor.torch_device_type)
     if not module.is_available():
         raise DeviceError(
@@ -114,8 +147,7 @@ def _active_backend() -> str:
 @functools.cache
 def _interpreter() -> Device:
     if missing := [name for name in ("triton", "numpy") if not importlib.util.find_spec(name)]:
-        needed = " and ".join(missing)
-        raise DeviceError(f"TRITON_INTERPRET is set, and Triton's interpreter needs {needed}: {INTERPRETER}")
+        raise DeviceError(f"TRITON_INTERPRET is set, and Triton's interpreter needs {' and '.join(missing)}: {INTERPRETER}")
     detected = BACKENDS["interpreter"].describe(0, "interpreter", {})
     return merge(match_profile("interpreter", "interpreter", detected.name), detected, None)
 

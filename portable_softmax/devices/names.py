@@ -37,13 +37,13 @@ def find_profile(name: str) -> DeviceProfile:
 
 
 def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
-    """Returns the products of names: those of `find_profile`, separated by commas, or globs: one of each architecture.
+    """Returns the products of names: those of `find_profile`, or globs: one of each architecture.
 
     Raises:
         ProfileError: a name or a glob means no product.
     """
     products: dict[str, DeviceProfile] = {}
-    for name in (part.strip() for text in names for part in text.split(",")):
+    for name in names:
         every = [p for p in every_profile() if p.product and fnmatch.fnmatch(p.name, name.lower())]
         matches = list({(p.backend, p.arch_pattern): p for p in reversed(every)}.values())[::-1]
         if not {*"*?["} & {*name}:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from portable_probe import cases, devices, program
+from portable_probe import cases, program
 from portable_softmax import NoDeviceError
+from portable_softmax.devices import detect
 
 
 @pytest.fixture
@@ -28,5 +29,5 @@ def nothing_here(monkeypatch):
     def nothing(index=None):
         raise NoDeviceError("nothing there")
 
-    for module in (devices, cases):
+    for module in (detect, cases):
         monkeypatch.setattr(module, "current_device", nothing)
