@@ -36,7 +36,6 @@ class Facts(NamedTuple):
         issued: accesses and shuffles of a program's warps in a turn.
         own_issued: the same of a program beside its turns.
         launches: one, or two of which the second reads what the first has reduced.
-        alone: part of all bytes that the largest program moves, times the multiprocessors; at least 1.
     """
 
     memory_us: Any
@@ -54,7 +53,6 @@ class Facts(NamedTuple):
     issued: Any
     own_issued: Any
     launches: Any = 1
-    alone: Any = 1
 
 
 class Terms(NamedTuple):
@@ -101,11 +99,6 @@ class Terms(NamedTuple):
         return f"{self.total:.1f} us: {', '.join(f'{name} {value:.1f}' for value, name in terms if round(value, 1))}"
 
 
-def larger(a: Any, b: Any) -> Any:
-    """Returns the larger one, of numbers or of arrays."""
-    return (a + b + abs(a - b)) / 2
-
-
 def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     """Returns the terms of a launch. Arithmetic alone, so arrays of facts yield arrays of terms."""
     latency = numbers.latency_us * facts.loads / (1 + AHEAD * facts.ahead)
@@ -115,18 +108,16 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     own = NS * numbers.issue_ns * facts.own_issued * facts.beside
     turn = latency + elements + exchange + issue
 
-    slowest = facts.alone / numbers.l2_bandwidth  # a multiprocessor moves no more than its share of the L2 cache's bandwidth
-    memory = facts.memory_us * larger(1 / numbers.bandwidth, slowest)
+    memory = facts.memory_us / numbers.bandwidth
     lines = memory * numbers.line * facts.left_out + facts.l2_us / numbers.l2_bandwidth
     waiting = (memory + lines) * (numbers.walking * (1 - 1 / facts.turns) + facts.waits)
-    moving = memory + lines + waiting + 1e-9  # some kernels move nothing that is known of
+    moving = memory + lines + waiting
 
     later = facts.waves * facts.turns - 1
     deep = facts.beside * (1 + facts.ahead)
     in_step = 1 + IN_STEP * later / (later + IN_STEP) / deep
     turnover = numbers.turnover_us * (facts.waves - 1) / deep
-    turns = (later * turn + (facts.waves - 1) * own) / moving
-    turns = moving * ((1 + turns * turns) ** 0.5 - 1)
+    turns = (moving**2 + (later * turn + (facts.waves - 1) * own) ** 2) ** (1 / 2) - moving
 
     rest = turn * in_step + own + turnover + moving + turns
     begun = NS * numbers.launch_ns * facts.programs * facts.launches / rest

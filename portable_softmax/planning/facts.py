@@ -6,11 +6,10 @@ from typing import NamedTuple
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import Facts
-from portable_softmax.planning.grid import FEW, GB_PER_S, Budget
+from portable_softmax.planning.grid import FEW, GB_PER_S, WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
-L2_LATENCY = 1 / 2  # in parts of the memory's
 LINE_PART, LOOKUP = 1 / 3, 2  # accesses of a warp that take as long as a cache line, and as a number of another program
 WAITING = 0.002  # part of the time, for each warp of a program: all of them wait for the sums of rows
 
@@ -39,11 +38,10 @@ def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: i
     between = elements * (budget.read + budget.written) * beside * budget.multiprocessors
     again = read * lost(max(between, read * tiling.two_launches), budget.device) if twice else 0
     exchanges = tiling.is_shared and not tiling.two_launches and problem.pairs > 0
-    statistics = min(problem.pairs, 1) if problem.backward else problem.pairs + (problem.pairs > 0)  # a maximum, and sums
+    statistics = problem.pairs * (1 if problem.backward else 2)  # a sum, and a maximum
     accesses = ((operands - 1) * (1 + twice) + 1) * elements / vector
     shuffles = statistics * _sums(problem, tiling, threads, vector)
     lookups = problem.pairs * tiling.tile_rows * tiling.splits if exchanges else 0
-    share = turns * tiling.tile_rows / (problem.n_rows * tiling.splits)  # of all elements
     return Facts(
         memory_us=(moved + again + all_elements * _mask(problem)) / budget.per_us,
         l2_us=(under * (moved + read * twice) + (read - again) * tiling.two_launches + 2 * spilled_bytes * threads * tiles)
@@ -54,14 +52,13 @@ def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: i
         waves=waves,
         turns=turns,
         ahead=0,
-        loads=1 if tiling.held else (1 + L2_LATENCY * twice) * -(-covered // tiling.width),
+        loads=1 if tiling.held else (1 + twice) * -(-covered // tiling.width),
         elements=elements / threads * (1 if problem.backward else 2),
         exchanges=float(exchanges),
         waits=WAITING * warps + exchanges * tiling.splits / slots * max(0, 1 - slots / num_programs),
         issued=(accesses + shuffles) / budget.warp + LINE_PART * operands * lines * elements * (1 + twice) + LOOKUP * lookups,
         own_issued=0,
         launches=2 if tiling.two_launches else 1,
-        alone=max(1, budget.multiprocessors * min(1, share)),
     )
 
 
@@ -88,11 +85,10 @@ def _pieces(budget: Budget, tiling: Tiling, vector: int) -> tuple[float, float, 
     """
     problem, element, line, sector = budget.problem, budget.element, budget.line, budget.sector
     access = vector * budget.warp  # elements that a warp requests at once
-    rows, inner, wide = tiling.tile_rows, problem.inner, vector * element / VECTOR_BYTES
+    rows, inner = tiling.tile_rows, problem.inner
     if not problem.across:
         run = rows * tiling.tile_cols
         requested = _lines(access, tiling.width, rows, problem.n_cols * element, element, line)
-        under = (sector / min(sector, run * element) - 1) * wide  # single elements of a line are read one after another
     else:
         run, beside = inner * tiling.width if rows >= inner else rows, min(access, rows)
         if beside > inner:  # of several matrices
@@ -100,12 +96,13 @@ def _pieces(budget: Budget, tiling: Tiling, vector: int) -> tuple[float, float, 
             requested = _lines(access, *several, element, line)
         else:
             requested = _lines(access, beside, access, inner * element, element, line)
-        under = sector / min(sector, run * element) - 1
+    under = sector / min(sector, run * element) - 1
+    if problem.across:
         if problem.scattered:
             under += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
         elif inner * element % sector:
             under += sector / (run * element)  # a run ends within a sector that another one begins in
-    return (line / min(line, max(run * element, sector)) - 1) * min(1, wide), under, requested
+    return line / min(line, max(run * element, sector)) - 1, under, requested
 
 
 def _lines(access: int, run: int, most_runs: int, apart: int, element: int, line: int) -> float:
@@ -146,7 +143,7 @@ class Traffic(NamedTuple):
     row: float = 0
     program: float = 0
     again: float = 0
-    element: float = 4
+    element: float = WORD_BYTES
     row_operands: float = 0
     program_operands: float = 0
     reductions: float = 0
@@ -203,25 +200,24 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         waves=-(-programs // (multiprocessors * launch.resident)),
         turns=turns,
         ahead=min(launch.num_stages - 2, turns - 1) if ahead else 0,
-        loads=blocks * (1 + L2_LATENCY * traffic.again / (traffic.element * launch.n_cols)),
+        loads=blocks,
         elements=elements / threads * (1 + traffic.exponents / launch.n_cols),
         exchanges=0,
         waits=0,
         issued=accesses / lanes
         + shuffles * threads / lanes
-        + LINE_PART * accesses * max(1 / lanes, at_once * traffic.element / (VECTOR_BYTES * lanes / 4)),
+        + LINE_PART * accesses * max(1 / lanes, at_once * traffic.element / (WORD_BYTES * lanes)),
         own_issued=launch.block * traffic.program_operands / at_once / lanes,
-        alone=max(1, multiprocessors * turns / max(1, rows)),
     )
 
 
 def is_slow(traffic: Traffic, launch: RowLaunch, device: Device) -> bool:
     """True if some other launch is always as fast, or nearly so, by measured launches.
 
-    These are stages of one turn, blocks longer than a row that is read again, and many elements of a thread that are loaded one
-    by one, without a reduction.
+    These have stages of one turn, blocks longer than a row that is read again, without exponentials, or many elements of a
+    thread that are loaded one by one, without a reduction.
     """
     one_turn = launch.num_stages > 1 and (launch.in_blocks or launch.num_programs >= launch.n_rows)
     per_thread = launch.block / ((launch.num_warps or 1) * (device.hardware.warp_size or 1))
     one_by_one = launch.multiple == 1 and not traffic.reductions and not traffic.block_reductions and per_thread > FEW
-    return one_turn or one_by_one or bool(traffic.again and launch.block > launch.n_cols)
+    return one_turn or one_by_one or bool(traffic.again and not traffic.exponents and launch.block > launch.n_cols)

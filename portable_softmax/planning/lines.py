@@ -28,7 +28,7 @@ class Lines(NamedTuple):
     @property
     def depth(self) -> int:
         """Returns the number of levels: 1 for lines alone, 2 with matrices, 3 with batches."""
-        return 3 if self.levels[0][0] > 1 else 2 if self.levels[1][0] > 1 else 1
+        return MOST_LEVELS if self.levels[0][0] > 1 else 2 if self.levels[1][0] > 1 else 1
 
     @property
     def out_is_contiguous(self) -> bool:

@@ -5,19 +5,19 @@ compiled in this order, until none that is left should be faster than the best o
 """
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
-from portable_softmax.planning.cost import Terms, cost
+from portable_softmax.planning.cost import NS, Terms, cost
 from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.planning.grid import Budget, estimated, grid, readings
 from portable_softmax.planning.plan import LaunchPlan, Tiling, spilled_by, why, why_faster
 from portable_softmax.planning.problem import Problem
 
-UNLIMITED = 2**63 - 1
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
 MOST_COMPILED = 4  # launches: each takes a second or so
@@ -98,7 +98,7 @@ def _begins_fast(launch: LaunchPlan, device: Device) -> bool:
     numbers, problem = device.profile.launch.cost, launch.problem
     if not problem.skips or problem.stores or not numbers:
         return True
-    return 1e-3 * numbers.launch_ns * launch.num_programs <= SKIPPED * launch.us
+    return NS * numbers.launch_ns * launch.num_programs <= SKIPPED * launch.us
 
 
 def _budgets(problem: Problem, device: Device) -> list[Budget]:
@@ -143,7 +143,7 @@ def _most_programs(tiling: Tiling, device: Device) -> int:
     hardware = device.hardware
     threads = tiling.num_warps * (hardware.warp_size or 1) if tiling.num_warps else hardware.max_threads_per_program or 1
     limits = hardware.max_programs, hardware.max_threads and hardware.max_threads // threads
-    return min((limit for limit in limits if limit), default=UNLIMITED)
+    return min((limit for limit in limits if limit), default=sys.maxsize)
 
 
 def _spills_slow(best: LaunchPlan, device: Device) -> bool:

@@ -1,5 +1,6 @@
 """The softmax of rows as a kernel computes it: data, without decisions."""
 
+import sys
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal, get_args
@@ -9,7 +10,7 @@ from portable_softmax.planning.lines import Lines
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
-MAX_BYTES = 2**63 - 1  # of a matrix: addresses are 64 bits wide, and their differences signed
+MAX_BYTES = sys.maxsize  # of a matrix: addresses are 64 bits wide, and their differences signed
 MANY_ROWS = 2048  # from which on a launch may skip rows without a token
 Form = Literal["softmax", "log_softmax"]
 FORMS: tuple[Form, ...] = get_args(Form)

@@ -47,7 +47,7 @@ def contiguous_problem(
         raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
     picks = LogProbs(gradient=backward) if form == TOKEN_LOG_PROBS else None
     masked = bool(scores.mask) and not backward  # a gradient reads no mask: what was hidden is 0 in y
-    operands = [(n_cols, 1)] * (3 if backward and not picks else 2)
+    operands = [(n_cols, 1)] * (2 + (backward and not picks))
     lines = lines_of((n_rows, n_cols), 1, operands, mask=(n_cols, 1) if masked else None, causal=bool(scores.causal))
     assert lines, "contiguous rows are read in place"
     return problem_of(

@@ -16,12 +16,13 @@ from torch.compiler import is_dynamo_compiling
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.planning.planner import MANY
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels import interpreted
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.decorators import by_position, constexprs_of, decorated, jit_function
 from portable_softmax.row_kernels.facts import Form, known_multiple
-from portable_softmax.row_kernels.row_choice import MANY_ROWS, Choice, RowPlan
+from portable_softmax.row_kernels.row_choice import Choice, RowPlan
 from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
 
 MAX_KEPT = 4096  # launches, of all sizes, and choices
@@ -132,7 +133,7 @@ class Launcher:
             plan = interpreted.plan_of(request, where)
             self._note(plan.form)
             return plan
-        rows = MANY_ROWS if request.fixed else next_power_of_2(max(1, request.rows))
+        rows = MANY if request.fixed else next_power_of_2(max(1, request.rows))
         with self._lock:
             if (choice := self._kept.get(self._key(request, where, rows))) is None:
                 choice = Choice(request, where, rows)

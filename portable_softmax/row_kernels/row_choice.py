@@ -12,8 +12,9 @@ from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts
-from portable_softmax.planning.grid import available
+from portable_softmax.planning.grid import FEW, REGISTERS, available
 from portable_softmax.planning.plan import LINE
+from portable_softmax.planning.planner import ALIKE, MANY, MOST_COMPILED
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import constants_of, jit_function
@@ -21,11 +22,8 @@ from portable_softmax.row_kernels.facts import KNOWN, Form, form_of, most_progra
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 
-EACH = 16  # elements of a block per thread, in the setting that is compiled first
-COMPILED = 6, 4  # settings that are compiled, without stages and then of all
-OTHER_REGISTERS = 24  # of a thread, that do not grow with its elements
-SEVERAL = 47  # rows, in place of one row: Triton makes 1 a constant
-MANY_ROWS = 2**20  # that a launch is chosen for where it must not depend on their number
+COMPILED = 6, MOST_COMPILED  # settings that are compiled, without stages and then of all
+SEVERAL = KNOWN + 1  # rows, in place of one row: Triton makes 1 a constant
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ class Choice:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
         most_programs(self.form, request)
         device, rows = self._device, max(1, request.rows)
-        costed = self._sorted(request, self._compiled.values(), MANY_ROWS if request.fixed else rows)
+        costed = self._sorted(request, self._compiled.values(), MANY if request.fixed else rows)
         if request.fixed and costed:
             costed = [*self._sorted(request, [costed[0].used], rows), *costed[1:]]
         grid = _grid(request, costed[0]) if costed else (0, 1, 1)
@@ -185,39 +183,39 @@ class Choice:
                     rows = math.prod(request.grid_of(self._compiled[setting].constants))
                 self._traffic = traffic_of(self._function, request.arguments, walks, rows, request.cols, setting.block)
 
-    def _per_thread(self, setting: Setting) -> float:
-        return setting.block / ((setting.warps or 1) * (self._device.hardware.warp_size or 1))
+    def _threads(self, setting: Setting) -> int:
+        return (setting.warps or 1) * (self._device.hardware.warp_size or 1)
 
     def _unlike(self, setting: Setting) -> float:
-        return abs(math.log2(self._per_thread(setting) / EACH))
+        return abs(math.log2(setting.block / self._threads(setting) / (2 * FEW)))
 
     def _expected(self, setting: Setting, cols: int) -> _Used:
         """Returns what a program should use: registers per element as the most similar one that was compiled."""
         if setting in self._compiled:
             return self._compiled[setting]
         like = max(self._compiled.values(), key=lambda used: (_size(used.setting) == _size(setting), -used.setting.stages))
-        hardware, wanted = self._device.hardware, like.resources.registers_per_thread
+        used, hardware, threads = like.resources, self._device.hardware, self._threads(setting)
+        wanted, longer = used.registers_per_thread, setting.block / like.setting.block
         if wanted is not None:
-            threads = (setting.warps or 1) * (hardware.warp_size or 1)
-            grows = self._per_thread(setting) / self._per_thread(like.setting)
-            wanted = OTHER_REGISTERS + max(0, math.ceil((wanted - OTHER_REGISTERS) * grows))
-            wanted = available(wanted, threads, self._device)
-        longer, most = setting.block / like.setting.block, like.resources.shared_memory_most
-        shared = int(like.resources.shared_memory_bytes * longer)
-        shared += (setting.stages - 1) * int(self._traffic.row * setting.block / cols)
+            elements = (wanted - 2 * REGISTERS) * longer * self._threads(like.setting) / threads
+            wanted = available(2 * REGISTERS + max(0, math.ceil(elements)), threads, self._device)
+        staged = (setting.stages - 1) * int(self._traffic.row * setting.block / cols)
         resources = replace(
-            like.resources,
+            used,
             num_warps=setting.warps,
             registers_per_thread=wanted,
             spilled_bytes_per_thread=0,
-            shared_memory_bytes=shared,
-            shared_memory_most=most and int(most * longer),
+            shared_memory_bytes=int(used.shared_memory_bytes * longer) + staged,
+            shared_memory_most=used.shared_memory_most and int(used.shared_memory_most * longer),
         )
         occupancy = self._device.vendor.occupancy(resources, hardware)
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
-        return sorted(self._costed(request, candidates, rows), key=lambda costed: costed[:5])
+        """Returns the launches in their order; of those whose times are alike the one of the most programs is first."""
+        costed = sorted(self._costed(request, candidates, rows), key=lambda one: (one.doubtful, one.slow, one.us, one.stages))
+        near = [one for one in costed if one[:2] == costed[0][:2] and one.us <= ALIKE * costed[0].us]
+        return sorted(costed, key=lambda one: one is not max(near, key=lambda one: one.num_programs))
 
     def _costed(self, request: Request, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
         """Yields the launches of programs that fit, without grids that the device refuses where there are others."""
@@ -244,7 +242,7 @@ class Choice:
         """Yields numbers of programs, and of rows."""
         warps = used.resources.num_warps
         if request.grid is not None:
-            programs = rows if rows == MANY_ROWS else max(1, math.prod(request.grid_of(used.constants)))
+            programs = rows if request.fixed and rows == MANY else max(1, math.prod(request.grid_of(used.constants)))
             yield programs, programs
         elif request.num_programs:
             yield request.num_programs, rows
@@ -273,7 +271,7 @@ class Choice:
         yield "a row is one block" if blocks == 1 else f"a row is {blocks} blocks, {loops}"
         if request.multiple < math.gcd(request.cols, KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
-        others = [other for other in costed[1:] if other.used.setting != best.used.setting][:3]
+        others = [other for other in costed[1:] if other.used.setting != best.used.setting][:2]
         for other in others if best.terms and not request.fixed else []:
             yield f"{_words(other)} would take {other.us:.1f} us" + ", and spills" * other.doubtful
         if why := self._device.doubt(best.used.resources):
