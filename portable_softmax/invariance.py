@@ -1,4 +1,4 @@
-"""The choice whether a row's result may depend on how many other rows are computed with it: one flag of the process."""
+"""Batch invariance, a flag of the process: the result of a row does not depend on the other rows of a call."""
 
 import contextlib
 import sys
@@ -8,19 +8,19 @@ _enabled = False
 
 
 def batch_invariant(enabled: bool = True) -> "contextlib._GeneratorContextManager[None]":
-    """Returns a context, or a decorator, in which a row has the same bits in every batch, alone or among millions.
+    """Context manager, or decorator, in which a row has the same bits in every batch.
 
-    Without it results are bitwise equal from run to run for the same shape, strides and alignment. But a few short rows are cut
-    into other tiles than many, and their sums are then added in another order.
+    Otherwise, results are bitwise equal from run to run for the same shape, strides and alignment, but few short rows are cut
+    into other tiles than many rows, so their sums are added in another order.
 
-    The flag is the process's, for all its threads, as torch.use_deterministic_algorithms is; the context sets it, and restores
-    it. A call reads it once, and its gradient follows it. Graphs of torch.compile and torch.export read it when they run.
+    The flag belongs to the process and holds for all threads, like torch.use_deterministic_algorithms. The context sets and
+    restores it. A call reads it once, and its gradient uses the same value; compiled and exported graphs read it when they run.
 
-    The costs: tiles are chosen as if there were many rows, so a few short rows occupy fewer multiprocessors. A softmax of an
-    inner dimension copies its input into rows. So does an input with rows not aligned like those of a contiguous tensor.
+    Costs: tiles are chosen as for many rows, so few short rows occupy fewer multiprocessors. Inputs are copied if the softmax
+    runs along an inner dimension, or if rows are not aligned like those of a contiguous tensor.
 
     Args:
-        enabled: False for a context in which rows may depend on others.
+        enabled: False for a context without batch invariance.
 
     Raises:
         TypeError: `enabled` is not a bool.
@@ -29,7 +29,7 @@ def batch_invariant(enabled: bool = True) -> "contextlib._GeneratorContextManage
 
 
 def set_batch_invariant(enabled: bool) -> None:
-    """Sets the flag of the process.
+    """Sets the flag of `batch_invariant` for the process.
 
     Raises:
         TypeError: `enabled` is not a bool.
@@ -39,9 +39,9 @@ def set_batch_invariant(enabled: bool) -> None:
 
 
 def is_batch_invariant() -> bool:
-    """Returns the flag of the process.
+    """True if batch invariance is enabled.
 
-    torch.use_deterministic_algorithms chooses the same launches: the delay of another program changes none of their bits.
+    torch.use_deterministic_algorithms(True) enables it too: the bits of such launches do not depend on delayed programs.
     """
     torch = sys.modules.get("torch")  # until it is imported, no flag of it can be set
     return _enabled or (torch is not None and torch.are_deterministic_algorithms_enabled())

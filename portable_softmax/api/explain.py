@@ -23,25 +23,25 @@ def explain(
     masked_rows: str = "nan", ids: Tensor | None = None, entropy: bool = False, return_lse: bool = False,
     device: Device | str | None = None,
 ) -> str:  # fmt: skip
-    """Returns which kernel computes softmax(x, dim, dtype, ...), with the plan of its launch, or why torch's operators do.
+    """Returns the plan of the kernel that softmax(x, dim, dtype, ...) launches, or why PyTorch's operators compute it.
 
-    The kernel is planned and compiled as by the call, with x's strides and alignment, and the autocast and batch_invariant that
-    are in force. None is launched, and nothing is copied. log_softmax is launched alike.
+    The kernel is planned and compiled as for the call, with the strides and alignment of x, under the active autocast and
+    batch_invariant. No kernel is launched, and nothing is copied. log_softmax has the same launch.
 
     Args:
-        x: the tensor, any shape, any strides, on its device; with `device` it may be on the CPU, or on meta, where it has no
-            memory: `torch.empty(4096, 128256, device="meta")`.
-        dim, dtype, scale, temperature, mask, causal, softcap, sink, masked_rows: see softmax.
-        ids, entropy, return_lse: see token_log_probs; with ids, that call is explained.
-        device: the device to plan for instead, in the forms that `plan` takes.
+        x: a tensor of any shape and strides. With `device`, it may be on the CPU or on meta, where it has no memory:
+            `torch.empty(4096, 128256, device="meta")`.
+        dim, dtype, scale, temperature, mask, causal, softcap, sink, masked_rows: see `softmax`.
+        ids, entropy, return_lse: see `token_log_probs`; with ids, that call is explained.
+        device: the device to plan for, as in `plan`; None is the device of x.
 
     Returns:
-        Lines to print: what is copied first, the launch, the programs that are resident, and the reasons.
+        Text: copies of the input, the launch, the number of resident programs, and the reasons.
 
     Raises:
         IndexError, TypeError, ValueError, RuntimeError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the call
-            would raise it; or `ids` is combined with an option that token_log_probs does not have.
-        TypeError, ProfileError: the device, in the cases in which `plan` raises them.
+            would raise it; or `ids` is combined with an option that `token_log_probs` does not have.
+        TypeError, ProfileError: `device` is invalid, as in `plan`.
     """
     check_tensor("explain", "x", x)
     target = None if device is None else chosen(device)

@@ -1,4 +1,4 @@
-"""token_log_probs: log-probabilities of chosen tokens, as trainers of policies and samplers read them."""
+"""token_log_probs: log-probabilities of chosen tokens, for policy gradients and samplers."""
 
 import torch
 from torch import Tensor
@@ -12,37 +12,38 @@ def token_log_probs(
     softcap: float | None = None, ignore_index: int = -100, entropy: bool = False, return_lse: bool = False,
     grad_inplace: bool = False, out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
-    """Computes log_softmax(scores, dim, dtype=float32) at chosen ids, and nothing else of it: logits are read once.
+    """Computes log_softmax(scores, dim, dtype=float32).gather(dim, ids) in one read of the logits, without the log_softmax.
 
-    The scores are softcap * tanh(scale * logits / softcap) / temperature. Differentiable in every mode: the first gradient is
-    one more launch, which reads logits and writes their gradient; beside logits two numbers of each row are saved. A row with
-    only ignored ids has a gradient of 0, whatever its logits are, unless entropies or the logsumexp are requested; neither
-    its gradient nor a call of many rows reads it.
+    The scores are softcap * tanh(scale * logits / softcap) / temperature. Differentiable in every mode: the gradient is a
+    second launch, which reads the logits and writes their gradient; the logits and two numbers per row are saved. A row with
+    only ignored ids has a gradient of 0, even if its logits are nan, unless entropies or the logsumexp are requested; such
+    rows are not read by the gradient, nor by a call of many rows.
 
     Args:
-        logits: any shape of at least one dimension, any strides; a slice such as `logits[:, :-1]` is not copied.
-        ids: integers, of the shape of logits without `dim`, or of that and one more dimension, for K tokens of each row.
-        dim: the axis along which probabilities sum to 1.
-        scale, temperature, softcap: see softmax. The gradient of a tensor is composed of torch's operators.
-        ignore_index: the id that stands for none: its log-probability is 0, and has no gradient.
-        entropy: True to return the entropy of each row too, ignored or not. Logits of -inf, as a mask leaves them, add 0 to it.
-        return_lse: True to return the logsumexp of each row's scores too; that of a greedy row has no gradient.
-        grad_inplace: True to write the gradient over logits, which are lost then, if the call is launched: not by torch's
-            operators on the CPU, nor under torch.compile or torch.func.
-        out: what log-probabilities are written to: of their type, shape and device. Not differentiable.
+        logits: a tensor of at least one dimension, with any strides; a slice such as `logits[:, :-1]` is not copied.
+        ids: integers, of the shape of logits without `dim`, or with one more dimension, for K tokens per row.
+        dim: the dimension along which probabilities sum to 1.
+        scale, temperature, softcap: see `softmax`. Gradients of tensors are computed by PyTorch's operators.
+        ignore_index: the id of ignored positions, whose log-probability and gradient are 0.
+        entropy: True to also return the entropy of each row, including ignored ones. Masked logits (-inf) add 0 to it.
+        return_lse: True to also return the logsumexp of each row's scores; that of a greedy row has no gradient.
+        grad_inplace: True to write the gradient over the logits, which are lost, if a kernel computes the call: not on the
+            CPU, nor under torch.compile or torch.func.
+        out: the tensor to write log-probabilities to, of their dtype, shape and device. Not differentiable.
 
     Returns:
-        Log-probabilities of the shape of ids, in float32, or float64 of float64; those of ids out of range are nan. With
-        `return_lse` or `entropy` a tuple of them, then logsumexp, then entropies, of the shape of logits without `dim`.
+        Log-probabilities of the shape of ids, in float32 (float64 for float64 logits), nan for ids out of range. With
+        `return_lse` or `entropy`, a tuple (log-probabilities, logsumexp, entropies); the latter have the shape of logits
+        without `dim`.
 
     Raises:
-        IndexError: there is no such dim.
-        ValueError: logits have no dimension, or ids another shape; `softcap` is not positive.
-        TypeError: an argument is of another type.
-        RuntimeError: `out` has another type, shape or device, or a gradient is needed; a tensor does not broadcast, or is on
-            another device.
-        DtypeError: logits are no floating-point numbers, or ids no integers.
-        LayoutError: a tensor is nested, sparse or of another layout than strided.
+        IndexError: `dim` is out of range.
+        ValueError: logits have no dimension, ids have another shape, or `softcap` is not positive.
+        TypeError: an argument has another type.
+        RuntimeError: `out` has another dtype, shape or device, or a gradient is required; a tensor does not broadcast, or is
+            on another device.
+        DtypeError: logits are not floating-point numbers, or ids are not integers.
+        LayoutError: a tensor is nested, sparse or otherwise not strided.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """
     inputs = logits, ids, scale, temperature, softcap

@@ -21,7 +21,7 @@ class _WithOptions:
         self.options = options
 
     def forward(self, input: torch.Tensor, **tensors: Any) -> torch.Tensor:
-        """Computes the function of a tensor; keyword arguments, such as a mask, join the module's options, or replace them."""
+        """Computes the function of a tensor; keyword arguments, such as a mask, extend or replace the module's options."""
         result: torch.Tensor = self.function(input, self.dim, **self.options | tensors)  # type: ignore[attr-defined]
         return result
 
@@ -31,17 +31,17 @@ class _WithOptions:
 
 
 class Softmax(_WithOptions, torch.nn.Softmax):
-    """Module of `softmax` along `dim`, a torch.nn.Softmax; dim is -1 if it is left out, where torch would guess and warn.
+    """Applies `softmax` along `dim`; a subclass of torch.nn.Softmax whose default `dim` is -1.
 
     Args:
-        dim: the axis along which the result sums to 1.
-        options: scale, temperature, causal, softcap and masked_rows of `softmax`; tensors are passed to calls.
+        dim: the dimension along which the result sums to 1.
+        options: scale, temperature, causal, softcap and masked_rows of `softmax`, but no tensors: pass them to calls.
     """
 
     function = staticmethod(softmax)
 
 
 class LogSoftmax(_WithOptions, torch.nn.LogSoftmax):
-    """Module of `log_softmax` along `dim`, a torch.nn.LogSoftmax; arguments are those of Softmax."""
+    """Applies `log_softmax` along `dim`; a subclass of torch.nn.LogSoftmax. Arguments are those of `Softmax`."""
 
     function = staticmethod(log_softmax)

@@ -59,10 +59,8 @@ class Calls:
         more = self.log_probs if function == "log_probs" else self.scores
         options = self.factors(shape, dim) | more(shape, dim, dtype, mode)
         invariant = self.chance(0.3)
-        self.text = f"{function} {mode} {shape} {dtype} dim {dim} invariant {invariant} " + ", ".join(
-            f"{name} {tuple(o.shape)} {o.dtype}" if isinstance(o, torch.Tensor) else f"{name} {o}"
-            for name, o in options.items()
-        )
+        said = {name: (tuple(o.shape), o.dtype) if isinstance(o, torch.Tensor) else o for name, o in options.items()}
+        self.text = f"{function} {mode} {shape} {dtype} dim {dim} invariant {invariant} {said}"
         with batch_invariant() if invariant else contextlib.nullcontext():
             (self.recorded if mode == "grad" else self.computed)(function, mode, x, dim, options)
 
@@ -85,8 +83,9 @@ class Calls:
         with around:
             actual = self.as_first(lambda: call(x, **more))
         assert not any(y.requires_grad for y in actual), "a call that is not recorded"
+        error = max(ERRORS[x.dtype], ERRORS[options.get("dtype", x.dtype)])
         for ours, double in zip(actual, in_double(function, x, dim, options), strict=True):
-            close(ours, double, self.error(x, options), "result")
+            close(ours, double, error, "result")
 
     def as_first(self, call):
         """Returns the results of a call, which launches what it does as a first call, for the same bits."""
@@ -135,7 +134,7 @@ class Calls:
 
         self.as_first(call)
         exact = in_double(function, double[0], dim, options | dict(zip(names, double[1:], strict=True)))
-        error = self.error(x, options)
+        error = max(ERRORS[x.dtype], ERRORS[options.get("dtype", x.dtype)])
         for y, z in zip(actual, exact, strict=True):
             close(y.detach(), z.detach(), error, "result")
         if any(y.isnan().any() for y in exact):
@@ -160,10 +159,6 @@ class Calls:
                 gradient = torch.zeros_like(exact) if gradient is None else gradient
                 largest = max(1.0, exact.abs().max().item())
                 close(gradient / largest, exact / largest, max(10 * error, 10 * ERRORS[leaf.dtype]), "gradient")
-
-    def error(self, x, options):
-        """Returns the error that the types of a call allow."""
-        return max(ERRORS[x.dtype], ERRORS[options.get("dtype", x.dtype)])
 
     def factors(self, shape, dim):
         """Returns scale, temperature and softcap, those that there are."""
