@@ -11,7 +11,8 @@ BLOCK=1024  ACC=tl.float32  NAME=text   of a constexpr
 import importlib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from portable_softmax.errors import CompileError
@@ -37,15 +38,6 @@ OF_TYPE = {
     "i32": (47, 48), "i64": (2**40 + 1, 2**40), "u64": (2**63 + 1, 2**63), "fp32": (1.5, 1.5),
     **dict.fromkeys(("i1", "u1"), (True, True)),
 }  # fmt: skip
-
-
-class Pointer:
-    """Stand-in of a tensor of a known type, below 2 GiB; `dtype` is Triton's name."""
-
-    def __init__(self, dtype: str, aligned: bool) -> None:
-        self.dtype = dtype
-        self.data_ptr: Callable[[], int] = lambda: 0 if aligned else 1
-        self.ptr_range: Callable[[], int] = lambda: 0
 
 
 def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str, Any], set[str]]:
@@ -78,7 +70,7 @@ def _argument_of(name: str, text: str) -> tuple[Any, bool]:
     if (tensor := TENSOR.fullmatch(text)) and tensor[1] in NAMES:
         return _tensor(*tensor.groups()), True
     if (pointer := POINTER.fullmatch(text)) and pointer[1] in NAMES:
-        return Pointer(NAMES[pointer[1]], bool(pointer[2])), False
+        return SimpleNamespace(dtype=NAMES[pointer[1]], data_ptr=lambda: not pointer[2], ptr_range=lambda: 0), False
     if (scalar := SCALAR.fullmatch(text)) and (kind := NAMES.get(scalar[1], scalar[1])) in OF_TYPE:
         return OF_TYPE[kind][bool(scalar[2])], False
     if (descriptor := DESCRIPTOR.fullmatch(text)) and descriptor[1] in NAMES:

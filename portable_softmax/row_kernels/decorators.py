@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-INTERPRETED = "InterpretedFunction"  # Triton's, of a module that needs numpy
 OF_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
@@ -20,7 +19,7 @@ def layers(kernel: Any) -> Iterator[Any]:
     from triton.runtime.jit import JITFunction, KernelInterface
 
     outermost = kernel
-    while kernel is not None and not isinstance(kernel, JITFunction) and type(kernel).__name__ != INTERPRETED:
+    while kernel is not None and not isinstance(kernel, JITFunction) and type(kernel).__name__ != "InterpretedFunction":
         if isinstance(kernel, KernelInterface):
             yield kernel
         inside = (getattr(kernel, name, None) for name in ("fn", "__wrapped__", "kernel"))  # the last of torch's wrap_triton

@@ -132,7 +132,8 @@ class Run:
             op = ops[at]
             at += 1
             if op.name in ("cf.br", "cf.cond_br"):
-                condition = 1 if op.name == "cf.br" else self._condition(op)
+                condition, of = (1, frozenset()) if op.name == "cf.br" else self._known[op.operands[0]]
+                self.decisive |= of
                 sure = sure and condition is not None
                 target = LABEL.findall(op.text)[0 if condition == 1 else -1]
                 start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
@@ -152,14 +153,9 @@ class Run:
             left = value._replace(offset=None) if isinstance(value, Pointer) else None
             self._known[name] = left if vague else value, sources | of
 
-    def _condition(self, op: Op) -> int | None:
-        condition: int | None
+    def _if(self, op: Op) -> None:
         condition, of = self._known[op.operands[0]]
         self.decisive |= of
-        return condition
-
-    def _if(self, op: Op) -> None:
-        condition, of = self._condition(op), self._of(op.operands[:1])
         branches = op.regions if condition is None else op.regions[:1] if condition else op.regions[1:2]
         ends = zip(*filter(None, map(self._region, branches)), strict=False)  # per result, of all branches
         merged = [(_merged([value for value, _ in end]), frozenset().union(*(sources for _, sources in end))) for end in ends]
@@ -172,7 +168,7 @@ class Run:
         known = range(first, end, step) if None not in (first, end) and step else None
         names = self._begin(op, None if known is None else len(known), of)
         turns = ((end and end - 1) if self.last else first,) if known is None else known
-        followed = turns[-1:] if self.last else turns[: self._most(of)]
+        followed = turns[-1:] if self.last else turns[: self.turns if PROGRAM in of else self.inner_turns]
         for turn in followed:
             self._known[variable] = turn, of
             self._set(names, self._region(op.regions[0]), self._of(names), vague=self.last)
@@ -189,7 +185,8 @@ class Run:
             self.decisive |= of
             if condition == 0:
                 self.trips[self._open[-1]] = turns
-            if condition == 0 or (turns and (self.last or condition is None or turns >= self._most(of))):
+            most = self.turns if PROGRAM in of else self.inner_turns
+            if condition == 0 or (turns and (self.last or condition is None or turns >= most)):
                 break
             self._set(after[0].results if after and after[0].name == "label" else [], passed, of)
             self._set(names, self._region(after), self._of(names))
@@ -202,9 +199,6 @@ class Run:
             if op.results == before[-1].operands[:1] and op.text.startswith(("arith.cmpi slt", "arith.cmpi ult")):
                 end, of = self._known[op.operands[1]]
                 self._set(op.operands[: op.operands[0] in names], [(end and end - 1, of)])
-
-    def _most(self, sources: frozenset[str]) -> int:
-        return self.turns if PROGRAM in sources else self.inner_turns
 
     def _begin(self, op: Op, trips: int | None, of: frozenset[str]) -> list[str]:
         """Enters a loop; returns the names of what it carries."""

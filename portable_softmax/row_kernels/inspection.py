@@ -56,14 +56,6 @@ class Launched(NamedTuple):
     constants: dict[str, Chosen]
     options: dict[str, Chosen]
 
-    def __str__(self) -> str:
-        """Gives the kernel with its arguments, constants and the options that most launches choose, in short lines."""
-        constants = [f"{name} {value.value} ({value.by})" for name, value in self.constants.items()]
-        options = [f"{name} {self.options[name].value}" for name in ("num_warps", "num_stages") if name in self.options]
-        arguments = [f"{name} {kind}" for name, (kind, _) in self.arguments.items()]
-        lines = f"{self.compiled.metadata.name}: {', '.join(arguments)}", f"constants {', '.join(constants) or 'none'}"
-        return "\n".join((*lines, f"launch {', '.join(options)}"))
-
 
 class Inspected(NamedTuple):
     """Resources of one program, programs per multiprocessor with their limits, and the launch that Triton makes."""
@@ -73,8 +65,18 @@ class Inspected(NamedTuple):
     launch: Launched
 
     def __str__(self) -> str:
-        """Gives the launch, what a program uses, and how many fit, in short lines."""
-        return f"{self.launch}\nuses {self.resources}\n{self.occupancy}"
+        """Gives the arguments, constants and usual options of the launch, what a program uses, and how many fit."""
+        compiled, arguments, constants, options = self.launch
+        types = ", ".join(f"{name} {kind}" for name, (kind, _) in arguments.items())
+        known = ", ".join(f"{name} {value.value} ({value.by})" for name, value in constants.items())
+        usual = ", ".join(f"{name} {options[name].value}" for name in ("num_warps", "num_stages") if name in options)
+        lines = (
+            f"{compiled.metadata.name}: {types}",
+            f"constants {known or 'none'}",
+            f"launch {usual}",
+            f"uses {self.resources}",
+        )
+        return "\n".join((*lines, str(self.occupancy)))
 
 
 def inspect_kernel(

@@ -4,7 +4,9 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
@@ -71,47 +73,33 @@ def _stand_in(value: Any, address: int) -> Any:
 
 @contextlib.contextmanager
 def _noted(accesses: list[list[Access]], roots: Mapping[int, str], axes: set[int]) -> Iterator[None]:
-    """Makes the interpreter's builder record accesses, by program, instead of making them."""
+    """Makes the interpreter record accesses, by program, instead of making them: what is loaded is 0."""
     import numpy as np
-    from triton.runtime import interpreter  # its builder is the one place through which all accesses go
+    from triton.runtime import interpreter  # its calls of its C++ part are the one place through which all accesses go
 
     builder, count = interpreter.interpreter_builder, itertools.count()
-
-    def note(kind: str, pointers: Any, mask: Any) -> None:
-        if next(count) >= MAX_ACCESSES:
-            raise RuntimeError(f"{MAX_ACCESSES} accesses have not ended it")
-        at = np.broadcast_to(pointers.data, np.broadcast_shapes(pointers.data.shape, np.shape(mask)))
-        at = at[np.broadcast_to(mask, at.shape)] if mask is not None else at.ravel()
-        if at.size:
-            address, offset = divmod(int(at.min()), APART)
-            offset //= max(1, pointers.dtype.element_ty.primitive_bitwidth // 8)
-            root = roots.get(address * APART, "")
-            accesses[builder.grid_idx[0]].append(Access(root, kind, offset, pointers.data.size, frozenset(), ()))
-
-    def noted(kind: str, at: int, mask: int) -> Any:
-        """Returns what notes an access by its operands, those with such numbers, and returns zeros."""
-
-        def access(*operands: Any) -> Any:
-            note(kind, operands[at], operands[mask].data if len(operands) > mask else None)
-            of = operands[at].dtype.element_ty
-            return interpreter.TensorHandle(np.zeros(operands[at].data.shape, interpreter._get_np_dtype(of)), of)
-
-        return access
+    read = builder.create_get_program_id
 
     def program_id(axis: int) -> Any:
         axes.add(axis)
-        return type(builder).create_get_program_id(builder, axis)
+        return read(axis)
 
-    replaced = {
-        "create_masked_load": noted("load", 0, 1),
-        "create_masked_store": noted("store", 0, 2),
-        "create_atomic_rmw": noted("atomic", 1, 3),
-        "create_atomic_cas": noted("atomic", 0, 9),  # which has no mask
-        "create_get_program_id": program_id,
-    }
-    vars(builder).update(replaced)
-    try:
+    def note(kind: str, pointers: Any, mask: Any, dtype: Any) -> Any:
+        if next(count) >= MAX_ACCESSES:
+            raise RuntimeError(f"{MAX_ACCESSES} accesses have not ended it")
+        at = pointers[np.broadcast_to(mask, pointers.shape)]
+        if at.size:
+            address, offset = divmod(int(at.min()), APART)
+            root, offset = roots.get(address * APART, ""), offset // np.dtype(dtype).itemsize
+            accesses[builder.grid_idx[0]].append(Access(root, kind, offset, pointers.size, frozenset(), ()))
+        return np.zeros(pointers.shape, dtype)
+
+    calls = SimpleNamespace(
+        load=lambda pointers, mask, other, dtype: note("load", pointers, mask, dtype),
+        store=lambda pointers, value, mask: note("store", pointers, mask, value.dtype),
+        atomic_rmw=lambda operation, pointers, value, mask, order: note("atomic", pointers, mask, value.dtype),
+        atomic_cas=lambda pointers, compared, value, order: note("atomic", pointers, True, value.dtype),
+    )
+    replaced = mock.patch.object(builder, "create_get_program_id", program_id)
+    with replaced, mock.patch.object(interpreter, "_interpreter", calls):
         yield
-    finally:
-        for name in replaced:
-            del vars(builder)[name]

@@ -191,11 +191,9 @@ class Launcher:
         self.request(*args, **kwargs)  # says what is wrong
         with self._lock:
             self._read = self._reader(args, kwargs, current_index())
-            if (launch := self._kept.get(self._read(*args, **kwargs))) is None:
-                launch = self._prepared(args, kwargs)
-                self._read = self._reader(args, kwargs, current_index())  # which the plan may have made longer
-                self._keep(self._read(*args, **kwargs), launch)
-            return launch
+            launch = self._kept.get(self._read(*args, **kwargs)) or self._prepared(args, kwargs)
+            self._read = self._reader(args, kwargs, current_index())  # of what the plan's form depends on, too
+            return self._keep(self._read(*args, **kwargs), launch)
 
     def _reader(
         self, args: Sequence[Any], named: Mapping[str, Any], index: Callable[[], int] | None
