@@ -70,7 +70,7 @@ def _argument_of(name: str, text: str) -> tuple[Any, bool]:
     if (tensor := TENSOR.fullmatch(text)) and tensor[1] in NAMES:
         return _tensor(*tensor.groups()), True
     if (pointer := POINTER.fullmatch(text)) and pointer[1] in NAMES:
-        return SimpleNamespace(dtype=NAMES[pointer[1]], data_ptr=lambda: not pointer[2], ptr_range=lambda: 0), False
+        return SimpleNamespace(dtype=NAMES[pointer[1]], data_ptr=lambda: int(not pointer[2]), ptr_range=lambda: 0), False
     if (scalar := SCALAR.fullmatch(text)) and (kind := NAMES.get(scalar[1], scalar[1])) in OF_TYPE:
         return OF_TYPE[kind][bool(scalar[2])], False
     if (descriptor := DESCRIPTOR.fullmatch(text)) and descriptor[1] in NAMES:

@@ -187,7 +187,7 @@ class Launcher:
         self._kept[key] = value
         return value
 
-    def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         self.request(*args, **kwargs)  # says what is wrong
         with self._lock:
             self._read = self._reader(args, kwargs, current_index())
