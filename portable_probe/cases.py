@@ -9,7 +9,7 @@ import msgspec
 
 from portable_probe.explain import next_step
 from portable_probe.loading import KernelFile, load_kernel
-from portable_probe.report import Case, KernelCall, Report, Scalar, Verified, describe, json_value
+from portable_probe.report import Case, KernelCall, Report, Scalar, Verified, describe
 from portable_probe.text import in_units, many
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device
@@ -120,7 +120,7 @@ def _kernel(device: Device, case: Any, file: KernelFile, verify: bool) -> dict[s
     grid = known and known.grid_for({name: constant.value for name, constant in launch.constants.items()})
     values, _ = read_arguments(file.kernel, arguments)
     more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, grid[0] if grid else None))}
-    chosen = {name: json_value(launch.options[name].value) for name in SHOWN[:2] if name in launch.options}
+    chosen = {name: launch.options[name].value for name in SHOWN[:2] if name in launch.options}
     answers = _answers(device, used, chosen, _launch_text(launch, case, grid), more) | {"config": _config(launch, case)}
     if grid and (refused := refused_grid(launch.compiled, grid, device)):
         answers |= {"error": GridError.__name__, "message": refused}

@@ -25,36 +25,21 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.detect import devices_of, interpreting
 from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, TargetError
+from portable_softmax.planning.request import SHORT
 
 INTERPRETED = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
 USAGE = ProfileError, UnknownKernelError, FileNotFoundError, ReportsError
-
-
 EXIT_CODES = """exit codes:
   0  answered, and all checks passed
   1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least or --no-spills
   2  usage: unknown options or names, or a file that is missing or holds something else
   3  worse than the saved reports (diff)
   4  not checked: no such local device, or Triton does not compile for it"""
-SHORT = {"fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
 ROLES = {"rows", "cols", "block"}
 
 
 def _wrong(text: str, words: str) -> argparse.ArgumentTypeError:
     return argparse.ArgumentTypeError(f"{text!r} is not {words}")
-
-
-def _kernel_name(text: str) -> str:
-    if ":" not in text:
-        raise _wrong(text, "FILE:NAME")
-    return text
-
-
-def _dtype(text: str) -> str:
-    name = SHORT.get(text.lower(), text.lower())
-    if name not in DTYPE_BYTES:
-        raise _wrong(text, f"one of {', '.join(DTYPE_BYTES)}")
-    return name
 
 
 def _number(text: str, least: int = 1) -> int:
@@ -97,7 +82,7 @@ _SUGGEST += "expected time: rows=N cols=M block=BLOCK name its parameters"
 _ARGS = "arguments, constexprs and Triton's options: 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
-_KERNEL: dict[str, Any] = {"type": _kernel_name, "metavar": "FILE:NAME"}
+_KERNEL: dict[str, Any] = {"metavar": "FILE:NAME"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "kernel": {**_KERNEL, "help": "a @triton.jit function, as decorated"},
     "file": {"type": Path, "metavar": "FILE", "help": "what --save wrote; its cases are answered again"},
@@ -107,7 +92,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--kernel": {**_KERNEL, "help": "the user kernel: verify requires --case too; diff runs its file only if it is named"},
     "--on": {**_SEVERAL, "metavar": "NAME", "help": _ON},
     "--shapes": {"type": _shape, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "4096x4096"},
-    "--dtype": {"type": _dtype, "nargs": "+", "metavar": "TYPE", "default": ["float32"], "help": ", ".join(DTYPE_BYTES)},
+    "--dtype": {"type": lambda name: SHORT.get(name, name), "choices": tuple(DTYPE_BYTES), "nargs": "+", "metavar": "TYPE",
+                "default": ["float32"], "help": ", ".join((*DTYPE_BYTES, *SHORT))},
     "--backward": {**_FLAG, "help": "the gradient instead"},
     "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": _ARGS},
     "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},

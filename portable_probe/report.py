@@ -1,7 +1,6 @@
 """The report: one device, one softmax or kernel on it, and the answer. It is what --json prints and --save writes."""
 
 import importlib.metadata
-import math
 import platform
 from typing import Any, Literal
 
@@ -115,12 +114,6 @@ def software() -> dict[str, str]:
     return versions
 
 
-def json_value(value: Any) -> Scalar:
-    """Returns a value as it is, or as text if JSON has no such value."""
-    plain = value is None or isinstance(value, bool | int | str) or (type(value) is float and math.isfinite(value))
-    return value if plain else str(value)
-
-
 def encoded(answer: Any) -> str:
-    """Returns an answer as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+    """Returns an answer as indented JSON; values that JSON lacks are text, or null."""
+    return msgspec.json.format(msgspec.json.encode(answer, enc_hook=str), indent=2).decode()

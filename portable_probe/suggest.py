@@ -9,7 +9,7 @@ import msgspec
 
 from portable_probe.cases import call_values, expected, load_case, report_of
 from portable_probe.loading import KernelFile, load_kernel
-from portable_probe.report import KernelCall, Report, json_value
+from portable_probe.report import KernelCall, Report
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
 from portable_softmax.row_kernels.arguments import read_arguments
@@ -102,7 +102,7 @@ def _computed(call: KernelCall, file: KernelFile, device: Device, names: dict[st
         plan = launcher(file.kernel, **roles).plan(device=device, **passed)
     except Exception as error:
         return msgspec.structs.replace(report_of(device, call), error=type(error).__name__, message=str(error))
-    computed = {name: json_value(value) for name, value in plan.meta.items() if name not in passed}
+    computed = {name: value for name, value in plan.meta.items() if name not in passed}
     report = report_of(device, msgspec.structs.replace(call, suggested=computed))
     text = {**report.text, "why": (f"num_programs {plan.num_programs}", *plan.reasons)}
     numbers = report.numbers | ({"expected_us": plan.terms.total} if plan.terms else {})

@@ -24,7 +24,7 @@ ARROWS = {
     PROBE: {SOFTMAX, "operators", "row_kernels", "runtime", "planning", "devices", "errors"},
     "tune": {PROBE, "row_kernels", "runtime", "planning", "devices", "errors"},
     "testing": {PROBE, "row_kernels", "devices", "errors"},
-    "program": {PROBE, "tune", "row_kernels", "devices", "errors"},
+    "program": {PROBE, "tune", "row_kernels", "planning", "devices", "errors"},
     "__main__": {"program"},
 }
 MORE = {
