@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 
 from portable_probe.cases import BROKEN, again, report_of
-from portable_probe.compare import ReportsError, check_kernel, compared, load, save
 from portable_probe.explain import unmet
 from portable_probe.loading import UnknownKernelError
 from portable_probe.profiles import facts_of, profiles
-from portable_probe.report import Case, KernelCall, Report, SoftmaxProblem, encoded
+from portable_probe.report import Case, KernelCall, Report, ReportsError, SoftmaxProblem, check_kernel, encoded, load, save
 from portable_probe.suggest import pasted, variants
-from portable_probe.text import as_text
+from portable_probe.text import as_text, compared
 from portable_probe.tune import command as tune
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES

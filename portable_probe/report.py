@@ -1,13 +1,16 @@
-"""The report: one device, one softmax or kernel on it, and the answer. It is what --json prints and --save writes."""
+"""The report: one device, one softmax or kernel on it, and the answer. It is what --json prints, and what --save writes."""
 
 import importlib.metadata
 import platform
-from typing import Any, Literal
+import shlex
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from portable_softmax.devices.device import Device
 
+HOW_TO_SAVE = "`portable-softmax plan --save FILE` writes such reports, and so does kernel"
 PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "triton-xpu", "torch-npu", "numpy")
 Scalar = bool | int | float | str | None
 
@@ -117,3 +120,39 @@ def software() -> dict[str, str]:
 def encoded(answer: Any) -> str:
     """Returns an answer as indented JSON; values that JSON lacks are text, or null."""
     return msgspec.json.format(msgspec.json.encode(answer, enc_hook=str), indent=2).decode()
+
+
+class ReportsError(ValueError):
+    """A file holds no reports that this version can read."""
+
+
+def save(reports: list[Report], path: Path) -> None:
+    """Writes reports to a file for `load`."""
+    path.write_text(encoded(reports) + "\n", encoding="utf-8")
+
+
+def load(path: Path) -> list[Report]:
+    """Returns the reports that --save wrote, or --json printed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ReportsError: it holds no reports, or those of another schema version.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; {HOW_TO_SAVE}")
+    try:
+        reports: list[Report] = msgspec.json.decode(path.read_bytes(), type=Annotated[list[Report], msgspec.Meta(min_length=1)])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ReportsError(f"{path} holds no reports of this version: {error}; {HOW_TO_SAVE}") from error
+    return reports
+
+
+def check_kernel(reports: list[Report], named: str | None, path: Path) -> None:
+    """Refuses a kernel that --kernel does not name, as its file would run: ReportsError."""
+    held = sorted({report.case.name for report in reports if isinstance(report.case, KernelCall)})
+    if held != ([named] if named else []):
+        again = " --kernel ".join(shlex.quote(word) for word in (str(path), *held[:1]))
+        raise ReportsError(
+            f"{path} holds reports of {', '.join(held) or 'no user kernel'}; a kernel's file runs only if --kernel names it, "
+            f"one for each FILE. If you trust it: `portable-softmax diff {again}`"
+        )

@@ -1,16 +1,18 @@
-"""Tables, numbers with their words and units, and reports as text: one in detail, several as a table."""
+"""Reports as text: one in detail, several as a table, and their changes; tables, and numbers with their words and units."""
 
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tabulate import tabulate
 
-from portable_probe.report import KernelCall, Report, Verified
+from portable_probe.report import KernelCall, Report, Scalar, Verified
 
 COLUMNS = {"regs": "registers_per_thread", "shared": "shared_memory_bytes", "spills": "spilled_bytes_per_thread"}
 HEADER = ("device", "case", "launch", *COLUMNS, "programs", "warps", "us", "limited by")
+CHANGES = ("device", "case", "", "before", "after", "")
+MORE_IS_WORSE = {"spilled_bytes_per_thread": True, "programs_per_multiprocessor": False}
 WIDTH = 105  # of a line after its title
 REASONS = ("why", "limits")
 
@@ -129,3 +131,52 @@ def in_units(number: float, unit: str) -> str:
         ((p, 10.0**n) for p, n in zip("TGMk m", (12, 9, 6, 3, 0, -3), strict=True) if number >= 10.0**n), ("u", 1e-6)
     )
     return f"{number / size:.3g} {prefix.strip()}{unit}"
+
+
+class Change(NamedTuple):
+    """One number of a case that changed; `worse` if it is another plan, fewer programs, more spilled bytes, or a new error."""
+
+    device: str
+    case: str
+    what: str
+    before: Scalar
+    after: Scalar
+    worse: bool
+
+
+def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tuple[str, int]:
+    """Compares reports of the same cases, in the same order.
+
+    Returns:
+        The changes as text, or as Markdown with the form "github", and the exit code: 3 if something is worse, 4 if a case was
+        not answered.
+    """
+    pairs = list(zip(before, after, strict=True))
+    skipped = sum(not all(report.launch for report in pair) for pair in pairs)
+    changes = [
+        Change(report.device.profile, str(report.case), what, was, now, what in older.launch or _is_worse(what, was, now))
+        for older, report in pairs
+        for (what, was), now in ((item, _values(report).get(item[0], item[1])) for item in _values(older).items())
+        if was != now
+    ]
+    worse = sum(change.worse for change in changes)
+    words = f"{worse} for the worse{f', {skipped} not compiled' if skipped else ''}"
+    parts = [f"{many(len(changes), 'change')} in {many(len(before), 'case')}, {words}"]
+    old, new = before[0].software, after[0].software
+    if moved := [f"{name} {old.get(name)} -> {new.get(name)}" for name in sorted(old | new) if old.get(name) != new.get(name)]:
+        parts.append(f"software: {', '.join(moved)}")
+    if changes:
+        parts.append(as_columns(CHANGES, [(*change[:-1], "worse" * change.worse) for change in changes], form))
+    return "\n\n".join(parts), 3 if worse else 4 if skipped else 0
+
+
+def _is_worse(what: str, was: Scalar, now: Scalar) -> bool:
+    if what in MORE_IS_WORSE and isinstance(was, int) and isinstance(now, int):
+        return (now > was) == MORE_IS_WORSE[what]
+    return what == "error" and now is not None
+
+
+def _values(report: Report) -> dict[str, Scalar]:
+    """Returns the numbers that are compared, by name."""
+    error = f"{report.error}: {report.message}" if report.error else None
+    return {"error": error, **report.launch, **report.numbers}

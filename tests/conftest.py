@@ -1,4 +1,4 @@
-"""The project's fixtures; --device, and what it means, are of the package's own plugin (portable_probe/testing)."""
+"""The project's fixtures, and --device, which is --on of the package's own plugin (portable_probe/testing) for a backend."""
 
 import dataclasses
 import functools
@@ -9,6 +9,12 @@ from sweep import pytest_collection_modifyitems  # noqa: F401  (hook)
 
 os.environ.pop("PORTABLE_SOFTMAX_PROFILES", None)  # the tests are of the shipped profiles, and of those that they write
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest's processes share the cores; torch's threads would wait for each other
+
+
+def pytest_addoption(parser):
+    from portable_softmax.devices.backends import BACKENDS
+
+    parser.addoption("--device", dest="portable_device", choices=("auto", *BACKENDS), default="auto", help="what runs kernels")
 
 
 @pytest.fixture(scope="session")

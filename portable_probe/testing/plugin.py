@@ -1,7 +1,7 @@
 """A pytest plugin. --on names devices to compile for, which may be absent, or the backend that runs kernels.
 
-A named device that is missing ends the session with an error; no test is skipped for it. As an entry point of pytest it has no
---device, because test suites have options of that name; `-p portable_probe.testing.device` adds it.
+A named device that is missing ends the session with an error; no test is skipped for it. A test suite's own option of the
+dest `portable_device` names a backend too.
 """
 
 import os

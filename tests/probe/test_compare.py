@@ -5,7 +5,7 @@ import json
 import pytest
 
 from portable_probe import program
-from portable_probe.compare import load
+from portable_probe.report import load
 
 CASES = ["plan", "--on", "h200,mi300x", "--shapes", "64x781", "512x512", "--dtype", "bf16"]
 SAME = "0 changes in 4 cases, 0 for the worse\n"
