@@ -3,10 +3,6 @@
 `place` counts the columns of a row from the 16-byte boundary at or ahead of its first element: the row begins `lead` elements
 behind that boundary and ends ahead of `past`. What belongs to rows has the shape [ROWS, 1] ([1, ROWS] with AXIS 0), and places
 have [1, BLOCK] ([BLOCK, 1]): both broadcast against a tile. EDGE states what a block may have: 1 the end of a row, 2 its start.
-
-Unaligned rows share their first and last vectors with neighbours. Whole vectors are loaded, and elements of neighbours masked.
-Vectors that are wholly of the row are stored as such. The others are the ends of the row, at most VECTOR - 1 elements at
-either: they are loaded once more and stored one by one, with EDGE ENDS.
 """
 
 import triton
@@ -51,15 +47,10 @@ def find_rows(tile, n_rows, n_heads, n_queries, C: tl.constexpr):
         exists = query < n_queries
     else:
         rows = tile * C.ROWS + lane
-        if C.AXIS == 0 and C.VECTOR > 1:  # VECTOR divides the number of rows: accesses of so many have one mask
-            exists = rows // C.VECTOR * C.VECTOR < n_rows
-        else:
-            exists = rows < n_rows
-        if C.LEVELS > 1:
-            head = rows // n_queries
-            query = rows - head * n_queries
-        else:
-            head, query = tile * 0, rows
+        # VECTOR divides the number of rows side by side: accesses of so many have one mask.
+        exists = (rows // C.VECTOR * C.VECTOR if C.AXIS == 0 else rows) < n_rows
+        head = rows // n_queries if C.LEVELS > 1 else tile * 0
+        query = rows - head * n_queries
         rows = rows.to(tl.int64)
     return rows, head, query, exists
 
@@ -85,16 +76,11 @@ def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.conste
 
 @triton.jit
 def find_columns(rows, head, query, exists, n_cols, n_heads, n_queries, s_batch, s_head, s_query, C: tl.constexpr):
-    """Returns (offsets of place 0 in x and in a contiguous result, lead, past, which exist) of rows, from the strides of x.
-
-    Aligned rows have one past: Ascend's compiler requires masks made of ranges and scalars.
-    """
+    """Returns (offsets of place 0 in x and in the result, lead, past, which exist) of rows; aligned ones have one past."""
     s_query = s_query * C.ROW_UNIT if C.AXIS == 1 else 1
     offset = offsets_of_rows(head, query, n_heads, s_batch * C.UNIT, s_head * C.UNIT, s_query, C)
-    if C.AXIS == 1:
-        out = rows * n_cols
-    else:  # [head, column, query]
-        out = tl.cast(head, tl.int64) * (tl.cast(n_queries, tl.int64) * n_cols) + query
+    # Results of rows side by side are [head, column, query].
+    out = rows * n_cols if C.AXIS == 1 else tl.cast(head, tl.int64) * (tl.cast(n_queries, tl.int64) * n_cols) + query
     past = tl.full((1,), n_cols, tl.int32)
     lead = tl.zeros_like(past)
     if C.UNALIGNED:
@@ -127,10 +113,7 @@ def load_per_row(value, rows, exists, KIND: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 def first_column(split, n_cols, C: tl.constexpr):
-    """Returns the first place of a split. It depends on n_cols, so that no compiler takes it for a 16-bit number.
-
-    For ptxas 12.9 miscompiles pairs of 16-bit additions: one block would be stored over another (Triton's issue 11581).
-    """
+    """Returns the first place of a split. It depends on n_cols, so that no compiler takes it for a 16-bit number."""
     column = 0
     if C.SPLITS > 1:
         blocks = tl.cdiv(n_cols + (C.VECTOR - 1 if C.UNALIGNED else 0), C.BLOCK)

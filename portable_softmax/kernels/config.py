@@ -40,7 +40,7 @@ class KernelConfig:
     BLOCK: int = 1024  # a power of two, as in all tensors
     BLOCKS: int = 1  # of a row, or of a split of one: the last splits may have one more than the first
     WHOLE: int = 0  # the first so many blocks of all splits lie within rows
-    IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time
+    IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time, as with a STEP
     ACCUMULATORS: int = 1  # columns of a block with statistics of their own where rows are read twice: those of threads
     HIDE: str = ""  # the constraint of an empty inline assembly that hides where a column comes from
     WALK: bool = False  # programs take one tile after another: the grid may be smaller than the number of tiles
@@ -69,17 +69,12 @@ class KernelConfig:
     @property
     def STREAM(self) -> int:
         """Columns of a block where rows are read twice. Smaller where that is the exception, so it costs no registers."""
-        return self.BLOCK if not self.MAP_REGISTERS else max(self.VECTOR, self.BLOCK // max(1, 4 // self.BLOCKS))
+        return self.BLOCK if not self.IN_REGISTERS else max(self.VECTOR, self.BLOCK // max(1, 4 // self.BLOCKS))
 
     @property
     def LANES(self) -> int:
         """Columns of a STREAM with statistics of their own."""
         return min(self.ACCUMULATORS, self.STREAM)
-
-    @property
-    def MAP_REGISTERS(self) -> bool:
-        """True if results are those of elements in registers."""
-        return self.IN_REGISTERS and self.STEP == ""
 
     @property
     def VECTOR_MASKS(self) -> bool:

@@ -18,21 +18,20 @@ MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not 
 @triton.jit
 def word_of(number, half):
     """Returns a number with half of the launch's."""
-    return (half.to(tl.int64) << 32) | (number.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF)
+    return (half.to(tl.int64) << 32) | number.to(tl.uint32, bitcast=True).to(tl.int64)
 
 
 @triton.jit
 def words_of(words_ptr, tile, C: tl.constexpr):
-    """Returns a pointer to the words of a tile; with ENTROPY a tile has as many again, for pairs of 0 and falls."""
+    """Returns a pointer to the words of a tile; with ENTROPY a tile has as many again, for falls."""
     return words_ptr + tl.cast(tile, tl.int64) * ((4 if C.ENTROPY else 2) * C.SPLITS * C.ROWS) if C.SPLITS > 1 else tile
 
 
 @triton.jit
 def publish(words, split, first, second, epoch, C: tl.constexpr):
-    """Writes a maximum, or 0, and another number per row of a split. One after the other: AMD exchanges no two at once."""
+    """Writes a maximum, or any number, and another per row of a split. One after the other: AMD exchanges no two at once."""
     first = tl.where(first == first, tl.minimum(first, 3.4028234663852886e38), 0.0)  # else the sum is nan, and says so
-    # Counted from the end: AMD's compiler would make an atomic exchange of a tensor at offsets that are not negative one of a
-    # buffer, which LLVM does not have.
+    # Counted from the end: at other offsets, AMD's compiler makes an atomic exchange of a buffer, which LLVM does not have.
     at = words + 2 * C.SPLITS * C.ROWS + 2 * ((split - C.SPLITS) * C.ROWS + tl.arange(0, C.ROWS))
     tl.atomic_xchg(at, word_of(tl.reshape(first, (C.ROWS,)), epoch), sem="relaxed")
     tl.atomic_xchg(at + 1, word_of(tl.reshape(second, (C.ROWS,)), epoch >> 32), sem="relaxed")
@@ -42,7 +41,8 @@ def publish(words, split, first, second, epoch, C: tl.constexpr):
 def look(words, epoch, C: tl.constexpr):
     """Returns (firsts, seconds, highest first per row) of all splits: MISSING is the highest where a split's are not there.
 
-    It looks POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
+    It looks POLLS times at most. All threads take part, and one reduction answers, so all go on alike. The seconds of rows that
+    miss one are nan.
     """
     split = tl.arange(0, C.WORDS_READ)[:, None, None]
     half = tl.arange(0, 2)[None, None, :]
@@ -64,7 +64,7 @@ def look(words, epoch, C: tl.constexpr):
         seconds = tl.where(is_split, seconds, 0.0)
         highest = tl.max(firsts, 0, keep_dims=True)
         polls += 1
-    return firsts, seconds, highest
+    return firsts, tl.where(highest == MISSING, float("nan"), seconds), highest
 
 
 @triton.jit
@@ -74,7 +74,7 @@ def of_splits(words, x, mask, x_col, m_col, lead, past, exists, scale, temperatu
     late = tl.max(highest) == MISSING
     parts = totals
     if C.ENTROPY:
-        _zeros, parts, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, C)
+        _, parts, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, C)
         late = late | (tl.max(lowest) == MISSING)
     if late if C.STEP == "" else False:
         peak, total, falls = reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, 0, C)

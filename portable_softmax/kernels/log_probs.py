@@ -41,8 +41,8 @@ def token_log_probs_kernel(
             reads = reads & any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C)
         end, words = end_of_split(past, split, n_cols, C), words_of(words_ptr, tile, C)
 
-        idle = tl.max(reads.to(tl.int32)) == 0 if C.SKIP else False
-        if idle:  # ends as early as it can: where most rows are so, their programs take most of the time
+        # Ends as early as it can: where most rows are not read, their programs take most of the time.
+        if tl.max(reads.to(tl.int32)) == 0 if C.SKIP else False:
             zero, at, mask = tl.full((C.ROWS, 1), 0.0, tl.float32), along(rows, C), along(exists, C)
             tl.store(statistics_ptr + at, zero, mask=mask)
             tl.store(statistics_ptr + n_rows + at, zero, mask=mask)
@@ -59,7 +59,7 @@ def token_log_probs_kernel(
             if C.SPLITS > 1 and C.STEP != "map":
                 publish(words, split, peak, total, epoch, C)
                 if C.ENTROPY:
-                    publish(words + 2 * C.SPLITS * C.ROWS, split, tl.zeros_like(falls), falls, epoch, C)
+                    publish(words + 2 * C.SPLITS * C.ROWS, split, falls, falls, epoch, C)
             if split == C.SPLITS - 1 if C.STEP != "reduce" else False:
                 if C.SPLITS > 1:
                     peak, total, falls, _late = of_splits(words, x, x, 1, 0, lead, past, reads, by, heat, epoch, C)
@@ -148,10 +148,11 @@ def token_log_probs_backward_kernel(
         rest = along(tl.load(statistics + n_rows, mask=exists, other=0.0), C)
         # Of a score: d_out where it was chosen, less p * (total + slope * log(p)).
         token, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, 0, n_cols, n_ids, ignored, C)
-        total = d_out
+        total, busy = d_out, d_out != 0
         for k in tl.range(1, n_ids if C.MANY else 1):
             _, more = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
             total += more
+            busy = busy | (more != 0)
         if d_lse_ptr is not None:
             total -= along(tl.load(d_lse_ptr + rows, mask=exists, other=0.0), C)
         slope = total
@@ -159,14 +160,12 @@ def token_log_probs_backward_kernel(
             slope = along(tl.load(d_entropy_ptr + rows, mask=exists, other=0.0), C)
             entropy = along(tl.load(statistics + 2 * tl.cast(n_rows, tl.int64), mask=exists, other=0.0), C)
             total = tl.where(slope == 0, total, total + slope * entropy)
-        ids = load_ids(ids_ptr, rows, exists, 0, n_ids, ignored, C)
-        idle = any_token(ids, ids_ptr, rows, exists, n_ids if C.MANY else 1, ignored, C) == 0
-        reads = there & (idle == 0) if C.SKIP else there
+        reads = there & busy if C.SKIP else there
 
         if split == 0 if C.UNALIGNED else False:  # first: dx may be x, and ends are not stored below
             ends = places_of_ends(past, C)
             s = load_scores(x, x, ends, 1, 0, lead, past, reads, by, heat, ENDS, C)
-            ds = gradient(s, lse, rest, total, slope, idle, C)
+            ds = gradient(s, lse, rest, total, slope, C)
             steep = derivative(x, ends, 1, lead, past, reads, by, heat, ENDS, C)
             ds = of_x(ds, steep, ends - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
             store(dx, ds, ends, 1, lead, past, there, ENDS, C)
@@ -176,7 +175,7 @@ def token_log_probs_backward_kernel(
             ds = tl.full((C.ROWS, C.STREAM), 0.0, tl.float32)
             if some:  # else zeros are stored as fast as memory takes them
                 s = load_scores(x, x, place, 1, 0, lead, end, reads, by, heat, BOTH, C)
-                ds = gradient(s, lse, rest, total, slope, idle, C)
+                ds = gradient(s, lse, rest, total, slope, C)
                 steep = derivative(x, place, 1, lead, end, reads, by, heat, BOTH, C)
                 ds = of_x(ds, steep, place - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
             store(dx, ds, place, 1, lead, end, there, BOTH, C)
@@ -193,11 +192,11 @@ def load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C
 
 
 @triton.jit
-def gradient(score, lse, rest, total, slope, idle, C: tl.constexpr):
-    """Returns the gradient of scores, but for what their tokens add. What is idle gets 0, whatever the row holds."""
+def gradient(score, lse, rest, total, slope, C: tl.constexpr):
+    """Returns the gradient of scores, but for what their tokens add: 0, whatever the row holds, if nothing else is."""
     log_p = score - lse - rest
     by = total + slope * bounded(log_p) if C.ENTROPY else total
-    return tl.where(idle | ((total == 0) & (slope == 0)), 0.0, -exp(log_p, C) * by)
+    return tl.where((total == 0) & (slope == 0), 0.0, -exp(log_p, C) * by)
 
 
 @triton.jit

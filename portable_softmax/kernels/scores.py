@@ -19,12 +19,11 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, l
     """Returns pointers to the mask at place 0, per row."""
     mask = lead
     if C.MASK != "":
-        U: tl.constexpr = C.MASK_UNIT
         if C.AXIS == 0:
-            s_col *= U
+            s_col *= C.MASK_UNIT
         else:
-            s_query *= U
-        offset = offsets_of_rows(head, query, n_heads, s_batch * U, s_head * U, s_query, C)
+            s_query *= C.MASK_UNIT
+        offset = offsets_of_rows(head, query, n_heads, s_batch * C.MASK_UNIT, s_head * C.MASK_UNIT, s_query, C)
         mask = mask_ptr + along(offset, C) - lead * s_col
     return mask
 
@@ -73,23 +72,18 @@ def load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, tempera
 @triton.jit
 def any_of_vector(shown, C: tl.constexpr):
     """Returns True in vectors of a boolean mask's block that have True anywhere: x is not read in others."""
-    COLS: tl.constexpr = shown.shape[1]
-    VECTOR: tl.constexpr = C.ACCESS if C.ACCESS < COLS else COLS
-    if VECTOR > 1:
+    if C.ACCESS > 1:
         # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
-        vectors = tl.reshape(shown.to(tl.int32), (shown.shape[0], COLS // VECTOR, VECTOR))
+        vectors = tl.reshape(shown.to(tl.int32), (shown.shape[0], shown.shape[1] // C.ACCESS, C.ACCESS))
         some = tl.broadcast_to(tl.max(vectors, 2, keep_dims=True), vectors.shape)
         # The hint is on the comparison: Triton up to 3.7 loses that of a reshape, and then reads x element by element.
-        shown = tl.max_constancy(tl.reshape(some, shown.shape) != 0, [1, VECTOR])
+        shown = tl.max_constancy(tl.reshape(some, shown.shape) != 0, [1, C.ACCESS])
     return shown != 0
 
 
 @triton.jit
 def product(x, factor):
-    """Returns x * factor, rounded: fused with the subtraction of the maximum it would make weights above 1.
-
-    So -0.0 is added, in a form that no compiler folds.
-    """
+    """Returns x * factor, rounded ahead of any sum: -0.0 is added, in a form that no compiler folds."""
     return fma(x, factor, tl.where(factor == factor, -0.0, factor))
 
 
@@ -145,10 +139,7 @@ def fall_of(score, peak, temperature, C: tl.constexpr):
 # ---------------------------------------------------------------- row statistics: maximum, sum of exp(score - maximum)
 @triton.jit
 def load_tile(x, mask, x_col, m_col, lead, past, exists, scale, temperature, first, C: tl.constexpr):
-    """Returns (the scores of a program's columns, their maximum).
-
-    There is one reduction: one per block would put barriers between loads.
-    """
+    """Returns (the scores of a program's columns, their maximum), by one reduction for all blocks."""
     scores = None
     highest = None
     for k in tl.static_range(C.BLOCKS):
@@ -228,8 +219,7 @@ def filled(value, C: tl.constexpr):
 @triton.jit
 def in_lanes(block, C: tl.constexpr):
     """Returns a block with one more axis, AXIS, along which columns share a lane."""
-    GROUPS: tl.constexpr = C.STREAM // C.LANES
-    return tl.reshape(block, (C.ROWS, GROUPS, C.LANES) if C.AXIS == 1 else (GROUPS, C.LANES, C.ROWS))
+    return tl.reshape(block, (C.ROWS, C.STREAM // C.LANES, C.LANES) if C.AXIS == 1 else (C.STREAM // C.LANES, C.LANES, C.ROWS))
 
 
 @triton.jit

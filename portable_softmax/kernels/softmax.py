@@ -54,13 +54,13 @@ def softmax_kernel(
                 publish(words, split, peak, total, epoch, C)
 
         if C.STEP != "reduce":
-            late = not C.MAP_REGISTERS
+            late = not C.IN_REGISTERS
             if C.SPLITS > 1:
                 peak, total, _, late = of_splits(words, x, mask, x_col, m_col, lead, seen, there, by, heat, epoch, C)
             peak, total = add_sink(peak, total, sink_ptr, rows, exists, heat, C)
 
             # Store.
-            if late if C.MAP_REGISTERS else True:
+            if late if C.IN_REGISTERS else True:
                 for column in tl.range(first, tl.max(end), C.STREAM):
                     place = places(column, C.STREAM, C)
                     again = load_scores(x, mask, place, x_col, m_col, lead, seen_end, there, by, heat, BOTH, C)
@@ -102,12 +102,8 @@ def factor_of(base, peak, total, temperature, C: tl.constexpr):
 def result_of(score, peak, total, temperature, C: tl.constexpr):
     """Returns the results of scores from the maximum and sum of their rows."""
     fall = fall_of(score, peak, temperature, C)
-    if C.LOG:
-        result = fall - tl.log(total)
-    else:
-        factor, rest = factor_of(peak, peak, total, temperature, C)
-        result = times(exp(fall, C), factor, rest, C)
-    return result
+    factor, rest = factor_of(peak, peak, total, temperature, C)
+    return fall - tl.log(total) if C.LOG else times(exp(fall, C), factor, rest, C)
 
 
 # ---------------------------------------------------------------- gradient
@@ -151,12 +147,12 @@ def softmax_backward_kernel(
             else:
                 total = reduce_gradient(dy, y, dy_col, y_col, lead, end, there, first, C)
             if C.SPLITS > 1:
-                publish(words, split, tl.zeros_like(total), total, epoch, C)
+                publish(words, split, total, total, epoch, C)
 
         if C.STEP != "reduce":
-            late = not C.MAP_REGISTERS
+            late = not C.IN_REGISTERS
             if C.SPLITS > 1:
-                _zeros, totals, highest = look(words, epoch, C)
+                _, totals, highest = look(words, epoch, C)
                 late = tl.max(highest) == MISSING
                 if late if C.STEP == "" else False:
                     total = reduce_gradient(dy, y, dy_col, y_col, lead, past, there, 0, C)
@@ -164,7 +160,7 @@ def softmax_backward_kernel(
                     total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
 
             # Store.
-            if late if C.MAP_REGISTERS else True:
+            if late if C.IN_REGISTERS else True:
                 for column in tl.range(first, tl.max(end), C.STREAM):
                     block = places(column, C.STREAM, C)
                     dy_again, y_again = load_pair(dy, y, block, dy_col, y_col, lead, end, there, BOTH, C)
@@ -175,10 +171,8 @@ def softmax_backward_kernel(
                 for k in tl.static_range(C.BLOCKS):
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
                     a, b = get(kept_dy, k, C), get(kept_y, k, C)
-                    result = gradient(
-                        a, b, total, x, place, y_col, lead, end, there, by, heat, 2 * (k == 0) + (k >= C.WHOLE), C
-                    )
-                    store(dx, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
+                    ds = gradient(a, b, total, x, place, y_col, lead, end, there, by, heat, 2 * (k == 0) + (k >= C.WHOLE), C)
+                    store(dx, ds, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
             if split == 0 if C.UNALIGNED else False:
                 ends = places_of_ends(past, C)
                 dy_ends, y_ends = load_pair(dy, y, ends, dy_col, y_col, lead, past, there, ENDS, C)

@@ -62,7 +62,7 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
         BLOCK=tiling.width,
         BLOCKS=tiling.blocks,
         WHOLE=spec.whole,
-        IN_REGISTERS=tiling.held and not gradient,
+        IN_REGISTERS=tiling.held and not gradient and not spec.step,
         ACCUMULATORS=_accumulators(spec, threads),
         HIDE=f"={device.vendor.register},0" if hides and device.vendor.register else "",
         WALK=tiling.walk,
@@ -117,13 +117,14 @@ def _of_gradient(spec: KernelSpec) -> dict[str, Any]:
 def _of_mask(spec: KernelSpec, threads: int) -> dict[str, Any]:
     """Returns the fields for what hides scores."""
     scores, tiling = spec.problem.scores, spec.tiling
-    at_once = 1 if tiling.num_warps is None else min(spec.problem.vector, tiling.tile_rows * tiling.width // threads)
+    per_thread = 1 if tiling.num_warps is None else tiling.tile_rows * tiling.width // threads
+    at_once = 1 if spec.problem.across or spec.mask_col == 0 else min(spec.problem.vector, tiling.width, per_thread)
     return {
         "MASK": "added" if scores.mask not in (None, "bool") else scores.mask or "",
         "MASK_COL": spec.mask_col,
         "MASK_UNIT": spec.problem.mask_vector,
         "MASK_SHARED": spec.mask_shared,
-        "ACCESS": max(1, at_once) if not spec.problem.across else 1,
+        "ACCESS": max(1, at_once),
         "CAUSAL": scores.causal or "",
         "SINK": scores.sink,
         "MASKED_ROWS_ZERO": scores.zero_rows,

@@ -1,14 +1,17 @@
 """Compiles a plan of each kind with the Triton that is installed, for a device of each vendor that it compiles for offline."""
 
 import sys
+from dataclasses import replace
 
 import triton
 
 from portable_softmax import Device
 from portable_softmax.errors import TargetError
-from portable_softmax.planning.problem import Scores
+from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.planning.request import TOKEN_LOG_PROBS, contiguous_problem
+from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem
+from portable_softmax.runtime.specialization import KernelSpec
 
 DEVICES = "nvidia/h100-sxm", "amd/mi300x"
 SCORES = Scores(scale="number", mask="bool", causal="upper_left")
@@ -17,6 +20,11 @@ PROBLEMS = {
     "gradient": contiguous_problem(4096, 151_936, "bfloat16", backward=True),  # which are read twice
     "scores": contiguous_problem(4096, 2048, "float32", scores=SCORES),
     "log-probabilities": contiguous_problem(4096, 32_768, "bfloat16", TOKEN_LOG_PROBS),
+    "two launches": replace(contiguous_problem(8, 128_256, "bfloat16"), batch_invariant=True),
+    "two launches of a gradient": replace(contiguous_problem(8, 128_256, "float32", backward=True), batch_invariant=True),
+    "two launches of entropies": replace(
+        contiguous_problem(8, 128_256, "bfloat16", TOKEN_LOG_PROBS), batch_invariant=True, log_probs=LogProbs(entropy=True)
+    ),
 }
 
 
@@ -26,9 +34,13 @@ def main() -> None:
     for name in DEVICES:
         try:
             for kind, problem in PROBLEMS.items():
-                found = plan_problem(problem, Device.from_profile(name))
+                device = Device.from_profile(name)
+                found = plan_problem(problem, device)
                 failed = [reason for reason in found.reasons if "does not compile" in reason and "has no tuples" not in reason]
                 assert not failed, (name, kind, failed)
+                assert found.tiling.two_launches == problem.batch_invariant, (name, kind, found.tiling)
+                if found.tiling.two_launches:
+                    compile_kernel(replace(KernelSpec.of(found.problem, found.tiling), step="map"), device)
         except TargetError as error:
             print(f"{name}: {error}", file=sys.stderr)
         else:
