@@ -1,14 +1,13 @@
 """Fills the caches on disk of Triton, Inductor and QuACK with many processes. Without this a benchmark mostly compiles."""
 
 import contextlib
+import io
 import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,7 +37,7 @@ def _start() -> None:
     from torch._inductor import config
 
     config.compile_threads = 1  # there are many processes already
-    sys.stderr = Path(os.devnull).open("w")  # warnings and errors are printed when a cell is measured
+    sys.stderr = io.StringIO()  # warnings and errors are printed when a cell is measured
 
 
 def _run(calls: Calls, cell: Any) -> None:
