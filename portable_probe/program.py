@@ -72,10 +72,8 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-_ON = "devices that need not be here (default: the one that is): amd/mi300x, h200, 'NVIDIA H100 80GB HBM3', gfx942, sm_90, "
-_ON += (
-    f"'amd/*' (one of each architecture); several with spaces or commas; {', '.join(BACKENDS)}: the local one, of this backend"
-)
+_ON = "devices that need not be here (default: the local one): amd/mi300x, h200, 'NVIDIA H100 80GB HBM3', gfx942, sm_90, "
+_ON += f"'amd/*' (one of each architecture), separated by spaces or commas; {', '.join(BACKENDS)} requires a local one of it"
 _SUGGEST = "all warps and stages, sorted by spills and occupancy; of a kernel that works on rows the launch with the least "
 _SUGGEST += "expected time: rows=N cols=M block=BLOCK name its parameters"
 _ARGS = "arguments, constexprs and Triton's options: 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
@@ -249,15 +247,12 @@ def _in_interpreter(typed: list[str]) -> int:
 
 SOFTMAX = "--shapes --dtype --backward"
 CALL = "--args --case --config"
-GATES = "--at-least --no-spills --explain --facts --json --markdown --save"
+FORMS = "--json --markdown"
+GATES = f"--at-least --no-spills --explain --facts {FORMS} --save"
 COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "plan": ("launches of the softmax, and their occupancy", _answer, f"--on {SOFTMAX} {GATES}"),
     "kernel": ("the launch and occupancy of a user kernel", _answer, f"kernel --on {CALL} --suggest {GATES}"),
-    "verify": (
-        "run the softmax or a kernel, and compare the result",
-        _verify,
-        f"--on {SOFTMAX} --kernel {CALL} --json --markdown",
-    ),
+    "verify": ("run the softmax or a kernel, and compare the result", _verify, f"--on {SOFTMAX} --kernel {CALL} {FORMS}"),
     "diff": ("answer saved cases again, and print what changed", _differences, "file --kernel --markdown --save"),
     "profiles": ("hardware profiles: list, show, new", profiles, "action what --json"),
     "tune": ("fit the cost of launches on the local device", tune.tune, ""),

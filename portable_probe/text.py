@@ -35,11 +35,11 @@ def as_text(reports: list[Report], form: str = "plain", explain: bool = False) -
     cases, timed = {row["case"] for row in rows}, any("us" in row for row in rows)
     title = f"kernel {first.name}" if isinstance(first, KernelCall) else "softmax"
     title += f" {rows[0]['case']}" if len(cases) == 1 and rows[0]["case"] else ""
+    title += f", {_triton(reports[0])}" + ("\nus: estimated; ~ not calibrated for this device" if timed else "")
     header = [name for name in HEADER if (name != "case" or len(cases) > 1) and (name != "us" or timed)]
-    remarks = "\n".join(f"- {line}" if form == "github" else line for line in _remarks(reports, explain))
-    heading = f"{title}, {_triton(reports[0])}{chr(10) * timed}{'us: estimated; ~ not calibrated for this device' * timed}"
     table = as_columns(header, [[row.get(name) for name in header] for row in rows], form)
-    return "\n\n".join(part for part in (heading, table, remarks) if part)
+    remarks = "\n".join(f"- {line}" if form == "github" else line for line in _remarks(reports, explain))
+    return "\n\n".join(part for part in (title, table, remarks) if part)
 
 
 def _verdict(verify: Verified) -> list[str]:
@@ -153,21 +153,23 @@ def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tu
     """
     pairs = list(zip(before, after, strict=True))
     skipped = sum(not all(report.launch for report in pair) for pair in pairs)
-    changes = [
-        Change(report.device.profile, str(report.case), what, was, now, what in older.launch or _is_worse(what, was, now))
-        for older, report in pairs
-        for (what, was), now in ((item, _values(report).get(item[0], item[1])) for item in _values(older).items())
-        if was != now
-    ]
-    worse = sum(change.worse for change in changes)
-    words = f"{worse} for the worse{f', {skipped} not compiled' if skipped else ''}"
+    changes = []
+    for older, report in pairs:
+        new_values = _values(report)
+        for what, was in _values(older).items():
+            now = new_values.get(what, was)
+            worse = what in older.launch or _is_worse(what, was, now)
+            if now != was:
+                changes.append(Change(report.device.profile, str(report.case), what, was, now, worse))
+    number = sum(change.worse for change in changes)
+    words = f"{number} for the worse{f', {skipped} not compiled' if skipped else ''}"
     parts = [f"{many(len(changes), 'change')} in {many(len(before), 'case')}, {words}"]
     old, new = before[0].software, after[0].software
     if moved := [f"{name} {old.get(name)} -> {new.get(name)}" for name in sorted(old | new) if old.get(name) != new.get(name)]:
         parts.append(f"software: {', '.join(moved)}")
     if changes:
         parts.append(as_columns(CHANGES, [(*change[:-1], "worse" * change.worse) for change in changes], form))
-    return "\n\n".join(parts), 3 if worse else 4 if skipped else 0
+    return "\n\n".join(parts), 3 if number else 4 if skipped else 0
 
 
 def _is_worse(what: str, was: Scalar, now: Scalar) -> bool:
