@@ -2,11 +2,13 @@
 
 import sys
 from dataclasses import replace
+from itertools import product
 
 import triton
 
 from portable_softmax import Device
 from portable_softmax.errors import TargetError
+from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.planning.request import TOKEN_LOG_PROBS, contiguous_problem
 from portable_softmax.runtime.compiled import compile_kernel
@@ -20,12 +22,13 @@ PROBLEMS = {
     "gradient": contiguous_problem(4096, 151_936, "bfloat16", backward=True),  # which are read twice
     "scores": contiguous_problem(4096, 2048, "float32", scores=SCORES),
     "log-probabilities": contiguous_problem(4096, 32_768, "bfloat16", TOKEN_LOG_PROBS),
-    "two launches": replace(contiguous_problem(8, 128_256, "bfloat16"), batch_invariant=True),
-    "two launches of a gradient": replace(contiguous_problem(8, 128_256, "float32", backward=True), batch_invariant=True),
-    "two launches of entropies": replace(
-        contiguous_problem(8, 128_256, "bfloat16", TOKEN_LOG_PROBS), batch_invariant=True, log_probs=LogProbs(entropy=True)
-    ),
 }
+HALVES = [  # of two launches
+    contiguous_problem(8, 128_256, "bfloat16"),
+    contiguous_problem(8, 128_256, "float32", backward=True),
+    replace(contiguous_problem(8, 128_256, "bfloat16", TOKEN_LOG_PROBS), log_probs=LogProbs(entropy=True)),
+]
+SPLITS = Tiling(1, 1024, 4, 1, splits=16, blocks=8, held=False, two_launches=True)
 
 
 def main() -> None:
@@ -38,9 +41,8 @@ def main() -> None:
                 found = plan_problem(problem, device)
                 failed = [reason for reason in found.reasons if "does not compile" in reason and "has no tuples" not in reason]
                 assert not failed, (name, kind, failed)
-                assert found.tiling.two_launches == problem.batch_invariant, (name, kind, found.tiling)
-                if found.tiling.two_launches:
-                    compile_kernel(replace(KernelSpec.of(found.problem, found.tiling), step="map"), device)
+            for problem, step in product(HALVES, ("reduce", "map")):
+                compile_kernel(replace(KernelSpec.of(problem, SPLITS), step=step), device)
         except TargetError as error:
             print(f"{name}: {error}", file=sys.stderr)
         else:
