@@ -1,6 +1,7 @@
 """Chooses for the decorators around a kernel what Triton would choose by measuring, and leaves the rest to them."""
 
 import copy
+import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,10 +38,7 @@ def jit_function(kernel: Any) -> Any:
 
 def by_position(kernel: Any, values: Sequence[Any]) -> dict[str, Any]:
     """Returns arguments by the names of the kernel's first parameters; TypeError if there are more."""
-    names = jit_function(kernel).arg_names
-    if len(values) > len(names):
-        raise TypeError(f"the kernel has {len(names)} parameters, and {len(values)} arguments were passed")
-    return dict(zip(names, values, strict=False))
+    return dict(inspect.signature(jit_function(kernel).fn).bind_partial(*values).arguments)
 
 
 def constexprs_of(jit: Any) -> set[str]:

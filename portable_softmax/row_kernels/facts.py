@@ -220,7 +220,7 @@ def overflows(function: Function, arguments: Mapping[str, Any], programs: int | 
         words = f"{_word(op.operands[0], made)} {SIGNS.get(op.name, op.name)} {_word(op.operands[1], made)}"
         if addresses.intersection(op.results) and words not in seen:
             seen.add(words)
-            wide = next((name for name in op.operands if run.value(name)), op.operands[0])
+            wide = next((name for name in op.operands if run.known[name][0]), op.operands[0])
             yield f"{words} reaches {reached:,} in 32 bits; cast {_word(wide, made)} to tl.int64"
 
 

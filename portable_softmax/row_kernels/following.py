@@ -109,21 +109,17 @@ class Run:
         self.large: list[tuple[Op, int]] = []  # operations of 32 bits whose result is not of 32 bits
         self._open: list[int] = []
         self._returned = False
-        self._known: defaultdict[str, Known] = defaultdict(lambda: (None, frozenset()))
+        self.known: defaultdict[str, Known] = defaultdict(lambda: (None, frozenset()))  # of every value
         for value, name in self.function.parameters.items():
             argument: Any = self.arguments.get(name)
             is_pointer = hasattr(argument, "data_ptr") or hasattr(argument, "base")
             followed = int(argument) if isinstance(argument, int) else Pointer(name, 0) if is_pointer else None
-            self._known[value] = followed, frozenset((name,))
+            self.known[value] = followed, frozenset((name,))
         self._region(self.function.body)
-
-    def value(self, name: str) -> Any:
-        """Returns what is known of a value: a number or a pointer; None if nothing."""
-        return self._known[name][0]
 
     def _of(self, names: Sequence[str]) -> frozenset[str]:
         """Returns what values depend on."""
-        return frozenset().union(*(self._known[name][1] for name in names))
+        return frozenset().union(*(self.known[name][1] for name in names))
 
     def _region(self, ops: Sequence[Op]) -> list[Known]:
         """Follows operations; returns what the last one yields."""
@@ -132,17 +128,17 @@ class Run:
             op = ops[at]
             at += 1
             if op.name in ("cf.br", "cf.cond_br"):
-                condition, of = (1, frozenset()) if op.name == "cf.br" else self._known[op.operands[0]]
+                condition, of = (1, frozenset()) if op.name == "cf.br" else self.known[op.operands[0]]
                 self.decisive |= of
                 sure = sure and condition is not None
                 target = LABEL.findall(op.text)[0 if condition == 1 else -1]
                 start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
-                self._set(ops[start].results, [self._known[name] for name in op.operands[op.name == "cf.cond_br" :]])
+                self._set(ops[start].results, [self.known[name] for name in op.operands[op.name == "cf.cond_br" :]])
                 at = start if sure else at
             elif op.name == "tt.return":
                 self._returned = sure
             elif op.name in ("scf.yield", "scf.condition"):
-                yielded = [self._known[name] for name in op.operands]
+                yielded = [self.known[name] for name in op.operands]
             elif op.name != "label":
                 getattr(self, f"_{op.kind}" if op.name.startswith("scf.") else "_operation")(op)
         return yielded
@@ -151,28 +147,31 @@ class Run:
         """Sets values; `of` is what else they depend on, and `vague` leaves of a pointer its parameter alone."""
         for name, (value, sources) in zip(names, values, strict=False):
             left = value._replace(offset=None) if isinstance(value, Pointer) else None
-            self._known[name] = left if vague else value, sources | of
+            self.known[name] = left if vague else value, sources | of
 
     def _if(self, op: Op) -> None:
-        condition, of = self._known[op.operands[0]]
+        condition, of = self.known[op.operands[0]]
         self.decisive |= of
         branches = op.regions if condition is None else op.regions[:1] if condition else op.regions[1:2]
         ends = zip(*filter(None, map(self._region, branches)), strict=False)  # per result, of all branches
-        merged = [(_merged([value for value, _ in end]), frozenset().union(*(sources for _, sources in end))) for end in ends]
-        self._set(op.results, merged, of)
+        for name, end in zip(op.results, ends, strict=False):
+            values, sources = zip(*end, strict=True)
+            self.known[name] = values[0] if len({*values}) == 1 else None, of.union(*sources)
 
     def _for(self, op: Op) -> None:
         variable, *bounds = op.operands[:4]
-        (first, end, step), of = map(self.value, bounds), self._of(bounds)
+        (first, end, step), of = (self.known[bound][0] for bound in bounds), self._of(bounds)
         self.decisive |= of
         known = range(first, end, step) if None not in (first, end) and step else None
         names = self._begin(op, None if known is None else len(known), of)
         turns = ((end and end - 1) if self.last else first,) if known is None else known
         followed = turns[-1:] if self.last else turns[: self.turns if PROGRAM in of else self.inner_turns]
         for turn in followed:
-            self._known[variable] = turn, of
+            self.known[variable] = turn, of
             self._set(names, self._region(op.regions[0]), self._of(names), vague=self.last)
-        self._end(op, [self._known[name] for name in names], of, cut=known is None or len(followed) != len(known))
+        cut = known is None or len(followed) != len(known)
+        self._open.pop()
+        self._set(op.results, [self.known[name] for name in names], of, vague=cut or self.last)
 
     def _while(self, op: Op) -> None:
         before, after = op.regions
@@ -190,29 +189,26 @@ class Run:
                 break
             self._set(after[0].results if after and after[0].name == "label" else [], passed, of)
             self._set(names, self._region(after), self._of(names))
-        self._end(op, passed, of, cut=condition != 0)
+        self._open.pop()
+        self._set(op.results, passed, of, vague=condition != 0 or self.last)
 
     def _grow(self, before: Sequence[Op], names: Sequence[str]) -> None:
         """Gives a number that grows until a condition fails the value of the last turn."""
         self._region(before)
         for op in before:
             if op.results == before[-1].operands[:1] and op.text.startswith(("arith.cmpi slt", "arith.cmpi ult")):
-                end, of = self._known[op.operands[1]]
+                end, of = self.known[op.operands[1]]
                 self._set(op.operands[: op.operands[0] in names], [(end and end - 1, of)])
 
     def _begin(self, op: Op, trips: int | None, of: frozenset[str]) -> list[str]:
         """Enters a loop; returns the names of what it carries."""
         carried = ASSIGNED.findall(op.text)[op.name == "scf.for" :]  # behind its variable
         names = [name for name, _ in carried]
-        self._set(names, [self._known[value] for _, value in carried], of, vague=self.last)
+        self._set(names, [self.known[value] for _, value in carried], of, vague=self.last)
         self._open.append(len(self.loops))
         self.loops.append(of)
         self.trips.append(trips)
         return names
-
-    def _end(self, op: Op, passed: Sequence[Known], of: frozenset[str], cut: bool) -> None:
-        self._open.pop()
-        self._set(op.results, passed, of, vague=cut or self.last)
 
     def _operation(self, op: Op) -> None:
         of, kind = self._of(op.operands), op.kind
@@ -230,7 +226,7 @@ class Run:
         self._set(op.results, [(value, of)] * len(op.results))
 
     def _computed(self, op: Op, kind: str) -> Any:
-        operands: list[Any] = list(map(self.value, op.operands))
+        operands: list[Any] = [self.known[name][0] for name in op.operands]
         if kind == "constant":
             constant = CONSTANT.match(op.text)
             return constant and int(json.loads(constant[1]))
@@ -240,7 +236,8 @@ class Run:
         if kind in SAME:
             return operands[0] if operands else None
         if kind == "select":
-            return _merged(operands[1:]) if operands[0] is None else operands[1 if operands[0] else 2]
+            same = operands[1] == operands[2]
+            return operands[1 if operands[0] or same else 2] if operands[0] is not None or same else None
         if operands and isinstance(pointer := operands[0], Pointer):
             exact = kind == "addptr" and pointer.offset is not None and operands[1] is not None
             return Pointer(pointer.root, pointer.offset + operands[1] if exact else None) if kind in MOVED else None
@@ -256,22 +253,13 @@ class Run:
         return result
 
     def _access(self, op: Op, kind: str) -> None:
-        pointer, of = self._known[op.operands[0]]
+        pointer, of = self.known[op.operands[0]]
         root, offset = pointer or ("", None)
         if "descriptor" in op.name:
             indices = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
-            numbers, of = list(map(self.value, reversed(indices))), of | self._of(indices)
+            numbers, of = [self.known[name][0] for name in reversed(indices)], of | self._of(indices)
             # One number for all of them.
             offset = None if None in numbers else sum(number << 32 * at for at, number in enumerate(numbers))
-        elif 0 in map(self.value, op.operands[1 if kind == "load" else 2 :][:1]):
-            return  # by its mask
+        elif 0 in [self.known[mask][0] for mask in op.operands[1 if kind == "load" else 2 :][:1]]:
+            return
         self.accesses.append(Access(root, kind, offset, op.elements, of, tuple(self._open), op.size))
-
-
-def _merged(values: Sequence[Any]) -> Any:
-    """Returns what is known of a value that is one of several."""
-    if len({*values}) == 1:
-        return values[0]
-    roots = {value.root if isinstance(value, Pointer) else None for value in values}
-    root = roots.pop()
-    return None if root is None or roots else Pointer(root, None)

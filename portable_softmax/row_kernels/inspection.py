@@ -70,13 +70,8 @@ class Inspected(NamedTuple):
         types = ", ".join(f"{name} {kind}" for name, (kind, _) in arguments.items())
         known = ", ".join(f"{name} {value.value} ({value.by})" for name, value in constants.items())
         usual = ", ".join(f"{name} {options[name].value}" for name in ("num_warps", "num_stages") if name in options)
-        lines = (
-            f"{compiled.metadata.name}: {types}",
-            f"constants {known or 'none'}",
-            f"launch {usual}",
-            f"uses {self.resources}",
-        )
-        return "\n".join((*lines, str(self.occupancy)))
+        launch = f"{compiled.metadata.name}: {types}\nconstants {known or 'none'}\nlaunch {usual}"
+        return f"{launch}\nuses {self.resources}\n{self.occupancy}"
 
 
 def inspect_kernel(
