@@ -53,8 +53,8 @@ class Budget:
         return min(self.problem.vector, max(1, elements // threads)) if self.problem.across else self.problem.vector
 
     def kind(self, tiling: Tiling) -> object:
-        """Returns what a launch's cost depends on: not the size of blocks that are held, for rows side by side."""
-        if not (tiling.held and self.problem.across):
+        """Returns what a launch's cost depends on: not the size of blocks that are held, for many rows side by side."""
+        if not tiling.held or not self.problem.across or tiling.tile_rows >= self.problem.inner:
             return tiling
         return tiling.tile_rows, tiling.num_warps, tiling.splits, tiling.tile_cols, self.access(tiling)
 
@@ -68,7 +68,7 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
     more = 2 + problem.across + problem.unaligned + tiling.is_shared / 2 + 2 * (not tiling.held)
     elements = tiling.elements * (2 if problem.backward else 1) / threads
-    wanted = round(REGISTERS * more + elements * (1 + problem.across / 2))
+    wanted = round(REGISTERS * more + elements * (1 + problem.across * tiling.is_shared / 2))
     there = min(available(wanted, threads, device), tiling.max_registers or wanted)
     return KernelResources(tiling.num_warps, there, spilled_bytes_per_thread=WORD_BYTES * (wanted - there))
 
@@ -158,7 +158,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
             held += _shared(budget, rows, warps, of_shared)
         yield from held
         again = not problem.reads_again or not any(map(is_possible, held))
-        counts = [1] * again + splits * (again or in_two or rows > narrow)
+        counts = [1] * again + splits * (again or in_two or rows > narrow or (problem.across and rows == wide))
         for tiling in _read_twice(budget, rows, warps[2:] or warps, of_twice, counts):
             yield replace(tiling, two_launches=True) if in_two and tiling.is_shared else tiling
     width = min(max(1, NARROWEST_TILE // narrow), next_power_of_2(problem.width))
