@@ -31,21 +31,21 @@ def plan(
     form: str = "softmax",
     backward: bool = False,
 ) -> LaunchPlan:
-    """Plans the launch of the softmax of the rows of a contiguous [n_rows, n_cols] matrix, with reasons.
+    """Plans the launch of a softmax along the rows of a contiguous [n_rows, n_cols] matrix, with its reasons.
 
     Args:
-        n_rows, n_cols: integers; numpy's and torch's too.
-        dtype: type of input and output: float16, bfloat16 or float32, as torch.dtype or by name, also fp16, bf16, fp32.
-        device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
+        n_rows, n_cols: integers, also of numpy and torch.
+        dtype: dtype of input and output: float16, bfloat16 or float32, as torch.dtype or by name (also fp16, bf16, fp32).
+        device: a Device, or the name of one, which may be absent; None is the current device.
         form: softmax, log_softmax or token_log_probs.
-        backward: True for the gradient's launch instead.
+        backward: True to plan the gradient.
 
     Raises:
-        TypeError: a size is not an integer, or the device is not one.
-        ValueError: a size is not positive or too large, or there is no such form.
-        DtypeError: the device does not compute that type.
-        PlanError: nothing fits the device.
-        ProfileError: there is no profile of that name.
+        TypeError: a size is not an integer, or `device` is neither a Device nor a name.
+        ValueError: a size is not positive or too large, or `form` is unknown.
+        DtypeError: the device does not support the dtype.
+        PlanError: no launch fits the device.
+        ProfileError: no profile has that name.
         DeviceError: `device` is None, and there is no device.
     """
     device = chosen(device)
@@ -57,12 +57,12 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
 
     Args:
         resources: registers, shared memory and warps of one program.
-        device: the device, in the forms that `plan` takes.
+        device: the device, as in `plan`.
 
     Raises:
-        TypeError: `resources` are something else.
-        TypeError, ProfileError, DeviceError: the device, in the cases in which `plan` raises them.
-        ValueError: the kernel has no num_warps, on a device with warps.
+        TypeError: `resources` is not a KernelResources.
+        TypeError, ProfileError, DeviceError: `device` is invalid, as in `plan`.
+        ValueError: num_warps is None on a device with warps.
     """
     device = chosen(device)
     if not isinstance(resources, KernelResources):

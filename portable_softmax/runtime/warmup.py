@@ -1,4 +1,4 @@
-"""Work that a first call waits for, done before it: planning, compiling, loading."""
+"""Planning, compilation and loading ahead of the first call."""
 
 import math
 import operator
@@ -29,28 +29,28 @@ def warm_up(
     backward: bool = False,
     device: Device | str | None = None,
 ) -> list[LaunchPlan]:
-    """Plans and compiles softmaxes, and loads their kernels onto the device: no call waits for it.
+    """Plans and compiles softmaxes, and loads their kernels onto the device, so that later calls do not wait for it.
 
-    For tensors as torch allocates them, contiguous, and the softmax along the last dim. A tensor that starts off a multiple of
-    16 bytes or has gaps between its rows, another dim, or a `dtype=` may need a kernel of its own. No kernel depends on sizes:
-    other shapes with rows cut into the same tiles, with the same number of elements per access, are ready too. The choice
-    of `batch_invariant` that is in force holds.
+    It prepares contiguous tensors, as torch allocates them, and the softmax along the last dimension, under the active
+    `batch_invariant`. Tensors that do not start at a multiple of 16 bytes or have gaps between rows, other dimensions, and
+    `dtype=` may need further kernels. Kernels do not depend on sizes: other shapes with the same tiles and the same number of
+    elements per access are prepared too.
 
     Args:
-        shapes: shapes of the tensors; (n_rows, n_cols) is one.
-        dtypes: types of input and output, as torch.dtype or by name; every shape is prepared for each.
+        shapes: shapes of the tensors, for example [(n_rows, n_cols)].
+        dtypes: dtypes of input and output, as torch.dtype or by name; every shape is prepared for all of them.
         form: softmax, log_softmax or token_log_probs.
         backward: True to prepare the gradient too.
-        device: the device, in the forms that `plan` takes. For one that is not here, the kernels that this machine's Triton
-            compiles for it are left in Triton's cache on disk (TRITON_CACHE_DIR) for a process that has the device.
+        device: the device, as in `plan`. For an absent device, kernels are compiled into Triton's cache on disk
+            (TRITON_CACHE_DIR), for a process that has the device.
 
     Returns:
-        Plans, by shape, then by dtype, the gradient's after the softmax's.
+        The plans by shape and dtype, the gradient's after the softmax's.
 
     Raises:
-        ValueError: these are not shapes and dtypes, a size is not positive or too large, or there is no such form.
-        TypeError, ProfileError: the device, in the cases in which `plan` raises them.
-        DtypeError: the device does not compute that type.
+        ValueError: `shapes` or `dtypes` is no list of them, a size is not positive or too large, or `form` is unknown.
+        TypeError, ProfileError: `device` is invalid, as in `plan`.
+        DtypeError: the device does not support a dtype.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device.
     """
     if shapes and all(hasattr(size, "__index__") for size in shapes):
