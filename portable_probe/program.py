@@ -202,7 +202,8 @@ def _shown(options: argparse.Namespace, reports: list[Report], choices: bool = F
     if options.save:
         save(reports, options.save)
         print(f"wrote {options.save}", file=sys.stderr)
-    print(encoded(reports) if options.json else as_text(reports, "github" if options.markdown else "plain", options.explain))
+    form = "github" if options.markdown else "plain"
+    print(encoded(reports) if options.json else as_text(reports, form, bool(options.explain)))
     if choices and not options.json and (configs := pasted(reports)):
         print(f"\n{configs}")
     failed = [report for report in reports if report.error]

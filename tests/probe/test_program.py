@@ -96,6 +96,7 @@ kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 |
     67,108,864 programs along y, and nvidia/h200 launches at most ;; grid 1 x 67108864 x 1
 verify --on amd/rx-7900-xtx --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator
 verify --kernel EXAMPLES:add_kernel --on MI300X --args BLOCK_SIZE=64 --case wide_case | 1 | has 17,179,869,184 threads, and
+verify --on MI300X --shapes 8x64 8x65 | 0 | amd/mi300x, 8 x 64 float32: PASS: max error
 profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "name": "ascend/910b3" ;; "memory_bandwidth_gb_per_s": 5300
 profiles show MI300X | 0 | multiprocessor_count 304 profile (vendor) ;; https://
