@@ -26,6 +26,10 @@ from portable_softmax.runtime.plans import plan
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
 ATTRIBUTES = {"tt.divisibility": "multiple of {}", "tt.pointer_range": "pointer range {} bits"}
+UNCHOSEN = ("default", "Triton")  # origins of an option that was not chosen
+WORDS = {"argument": "specialised, by the argument"}
+EXAMPLE = "--args 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
+Choices = dict[str, Chosen]
 Text = dict[str, Sequence[str]]  # lines by title
 SHOWN = ("num_warps", "num_stages", "num_ctas")  # options that are always shown
 
@@ -45,7 +49,8 @@ def report_of(device: Device, case: Case, verify: bool = False) -> Report:
     try:
         answers = _kernel(device, case, file, verify) if file else _softmax(device, case, verify)
     except BROKEN as error:
-        answers = {"error": type(error).__name__, "message": str(error)}
+        example = f"; such as {EXAMPLE}" if isinstance(error, TypeError) and " missing " in str(error) else ""
+        answers = {"error": type(error).__name__, "message": f"{error}{example}"}
     if (verified := answers.get("verify")) and not verified.right:
         answers |= {"error": "WrongResult", "message": "the result differs from float64 by more than the tolerance"}
     return msgspec.structs.replace(describe(device, case), **answers)
@@ -118,10 +123,15 @@ def _kernel(device: Device, case: Any, file: KernelFile, verify: bool) -> dict[s
     arguments, options = call_values(jit, case, known)
     used, _, launch = inspect_kernel(file.kernel, arguments, config=case.config, device=device, **options)
     grid = known and known.grid_for({name: constant.value for name, constant in launch.constants.items()})
+    chosen, constants = (
+        {name: Chosen(choice.value, "suggested" if name in case.suggested else choice.by) for name, choice in group.items()}
+        for group in (launch.options, launch.constants)
+    )
     values, _ = read_arguments(file.kernel, arguments)
     more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, grid[0] if grid else None))}
-    chosen = {name: launch.options[name].value for name in SHOWN[:2] if name in launch.options}
-    answers = _answers(device, used, chosen, _launch_text(launch, case, grid), more) | {"config": _config(launch, case)}
+    shown = {name: chosen[name].value for name in SHOWN[:2] if name in chosen}
+    answers = _answers(device, used, shown, _launch_text(launch, chosen, constants, grid), more)
+    answers["config"] = _config(chosen, constants)
     if grid and (refused := refused_grid(launch.compiled, grid, device)):
         answers |= {"error": GridError.__name__, "message": refused}
     elif known and verify and "error" not in answers:
@@ -137,18 +147,14 @@ def call_values(jit: Any, case: KernelCall, known: Any) -> tuple[dict[str, Any],
     return arguments, {name: value for name, value in values.items() if name not in arguments}
 
 
-def _origin(name: str, choice: Chosen, case: KernelCall) -> str:
-    return "suggested" if name in case.suggested else choice.by
-
-
-def _launch_text(launch: Launched, case: KernelCall, grid: tuple[int, int, int] | None) -> Text:
+def _launch_text(launch: Launched, options: Choices, constants: Choices, grid: tuple[int, ...] | None) -> Text:
     """Returns options, constants, the grid and arguments in words; options that most launches leave out are left out."""
     text: Text = {}
-    for title, group in (("launch", launch.options), ("constants", launch.constants)):
-        by = {name: _origin(name, choice, case) for name, choice in group.items()}
-        shown = [name for name in group if name in SHOWN or by[name] not in ("default", "Triton")]
-        words = {"argument": "specialised, by the argument"}
-        text[title] = ["  ".join(f"{name}={group[name].value} ({words.get(by[name], by[name])})" for name in shown)]
+    for title, group in (("launch", options), ("constants", constants)):
+        shown = {name: choice for name, choice in group.items() if name in SHOWN or choice.by not in UNCHOSEN}
+        text[title] = [
+            "  ".join(f"{name}={choice.value} ({WORDS.get(choice.by, choice.by)})" for name, choice in shown.items())
+        ]
     kinds: dict[str, list[str]] = {}
     for name, (kind, attributes) in launch.arguments.items():
         known = [ATTRIBUTES.get(fact, fact + " {}").format(value) for fact, value in attributes]
@@ -157,14 +163,13 @@ def _launch_text(launch: Launched, case: KernelCall, grid: tuple[int, int, int] 
     return text | {"grid": [" x ".join(map(str, grid))] if grid else [], "arguments": arguments}
 
 
-def _config(launch: Launched, case: KernelCall) -> str:
-    """Returns the launch as a triton.Config."""
-    options = {name: choice.value for name, choice in launch.options.items() if choice.by not in ("default", "Triton")}
-    origins = {name: _origin(name, choice, case) for name, choice in launch.constants.items()}
-    chosen = {name: launch.constants[name].value for name, by in origins.items() if by in ("configuration", "suggested")}
-    chosen |= {name: value for name, value in options.items() if name not in OF_CONFIG}
-    words = [f"{name}={launch.options[name].value}" for name in OF_CONFIG[:2] if name in launch.options]
-    words += [f"{name}={value}" for name in OF_CONFIG[2:] if (value := options.get(name)) not in (None, 1)]
+def _config(options: Choices, constants: Choices) -> str:
+    """Returns a launch as a triton.Config."""
+    chosen = {name: choice.value for name, choice in constants.items() if choice.by in ("configuration", "suggested")}
+    others = {name: choice.value for name, choice in options.items() if choice.by not in UNCHOSEN}
+    chosen |= {name: value for name, value in others.items() if name not in OF_CONFIG}
+    words = [f"{name}={options[name].value}" for name in OF_CONFIG[:2] if name in options]
+    words += [f"{name}={value}" for name in OF_CONFIG[2:] if (value := others.get(name)) not in (None, 1)]
     return f"triton.Config({', '.join([repr(chosen), *words])}),"
 
 

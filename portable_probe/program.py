@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from portable_probe.cases import BROKEN, again, report_of
+from portable_probe.cases import BROKEN, EXAMPLE, again, report_of
 from portable_probe.explain import unmet
 from portable_probe.loading import UnknownKernelError
 from portable_probe.profiles import facts_of, profiles
@@ -76,7 +76,6 @@ _ON = "devices that need not be here (default: the local one): amd/mi300x, h200,
 _ON += f"'amd/*' (one of each architecture), separated by spaces or commas; {', '.join(BACKENDS)} requires a local one of it"
 _SUGGEST = "all warps and stages, sorted by spills and occupancy; of a kernel that works on rows the launch with the least "
 _SUGGEST += "expected time: rows=N cols=M block=BLOCK name its parameters"
-_ARGS = "arguments, constexprs and Triton's options: 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
 _KERNEL: dict[str, Any] = {"metavar": "FILE:NAME"}
@@ -92,7 +91,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--dtype": {"type": lambda name: SHORT.get(name, name), "choices": tuple(DTYPE_BYTES), "nargs": "+", "metavar": "TYPE",
                 "default": ["float32"], "help": ", ".join((*DTYPE_BYTES, *SHORT))},
     "--backward": {**_FLAG, "help": "the gradient instead"},
-    "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": _ARGS},
+    "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": f"arguments, constexprs and Triton's options: {EXAMPLE}"},
     "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},
     "--config": {"type": _config, "metavar": "N", "help": "a configuration of @triton.autotune, from 0; all for each"},
     "--suggest": {"type": _pair, "nargs": "*", "metavar": "ROLE=PARAMETER", "help": _SUGGEST},

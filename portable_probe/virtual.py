@@ -17,6 +17,7 @@ from portable_softmax.runtime.launch import bind_tiling, sizes_of
 from portable_softmax.runtime.prepared import arranged
 from portable_softmax.runtime.specialization import KernelSpec
 
+RAN = "ran {} code on a CPU emulator, {} wave instructions"
 RESIDENT = 16  # programs at once, so that many take little memory
 
 
@@ -45,7 +46,7 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     groups = min(problem.tiles(tiling.tile_rows), launch_plan.num_programs // tiling.splits)
     launch = bind_tiling(problem, tiling, groups * tiling.splits, sizes_of(problem), device, operands[0].device, prepared)
     launch(*operands)
-    return f"{executed(device, sum(steps))} for {n_rows} rows"
+    return f"{RAN.format(device.arch, sum(steps))} for {n_rows} rows"
 
 
 def run_case(launch: Launched, case: Any, device: Device) -> str:
@@ -58,14 +59,9 @@ def run_case(launch: Launched, case: Any, device: Device) -> str:
     values = {name: case.arguments[name] for name in launch.arguments}
     grid = case.grid_for({name: constant.value for name, constant in launch.constants.items()})
     try:
-        return executed(device, _run(launch.compiled, grid, [*values.values()]))
+        return RAN.format(device.arch, _run(launch.compiled, grid, [*values.values()]))
     except KernelError as error:
         raise KernelError(in_the_kernels_words(str(error), launch.compiled.asm["amdgcn"], values)) from error
-
-
-def executed(device: Device, steps: int) -> str:
-    """Returns what a report says about a run."""
-    return f"ran {device.arch} code on a CPU emulator, {steps} wave instructions"
 
 
 def in_the_kernels_words(fault: str, assembly: str, arguments: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ kernel f.py --on H200 | 2 | UnknownKernelError: 'f.py' should be FILE:NAME or MO
 kernel KERNELS:add --suggest rows=n | 2 | --suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing
 kernel nowhere.py:k --on H200 | 2 | UnknownKernelError:
 kernel EXAMPLES:add_kernel --on H200 --case nothing | 1 | has no function 'nothing'
-kernel KERNELS:add --on H200 --args n=1 | 1 | TypeError: add:
+kernel KERNELS:add --on H200 --args n=1 | 1 | ; such as --args 'x=f16[4096,4096] n=4096
 kernel KERNELS:add --on intel/arc-a770 --args n=1 | 4 | TargetError: this Triton's backends (
 kernel KERNELS:tuned --on H200 --args MATRICES | 1 | and none was chosen; select one with --config N:
 kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel needs 'n_elements'; give its value
