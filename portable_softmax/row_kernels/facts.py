@@ -16,7 +16,7 @@ from portable_softmax.row_kernels.ttir import Function, Op, parsed_of
 ROWS, PROGRAMS = (5, 40, 300), (1, 2, 8)  # small launches that are followed
 TURNS = 64  # of a loop over rows, of all programs together
 BLOCKS = 3  # of a row, where its length is no constexpr
-Observe = Callable[[int, int], "tuple[list[Sequence[Access]], set[int]]"]  # rows, programs -> accesses per program, axes read
+Observe = Callable[[int, int], list[Sequence[Access]]]  # rows, programs -> accesses per program
 KNOWN = 16  # the multiple for which Triton checks numbers and addresses
 SIGNS = {"arith.muli": "*", "arith.addi": "+", "arith.subi": "-", "arith.shli": "<<"}
 WIDENED = "tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi"
@@ -47,10 +47,10 @@ def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, 
     """
     runs: list[Run] = []
 
-    def observe(n_rows: int, programs: int) -> tuple[list[Sequence[Access]], set[int]]:
+    def observe(n_rows: int, programs: int) -> list[Sequence[Access]]:
         sized = {**arguments, **({rows: n_rows} if rows else {})}
         runs[:] = [Run(function, sized, program, programs, TURNS // programs, 2) for program in range(programs)]
-        return [run.accesses for run in runs], runs[0].axes
+        return [run.accesses for run in runs]
 
     form = of_launches(observe, arguments[cols])
     strides = frozenset().union(*(access.sources for access in runs[0].accesses if access.root in form.parts))
@@ -63,10 +63,9 @@ def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, 
 def of_launches(observe: Observe, cols: int) -> Form:
     """Follows small launches, and returns the form that they show."""
     for rows in ROWS:
-        observed = {programs: observe(rows, programs) for programs in PROGRAMS}
-        if axes := sorted(observed[1][1] - {0}):
+        launched = [observe(rows, programs) for programs in PROGRAMS]
+        if axes := sorted({access.offset or 0 for access in launched[0][0] if access.kind == "axis"}):
             return Form(False, what=f"it reads tl.program_id({axes[0]}), so its grid has {axes[-1] + 1} axes")
-        launched = [accesses for accesses, _ in observed.values()]
         counted = [Counter(access[:3] for one in of for access in one) for of in launched]
         odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
         stored = {root for count in counted for root, kind, _ in count if kind != "load"}
@@ -76,7 +75,7 @@ def of_launches(observe: Observe, cols: int) -> Form:
         alone, shared = (Counter(access.root for access in of[0]) for of in launched[:2])
         if any(alone[root] > shared[root] for root in alone.keys() - odd):  # which two programs share
             return Form(True, parts={root: part for root, part in parts.items() if part})
-    return Form(False, what=_rows_of(observe(ROWS[-1], 2)[0], cols))
+    return Form(False, what=_rows_of(observe(ROWS[-1], 2), cols))
 
 
 def _starts(accesses: Sequence[Access], root: str) -> list[int]:

@@ -54,24 +54,24 @@ class Pointer(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A load, store or atomic operation.
+    """A load, store or atomic operation, or the number of a program along an axis other than 0.
 
     Args:
         root: parameter that points to the memory; "" if it is unknown.
-        kind: "load", "store" or "atomic".
-        offset: of the first element, in elements; None if it is unknown.
-        elements: of the tensor.
+        kind: "load", "store", "atomic" or "axis".
+        offset: of the first element, in elements, None if it is unknown; or the axis.
         sources: what the address depends on.
         loops: numbers of the loops around it, outermost first.
+        elements: of the tensor.
         size: bytes of an element.
     """
 
     root: str
     kind: str
     offset: int | None
-    elements: int
-    sources: frozenset[str]
-    loops: tuple[int, ...]
+    sources: frozenset[str] = frozenset()
+    loops: tuple[int, ...] = ()
+    elements: int = 0
     size: int = 1
 
 
@@ -101,7 +101,6 @@ class Run:
 
     def __post_init__(self) -> None:
         self.accesses: list[Access] = []
-        self.axes: set[int] = set()
         self.decisive: set[str] = set()  # what turns of loops, and branches, depend on
         self.trips: list[int | None] = []  # per loop that was entered, all of them; None if unknown
         self.loops: list[frozenset[str]] = []  # what these depend on
@@ -217,7 +216,7 @@ class Run:
             value = None
         elif kind in ("get_program_id", "get_num_programs"):
             axis = "xyz".index(op.text.split()[1])
-            self.axes |= {axis} if kind == "get_program_id" else set()
+            self.accesses += [Access("", "axis", axis)] if axis and kind == "get_program_id" else []
             value = 0 if axis else self.program if kind == "get_program_id" else self.programs
             of = frozenset((PROGRAM,))
         else:
@@ -262,4 +261,4 @@ class Run:
             offset = None if None in numbers else sum(number << 32 * at for at, number in enumerate(numbers))
         elif 0 in [self.known[mask][0] for mask in op.operands[1 if kind == "load" else 2 :][:1]]:
             return
-        self.accesses.append(Access(root, kind, offset, op.elements, of, tuple(self._open), op.size))
+        self.accesses.append(Access(root, kind, offset, of, tuple(self._open), op.elements, op.size))

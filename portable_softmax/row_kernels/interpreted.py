@@ -43,16 +43,15 @@ def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any]) -> For
     roots = {(at + 1) * APART: name for at, name in enumerate(arguments)}
     values = {name: _stand_in(arguments[name], address) for address, name in roots.items()}
 
-    def observe(n_rows: int, programs: int) -> tuple[list[Sequence[Access]], set[int]]:
+    def observe(n_rows: int, programs: int) -> list[Sequence[Access]]:
         accesses: list[list[Access]] = [[] for _ in range(programs)]
-        axes: set[int] = set()
-        with _noted(accesses, roots, axes):
+        with _noted(accesses, roots):
             try:
                 kernel.run(grid=(programs,), warmup=False, **values | {str(rows): n_rows})
             except Exception as error:
                 name = jit_function(kernel).fn.__name__
                 raise PlanError(f"{name}: a launch of {programs} programs fails in the interpreter: {error}") from error
-        return list(accesses), axes
+        return list(accesses)
 
     numbers = frozenset(name for name, value in arguments.items() if type(value) is int)
     return of_launches(observe, arguments[cols])._replace(decisive=numbers)
@@ -72,7 +71,7 @@ def _stand_in(value: Any, address: int) -> Any:
 
 
 @contextlib.contextmanager
-def _noted(accesses: list[list[Access]], roots: Mapping[int, str], axes: set[int]) -> Iterator[None]:
+def _noted(accesses: list[list[Access]], roots: Mapping[int, str]) -> Iterator[None]:
     """Makes the interpreter record accesses, by program, instead of making them: what is loaded is 0."""
     import numpy as np
     from triton.runtime import interpreter  # its calls of its C++ part are the one place through which all accesses go
@@ -81,7 +80,7 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], axes: set[int
     read = builder.create_get_program_id
 
     def program_id(axis: int) -> Any:
-        axes.add(axis)
+        accesses[builder.grid_idx[0]] += [Access("", "axis", axis)] if axis else []
         return read(axis)
 
     def note(kind: str, pointers: Any, mask: Any, dtype: Any) -> Any:
@@ -91,7 +90,7 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], axes: set[int
         if at.size:
             address, offset = divmod(int(at.min()), APART)
             root, offset = roots.get(address * APART, ""), offset // np.dtype(dtype).itemsize
-            accesses[builder.grid_idx[0]].append(Access(root, kind, offset, pointers.size, frozenset(), ()))
+            accesses[builder.grid_idx[0]].append(Access(root, kind, offset))
         return np.zeros(pointers.shape, dtype)
 
     calls = SimpleNamespace(
