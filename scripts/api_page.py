@@ -48,8 +48,9 @@ def page() -> str:
 
 def _entry(name: str, value: Any) -> str:
     """Returns signature and docstring; of a class its methods and properties too."""
-    if not inspect.isclass(value):
-        function = value if inspect.isfunction(value) else type(value).__call__  # of an instance that is called
+    if not inspect.isclass(value) or name != value.__name__:  # a class of another name is used as a function
+        called = value.__init__ if inspect.isclass(value) else type(value).__call__  # of an instance that is called
+        function = value if inspect.isfunction(value) else called
         return f"```python\n{_signature(name, function)}\n```\n\n~~~text\n{_text(value)}\n~~~"
     members = [(key, inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", member)))
                for key, member in vars(value).items() if not key.startswith("_")]  # fmt: skip
@@ -65,7 +66,7 @@ def _text(value: Any) -> str:
 def _signature(name: str, function: Any) -> str:
     text = str(inspect.signature(function)).replace("(self, ", "(").replace("(self)", "()")
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)  # annotations that are text
-    return name + MODULES.sub("", text)
+    return name + MODULES.sub("", text.removesuffix(" -> None") if function.__name__ == "__init__" else text)
 
 
 def _summary(function: Any) -> str:

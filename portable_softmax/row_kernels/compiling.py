@@ -75,7 +75,7 @@ def compiled_for(
             for config, named in zip(configs, passed, strict=True)
         ]
         submitted = [(run, pool.submit(run)) for run in runs]
-        return [_explained(future, functools.partial(pool.submit, run)) for run, future in submitted]
+        return [_explained(future, run) for run, future in submitted]
 
 
 def failure(error: BaseException, jit: Any, device: Device, unknown: Collection[str] = ()) -> Exception:
@@ -98,7 +98,7 @@ def _run(kernel: Any, values: Mapping[str, Any], jit: Any, device: Device) -> An
     return kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
 
 
-def _explained(future: "Future[Any]", again: "Callable[[], Future[Any]]") -> Any:
+def _explained(future: "Future[Any]", again: Callable[[], Any]) -> Any:
     """Returns what Triton compiled, or its error; one without a reason gets the first that a second run writes."""
     error = future.exception()
     if not isinstance(error, Exception) or not any(text in str(error) for text in UNEXPLAINED):
@@ -107,7 +107,8 @@ def _explained(future: "Future[Any]", again: "Callable[[], Future[Any]]") -> Any
         before = os.dup(2)
         os.dup2(written.fileno(), 2)
         try:
-            again().exception()
+            with contextlib.suppress(Exception):
+                again()
         finally:
             os.dup2(before, 2)
             os.close(before)

@@ -29,7 +29,7 @@ MAX_KEPT = 4096  # launches, of all sizes, and choices
 COUNTS = "num_programs", "num_warps", "num_stages"  # options that are numbers from 1 on
 
 
-def launcher(kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None) -> "Launcher":
+class Launcher:
     """Makes a launcher of a kernel that works on rows, for any vendor's device, with nothing to tune.
 
     ```python
@@ -64,18 +64,10 @@ def launcher(kernel: Any, *, cols: str, block: str, rows: str | None = None, gri
     Raises:
         TypeError: there is no such parameter, or `block` is no constexpr.
     """
-    return Launcher(kernel, (rows, cols, block), grid)
 
-
-persistent = launcher  # its name for kernels whose programs loop over rows
-
-
-class Launcher:
-    """A launcher; `launcher` makes it."""
-
-    def __init__(self, kernel: Any, names: tuple[str | None, str, str], grid: Grid | None) -> None:
-        self.kernel, self._jit, self._names, self._grid = kernel, jit_function(kernel), names, grid
-        self._constexprs, (rows, cols, block), known = constexprs_of(self._jit), names, self._jit.arg_names
+    def __init__(self, kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None) -> None:
+        self.kernel, self._jit, self._names, self._grid = kernel, jit_function(kernel), (rows, cols, block), grid
+        self._constexprs, known = constexprs_of(self._jit), self._jit.arg_names
         for role, name in (("rows", rows), ("cols", cols), ("block", block)):
             if name not in known and (role != "rows" or name is not None):
                 raise TypeError(f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(known)}")
@@ -94,7 +86,7 @@ class Launcher:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Names the kernel, which is imported where the pickle is loaded."""
-        return _named, (self._jit.__module__, self._jit.fn.__qualname__, self._names, self._grid)
+        return _named, (self._jit.__module__, self._jit.fn.__qualname__, *self._names, self._grid)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
@@ -237,8 +229,9 @@ def _outside(run: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     return run(*args, **kwargs)
 
 
-def _named(module: str, name: str, names: tuple[str | None, str, str], grid: Grid | None) -> Launcher:
-    return Launcher(functools.reduce(getattr, name.split("."), importlib.import_module(module)), names, grid)
+def _named(module: str, name: str, rows: str | None, cols: str, block: str, grid: Grid | None) -> Launcher:
+    kernel = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    return Launcher(kernel, rows=rows, cols=cols, block=block, grid=grid)
 
 
 @functools.cache
@@ -246,3 +239,6 @@ def current_index() -> Any:
     """Returns torch's function that returns the current device; None where there is one device."""
     module = None if interpreting() else getattr(torch, chosen(None).vendor.torch_device_type)
     return module.current_device if module and module.device_count() > 1 else None
+
+
+launcher = persistent = Launcher  # the second for kernels whose programs loop over rows
