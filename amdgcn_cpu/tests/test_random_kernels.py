@@ -32,7 +32,7 @@ def wrong_results(kernel, arch):
     ]
 
 
-@pytest.mark.parametrize("first", [pytest.param(AT_ONCE * n, marks=pytest.mark.slow if n >= 4 else ()) for n in range(100)])
+@pytest.mark.parametrize("first", [pytest.param(AT_ONCE * n, marks=pytest.mark.slow if n >= 2 else ()) for n in range(100)])
 def test_random_kernels(first):
     counts = Counter()
     for seed in range(first, first + AT_ONCE):

@@ -80,7 +80,7 @@ kernel KERNELS:tuned --on H200 MI300X --args MATRICES --config all | 0 | nvidia/
     # the highest occupancy without spills, which is no estimate of speed ;; num_warps=8, num_stages=2, maxnreg=64), # nvidia ;;
     triton.Config({'BM': 64, 'BN': 64, 'BK': 64, 'waves_per_eu': 4, 'matrix_instr_nonkdim': 16}, num_warps=4, num_stages=2), #
 kernel KERNELS:tuned --on H200 --args MATRICES num_stages=16 --config all | 1 | 0/SM ;; does not fit: a program needs
-kernel KERNELS:tuned --on H200 --args MATRICES --config 1 --suggest | 0 | configuration 1 num_warps 8 num_stages 2
+kernel KERNELS:tuned --on H200 --args MATRICES num_warps=8 --config 1 --suggest | 0 | configuration 1 num_stages 2
 kernel EXAMPLES:plain --on MI300X --args x_ptr=*fp32:16 BLOCK_SIZE=1024 --suggest | 0 | num_warps 16 num_stages 1 16 warps, 1
 kernel RMS:rms_norm_kernel --on MI300X --args ROWS --suggest rows=n_rows cols=n_cols block=BLOCK --explain | 0 |
     why num_programs ;; expected (not calibrated for this device) ;; BLOCK=4096 (suggested) ;; # the least expected time ;;
