@@ -19,7 +19,7 @@ from portable_probe.profiles import facts_of, profiles
 from portable_probe.report import Case, KernelCall, Report, ReportsError, SoftmaxProblem, check_kernel, encoded, load, save
 from portable_probe.suggest import pasted, variants
 from portable_probe.text import as_text, compared
-from portable_probe.tune import command as tune
+from portable_probe.tune.command import tune
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.detect import devices_of, interpreting
@@ -34,7 +34,6 @@ EXIT_CODES = """exit codes:
   2  usage: unknown options or names, or a file that is missing or holds something else
   3  worse than the saved reports (diff)
   4  not checked: no such local device, or Triton does not compile for it"""
-ROLES = {"rows", "cols", "block"}
 
 
 def _wrong(text: str, words: str) -> argparse.ArgumentTypeError:
@@ -45,10 +44,6 @@ def _number(text: str, least: int = 1) -> int:
     if not text.isdecimal() or int(text) < least:
         raise _wrong(text, f"a number from {least} on")
     return int(text)
-
-
-def _config(text: str) -> int | str:
-    return text if text == "all" else _number(text, 0)
 
 
 def _bound(text: str) -> tuple[str, int]:
@@ -93,7 +88,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--backward": {**_FLAG, "help": "the gradient instead"},
     "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": f"arguments, constexprs and Triton's options: {EXAMPLE}"},
     "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},
-    "--config": {"type": _config, "metavar": "N", "help": "a configuration of @triton.autotune, from 0; all for each"},
+    "--config": {"type": lambda text: text if text == "all" else _number(text, 0), "metavar": "N",
+                 "help": "a configuration of @triton.autotune, from 0; all for each"},
     "--suggest": {"type": _pair, "nargs": "*", "metavar": "ROLE=PARAMETER", "help": _SUGGEST},
     "--at-least": {"type": _bound, "nargs": "+", "default": [], "metavar": "N",
                    "help": "check the programs per multiprocessor, of all devices or by backend: 8, or cuda=8 npu=1"},
@@ -103,6 +99,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--json": {**_FLAG, "help": "as JSON: portable_probe/report.py"},
     "--markdown": {**_FLAG, "help": "as a table in Markdown"},
     "--save": {"type": Path, "metavar": "FILE", "help": "also write the reports, for diff"},
+    "--minutes": {"type": float, "default": 3, "help": "time limit of the launches (3)"},
+    "--out": {"type": Path, "default": Path("profiles"), "metavar": "DIR", "help": "folder of profiles (./profiles)"},
 }  # fmt: skip
 
 
@@ -116,7 +114,7 @@ def softmaxes(options: argparse.Namespace) -> list[Case]:
 
 def kernel_call(options: argparse.Namespace) -> KernelCall:
     """Returns the user kernel that the options mean."""
-    if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= ROLES:
+    if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
         options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
     words = re.sub(r",\s+", ",", " ".join(options.args)).split()
     config = None if options.config == "all" else options.config
@@ -126,7 +124,8 @@ def kernel_call(options: argparse.Namespace) -> KernelCall:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Answers the command line, by default that of the process, and returns the exit code; SystemExit for wrong usage."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(typed, argparse.Namespace(**dict.fromkeys(map(_dest, OPTIONS)), typed=typed))
+    absent = dict.fromkeys(option.lstrip("-").replace("-", "_") for option in OPTIONS)  # from a subcommand that lacks them
+    options = parser().parse_args(typed, argparse.Namespace(**absent, typed=typed))
     try:
         code = int(options.answer(options))
         sys.stdout.flush()
@@ -152,13 +151,7 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(answer=answer, error=command.error)
         for option in names.split():
             command.add_argument(option, **OPTIONS[option])
-        if name == "tune":
-            tune.add(command)
     return made
-
-
-def _dest(option: str) -> str:
-    return option.lstrip("-").replace("-", "_")
 
 
 def _answer(options: argparse.Namespace) -> int:
@@ -255,5 +248,5 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "verify": ("run the softmax or a kernel, and compare the result", _verify, f"--on {SOFTMAX} --kernel {CALL} {FORMS}"),
     "diff": ("answer saved cases again, and print what changed", _differences, "file --kernel --markdown --save"),
     "profiles": ("hardware profiles: list, show, new", profiles, "action what --json"),
-    "tune": ("fit the cost of launches on the local device", tune.tune, ""),
+    "tune": ("fit the cost of launches on the local device", tune, "--minutes --out"),
 }

@@ -17,7 +17,6 @@ from portable_softmax.row_kernels.compiling import dropped
 from portable_softmax.row_kernels.decorators import configurations, jit_function
 from portable_softmax.row_kernels.row_settings import stages_of
 
-STAGES = 1, 2, 3, 4
 PRUNED = {"error": "Pruned", "message": "the kernel's own pruning drops this configuration"}
 
 
@@ -86,7 +85,7 @@ def _pruned(call: KernelCall, file: KernelFile, device: Device) -> set[int]:
 def _warps_and_stages(call: KernelCall, file: KernelFile, device: Device) -> Iterator[KernelCall]:
     stages, facts = stages_of(jit_function(file.kernel)) or "num_stages", device.hardware
     most = (facts.max_threads_per_program or 1) // (facts.warp_size or 1)
-    for warps, number in itertools.product([1 << power for power in range(most.bit_length())], STAGES):
+    for warps, number in itertools.product([1 << power for power in range(most.bit_length())], range(1, 5)):
         values: dict[str, Any] = {"num_warps": warps, stages: number}
         yield msgspec.structs.replace(call, suggested={k: v for k, v in values.items() if k not in call.arguments})
 

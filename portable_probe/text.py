@@ -13,6 +13,7 @@ COLUMNS = {"regs": "registers_per_thread", "shared": "shared_memory_bytes", "spi
 HEADER = ("device", "case", "launch", *COLUMNS, "programs", "warps", "us", "limited by")
 CHANGES = ("device", "case", "", "before", "after", "")
 MORE_IS_WORSE = {"spilled_bytes_per_thread": True, "programs_per_multiprocessor": False}
+CELL = re.compile(r"[|<]|\](?=\()")  # would end a cell of Markdown, or begin HTML or a link
 WIDTH = 105  # of a line after its title
 REASONS = ("why", "limits")
 
@@ -111,13 +112,11 @@ def as_columns(
         align: "left" or "right" for each column; all are left if None.
     """
     if form != "plain":
-        rows = [[cell if cell is None else _one_cell(str(cell)) for cell in row] for row in rows]
+        rows = [
+            [cell if cell is None else re.sub(CELL, r"\\\g<0>", " ".join(str(cell).split())) for cell in row] for row in rows
+        ]
     above, body = ((), [header, *rows]) if form == "plain" else (header, list(rows))  # tabulate widens a plain header
     return tabulate(body, above, form, missingval="-", disable_numparse=True, colalign=align)
-
-
-def _one_cell(text: str) -> str:
-    return re.sub(r"[|<]|\](?=\()", r"\\\g<0>", " ".join(text.split()))
 
 
 def many(number: Any, word: str) -> str:

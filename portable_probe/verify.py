@@ -20,7 +20,6 @@ from portable_softmax.row_kernels.decorators import configuration, decorated
 
 GUARD = 16  # elements after a result that must keep their value
 PEAK = 200.0  # its exponential overflows float32
-GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread evenly
 MAX_EMULATED, MIN_ROWS = 2**19, 8  # elements that take seconds, and rows of several kinds
 LONGEST = 60.0  # seconds that a launch may take
 
@@ -37,7 +36,7 @@ def wide_rows(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device
     x[2::3] -= 300
     x[4::5, : n_cols * 3 // 4] = -float("inf")
     rows = torch.arange(0, n_rows, 2, device=where)
-    x[rows, (rows * GOLDEN % 1 * n_cols).long()] = PEAK
+    x[rows, (rows * 0.618034 % 1 * n_cols).long()] = PEAK
     return x
 
 

@@ -6,7 +6,7 @@ dest `portable_device` names a backend too.
 
 import os
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
@@ -14,9 +14,6 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import devices_of, named
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import NoDeviceError, PortableSoftmaxError
-
-if TYPE_CHECKING:
-    import torch
 
 ACCELERATOR = "accelerator: runs on an accelerator only; skipped in Triton's interpreter, and where there is none"
 
@@ -88,7 +85,7 @@ def portable_device(request: pytest.FixtureRequest) -> Device:
 
 
 @pytest.fixture(scope="session")
-def portable_torch_device(portable_device: Device) -> "torch.device":
+def portable_torch_device(portable_device: Device) -> Any:
     """The torch.device for tensors that tests pass to kernels."""
     import torch
 

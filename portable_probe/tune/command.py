@@ -4,7 +4,6 @@ import argparse
 import logging
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from portable_probe.profiles import product_of, profile_of
@@ -12,13 +11,6 @@ from portable_probe.text import as_columns
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.errors import PortableSoftmaxError, ProfileError
-
-
-def add(command: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    command.add_argument("--minutes", type=float, default=3, help="time limit of the launches; 3 by default")
-    command.add_argument("--out", type=Path, default=Path("profiles"), metavar="DIR", help="folder of profiles; ./profiles")
-    command.set_defaults(answer=tune)
 
 
 def tune(options: argparse.Namespace) -> int:
@@ -46,25 +38,22 @@ def tune(options: argparse.Namespace) -> int:
             print(f"{job}: {type(error).__name__}: {error}", file=sys.stderr)
             if not isinstance(error, PortableSoftmaxError):
                 break
-    print(f"{len(timed)} launches timed in {time.monotonic() - began:.0f} s")
-    listed = fit.prepared(timed)
-    before = [getattr(device.profile.launch.cost, name) for name in COST_NUMBERS]
-    numbers, errors = fit.fitted(listed, before)
-    values = zip(COST_NUMBERS, before, map("{:.4g}".format, numbers), map("{:.1%}".format, errors), strict=True)
-    print("\n" + as_columns(("number", "before", "fitted", "standard error"), values))
+    print(f"{len(timed)} launches timed in {time.monotonic() - began:.0f} s\n")
+    listed, before = fit.prepared(timed), [getattr(device.profile.launch.cost, name) for name in COST_NUMBERS]
+    numbers, errors = ([float(f"{value:.4g}") for value in values] for values in fit.fitted(listed, before))
+    print(as_columns(("number", "before", "fitted", "standard error"), zip(COST_NUMBERS, before, numbers, errors, strict=True)))
     expected = {"before": fit.times(listed, before), "fitted": fit.times(listed, numbers)}
     expected["left out of the fit"] = fit.left_out(listed, before)
     rows = {words: fit.accuracy(listed, us) for words, us in expected.items()}
     header = "times", "regret", "worst", "error near the fastest", "90%"
     print("\n" + as_columns(header, [(words, *map("{:.1%}".format, row)) for words, row in rows.items()]))
     error_90 = round(rows["left out of the fit"][-1], 4)
+    cost: dict[str, Any] = dict(zip(COST_NUMBERS, numbers, strict=True))
+    cost |= {"errors": dict(zip(COST_NUMBERS, errors, strict=True)), "error_90": error_90}
     summary = f"least squares of {len(timed)} launches; left out of the fit, nine of ten times are within {error_90:.1%}"
-    cost: dict[str, Any] = {name: float(f"{value:.4g}") for name, value in zip(COST_NUMBERS, numbers, strict=True)}
-    cost["errors"] = {name: float(f"{value:.2g}") for name, value in zip(COST_NUMBERS, errors, strict=True)}
-    cost["error_90"] = error_90
     path = options.out / f"{product_of(device)}.yaml"
-    title = f"portable-softmax tune, {device.name}: {summary}"
     path.parent.mkdir(parents=True, exist_ok=True)
+    title = f"portable-softmax tune, {device.name}: {summary}"
     path.write_text(profile_of(device, "tuned", title, cost), encoding="utf-8")
     print(f"\n{summary}\n{path}: used with PORTABLE_SOFTMAX_PROFILES={options.out}")
     return 0

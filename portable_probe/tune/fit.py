@@ -12,7 +12,7 @@ from portable_softmax.planning.cost import Facts, cost
 NEAR, FAR_WEIGHT = 1.1, 0.03  # launches within NEAR times the fastest of their problem have weight 1, others FAR_WEIGHT
 TOLERATED = 0.05  # relative error from which a launch counts less than its square
 PRIOR = 5e-4  # weight of the initial numbers, in parts of all launches'
-FOLDS, STEP = 5, 1e-4
+FOLDS, STEP, TURNS = 5, 1e-4, 24
 Array = Any  # of numpy
 
 
@@ -54,7 +54,7 @@ def times(launches: Launches, numbers: Array) -> Array:
 def fitted(launches: Launches, prior: Array, used: Array = True) -> tuple[Array, Array]:
     """Returns the numbers of the least error of the logarithm of times, and their relative standard errors.
 
-    Levenberg-Marquardt, with a loss that is linear for large errors.
+    Gauss and Newton's steps, with a loss that is linear for large errors.
 
     Args:
         launches: timed launches.
@@ -62,28 +62,19 @@ def fitted(launches: Launches, prior: Array, used: Array = True) -> tuple[Array,
         used: True for launches that are fitted.
     """
     weights = np.where(launches.slower < NEAR, 1, FAR_WEIGHT) / np.sqrt(np.bincount(launches.problem)[launches.problem]) * used
-    at, damping, held = np.log(prior), 1e-2, PRIOR * weights.sum()
-    first, unit = at, np.eye(len(at))
+    first = at = np.log(prior)
+    held, unit = 4 * PRIOR * weights.sum(), np.eye(len(at))
 
-    def residuals(logarithms: Array) -> tuple[Array, float]:
-        error = np.log(times(launches, np.exp(logarithms)) / launches.us)
-        loss = weights @ (np.sqrt(1 + (error / TOLERATED) ** 2) - 1)
-        return error, float(loss + 2 * held * ((logarithms - first) ** 2).sum())
+    def error_of(logarithms: Array) -> Array:
+        return np.log(times(launches, np.exp(logarithms)) / launches.us)
 
-    error, least = residuals(at)
-    for _ in range(100):
-        slope = np.stack([(residuals(at + STEP * one)[0] - error) / STEP for one in unit], 1)
+    for turn in range(TURNS):
+        error = error_of(at)
+        slope = np.stack([(error_of(at + STEP * one) - error) / STEP for one in unit], 1)
         weighted = weights / np.sqrt(1 + (error / TOLERATED) ** 2) / TOLERATED**2
-        curve = slope.T @ (slope * weighted[:, None]) + 4 * held * unit
-        uphill = slope.T @ (weighted * error) + 4 * held * (at - first)
-        tried = at - np.clip(np.linalg.solve(curve + damping * np.diag(np.diag(curve)), uphill), -1, 1)
-        tried_error, now = residuals(tried)
-        damping = max(damping / 5, 1e-9) if now < least else 4 * damping
-        done = least - 1e-5 * least < now < least or damping > 1e9
-        if now < least:
-            at, error, least = tried, tried_error, now
-        if done:
-            break
+        curve = slope.T @ (slope * weighted[:, None]) + held * unit
+        step = np.linalg.solve(curve, slope.T @ (weighted * error) + held * (at - first))
+        at = at - np.clip(step, -1, 1) / (1 + turn / 4)
     spread = (weighted * error**2).sum() / (weighted > 0).sum()
     return np.exp(at), np.sqrt(np.diag(np.linalg.inv(curve)) * spread)
 

@@ -1,7 +1,7 @@
 """Launches of the softmax and of a row kernel, and their times on the local device."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain, product, zip_longest
@@ -32,8 +32,10 @@ SOFTMAXES: tuple[tuple[int, ...], ...] = (
     (83468, 201), (10479, 1601), (2621, 6401), (10, 50257),
     (2**13, 16, 128), (128, 1024, 128), (2, 65536, 128), (1337, 256, 49), (18641, 300, 3),
 )  # fmt: skip
-NORMS = (2**12, 4096), (1170, 14336), (2**8, 65536), (73, 14336)
-SWISHES = (2**14, 1001), (2**12, 4096), (2**8, 8192)
+KERNELS = (  # sizes of the row kernel, and whether it is a norm
+    ((2**12, 4096), True), ((1170, 14336), True), ((2**8, 65536), True), ((73, 14336), True),
+    ((2**14, 1001), False), ((2**12, 4096), False), ((2**8, 8192), False),
+)  # fmt: skip
 DTYPES = "float32", "bfloat16"
 BEST, RANDOM = 4, 8  # launches of a problem: those of the least expected time, and others
 BLOCKS, WARPS, MAX_PER_THREAD = (1024, 2048, 4096, 8192), (1, 2, 4, 8, 16), 64
@@ -45,37 +47,30 @@ Job = Callable[[], Timed]
 def jobs_of(device: Device) -> list[Job]:
     """Returns functions that time a launch: one of every problem in random order, then the next one of every problem.
 
+    Those of a softmax are alternately predicted best and random, those of the row kernel random.
+
     Raises:
         PlanError: when called: the launch does not fit, or its result is wrong.
         CompileError: when called.
     """
-    kernels = [*((shape, True) for shape in NORMS), *((shape, False) for shape in SWISHES)]
-    jobs = [_softmax_jobs(*problem, device) for problem in product(SOFTMAXES, DTYPES, (False, True))]
-    jobs += [_kernel_jobs(*kernel, dtype, device) for kernel, dtype in product(kernels, DTYPES)]
-    turns = [[job for job in turn if job] for turn in zip_longest(*jobs)]
-    for number, turn in enumerate(turns):
-        random.Random(number).shuffle(turn)
-    return list(chain.from_iterable(turns))
+    jobs: list[list[Any]] = []
+    for shape, dtype, backward in product(SOFTMAXES, DTYPES, (False, True)):
+        problem = softmax_problem(shape, dtype, backward, device)
+        every = [partial(time_softmax, shape, launch, device) for launch in (ranked(problem, device) if problem else [])]
+        others = _shuffled(every[BEST:], f"{shape[1]} {dtype} {backward}")  # other numbers of rows share compiled kernels
+        jobs.append([job for pair in zip_longest(every[:BEST], others[:RANDOM]) for job in pair])
+    warp = device.hardware.warp_size or 1
+    cuts = [(block, warps) for block, warps in product(BLOCKS, WARPS) if 1 <= block / (warps * warp) <= MAX_PER_THREAD]
+    for (shape, norm), dtype in product(KERNELS, DTYPES):
+        chosen = _shuffled(product(cuts, (False, True)), f"{shape[1]} {dtype}")[:RANDOM]
+        jobs.append([partial(time_kernel, shape, norm, dtype, cut[0], cut[1], loops, device) for cut, loops in chosen])
+    turns = (_shuffled(filter(None, turn), str(number)) for number, turn in enumerate(zip_longest(*jobs)))
+    return [*chain.from_iterable(turns)]
 
 
-def _softmax_jobs(shape: tuple[int, ...], dtype: str, backward: bool, device: Device) -> list[Job]:
-    """Returns those of a softmax or its gradient: alternately the predicted best and random."""
-    problem = softmax_problem(shape, dtype, backward, device)
-    jobs = [partial(time_softmax, shape, launch, device) for launch in (ranked(problem, device) if problem else [])]
-    others = jobs[BEST:]
-    random.Random(f"{shape[1]} {dtype} {backward}").shuffle(others)  # other numbers of rows share compiled kernels
-    return [job for pair in zip_longest(jobs[:BEST], others[:RANDOM]) for job in pair if job]
-
-
-def _kernel_jobs(shape: tuple[int, int], norm: bool, dtype: str, device: Device) -> list[Job]:
-    """Returns random ones of the row kernel."""
-    jobs: list[Job] = [
-        partial(time_kernel, shape, norm, dtype, block, num_warps, loops, device)
-        for block, num_warps, loops in product(BLOCKS, WARPS, (False, True))
-        if 1 <= block / (num_warps * (device.hardware.warp_size or 1)) <= MAX_PER_THREAD
-    ]
-    random.Random(f"{shape[1]} {dtype}").shuffle(jobs)
-    return jobs[:RANDOM]
+def _shuffled(items: Iterable[Any], seed: str) -> Any:
+    listed = [*items]
+    return random.Random(seed).sample(listed, len(listed))
 
 
 def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: Device) -> Problem | None:
