@@ -70,12 +70,9 @@ def compiled_for(
             vars(jit).update, {"binder": None} if hasattr(jit, "binder") else {}
         )  # Triton 3.2 has one for all backends
         pool = left.enter_context(ThreadPoolExecutor(threads))
-        runs = [
-            functools.partial(_run, decorated(kernel, config, named, unknown), named, jit, device)
-            for config, named in zip(configs, passed, strict=True)
-        ]
-        submitted = [(run, pool.submit(run)) for run in runs]
-        return [_explained(future, run) for run, future in submitted]
+        kernels = [decorated(kernel, config, named, unknown) for config, named in zip(configs, passed, strict=True)]
+        runs = [functools.partial(_run, *each, jit, device) for each in zip(kernels, passed, strict=True)]
+        return [_explained(future, run) for future, run in zip([*map(pool.submit, runs)], runs, strict=True)]
 
 
 def failure(error: BaseException, jit: Any, device: Device, unknown: Collection[str] = ()) -> Exception:
@@ -155,8 +152,8 @@ def absent(device: Device) -> Iterator[object]:
             is_its = bool(backend.compiler.supports_target(target_of(device)))
             replaced.enter_context(mock.patch.object(backend.driver, "is_active", lambda is_its=is_its: is_its))
             base = backend.driver if is_its else base
-        properties = {name: getattr(device.hardware, fact) for name, fact in PROPERTIES.items()}
-        properties = {name: value for name, value in properties.items() if value is not None}
+        facts = {name: getattr(device.hardware, fact) for name, fact in PROPERTIES.items()}
+        properties = {name: value for name, value in facts.items() if value is not None}
         arch = re.sub(r"^[a-z]+", "", str(device.arch))  # digits, the last one or two of which are the minor release
         minor = 2 if isinstance(device.arch, str) else 1
         capability = (int(arch[:-minor]), int(arch[-minor], 16)) if arch[:-minor].isdigit() else (0, 0)

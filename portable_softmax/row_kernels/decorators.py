@@ -74,10 +74,8 @@ def configuration(kernel: Any, number: int | None) -> Any:
     if number is not None and 0 <= number < len(configs):
         return configs[number]
     choice = "none was chosen" if number is None else f"{number} is none of them"
-    listed = "\n  ".join(f"{at}: {config}" for at, config in enumerate(configs))
-    raise ValueError(
-        f"the kernel is tuned over {len(configs)} configurations, and {choice}; select one with --config N:\n  {listed}"
-    )
+    listed = "".join(f"\n  {at}: {config}" for at, config in enumerate(configs))
+    raise ValueError(f"of {len(configs)} tuned configurations {choice}; select one with --config N:{listed}")
 
 
 def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Collection[str] = (), launches: bool = False) -> Any:

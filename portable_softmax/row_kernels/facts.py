@@ -98,18 +98,18 @@ def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> str:
     """Returns a sentence about the rows that two programs take, where not any number of them is right."""
     if programs[0] == programs[1]:
         return "all its programs do the same" if programs[0] else "its programs access no row of such a launch"
-    for root in sorted({access.root for access in programs[0]}, key=lambda root: -len(_starts(programs[0], root))):
-        starts = [_starts(accesses, root) for accesses in programs]
-        first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
-        if not first or not second or starts[0] == starts[1]:
-            continue
-        if len(first) == 1:
-            rows = second[0] - first[0]
-            return "a program takes " + {0: "a part of a row", 1: "one row"}.get(rows, f"a tile of {rows} rows")
-        if (step := first[1] - first[0]) == 1:
-            return f"a program takes a chunk of {second[0] - first[0]} rows"
-        return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is"
-    return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
+    stored = [[_starts(accesses, root) for accesses in programs] for root in sorted({access.root for access in programs[0]})]
+    moving = [starts for starts in stored if all(starts) and starts[0] != starts[1]]
+    if not moving:
+        return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
+    starts = max(moving, key=lambda starts: len(starts[0]))
+    first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
+    if len(first) == 1:
+        rows = second[0] - first[0]
+        return "a program takes " + {0: "a part of a row", 1: "one row"}.get(rows, f"a tile of {rows} rows")
+    if (step := first[1] - first[0]) == 1:
+        return f"a program takes a chunk of {second[0] - first[0]} rows"
+    return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is"
 
 
 def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block: int) -> bool:
@@ -146,12 +146,6 @@ def most_programs(form: Form, request: Request) -> int | None:
                 f"apart, and it has room for {most}, not {wanted}; plan(...).num_programs is how many there are"
             )
     return min(rooms.values(), default=None)
-
-
-def known_multiple(cols: int, constant: bool) -> int:
-    """Returns the multiple that rows start on, in elements, as Triton knows: of what is no constexpr it knows 16 alone."""
-    multiple = math.gcd(cols, KNOWN)
-    return multiple if constant or multiple == KNOWN else 1
 
 
 def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> Traffic:

@@ -21,12 +21,11 @@ from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels import interpreted
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.decorators import by_position, constexprs_of, decorated, jit_function
-from portable_softmax.row_kernels.facts import Form, known_multiple
+from portable_softmax.row_kernels.facts import KNOWN, Form
 from portable_softmax.row_kernels.row_choice import Choice, RowPlan
 from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
 
 MAX_KEPT = 4096  # launches, of all sizes, and choices
-COUNTS = "num_programs", "num_warps", "num_stages"  # options that are numbers from 1 on
 
 
 class Launcher:
@@ -146,7 +145,9 @@ class Launcher:
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
         arguments, _ = read_arguments(self.kernel, named)
         passed = {"num_programs": num_programs, **options}
-        numbers = [(name, passed[name], 1) for name in COUNTS if passed.get(name) is not None]
+        numbers = [
+            (name, passed[name], 1) for name in ("num_programs", "num_warps", "num_stages") if passed.get(name) is not None
+        ]
         numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
         for name, value, least in numbers:
             if type(value) is not int or value < least:
@@ -157,10 +158,11 @@ class Launcher:
             raise TypeError(f"rows= should name the number of rows of {jit.__name__}; a kernel without one needs grid=")
         constants = self._constexprs - {n_rows, n_cols}
         meta = {name: value for name, value in arguments.items() if name in constants} | options
+        multiple = math.gcd(arguments[n_cols], KNOWN)
+        known = multiple if multiple == KNOWN or n_cols in self._constexprs else 1  # Triton knows this alone of other numbers
         request = Request(
-            self.kernel, self._names, arguments | options, meta, num_programs, grid,
-            arguments[n_rows] if n_rows else 1, arguments[n_cols],
-            known_multiple(arguments[n_cols], n_cols in self._constexprs), num_programs is not None or is_batch_invariant(),
+            self.kernel, self._names, arguments | options, meta, num_programs, grid, arguments[n_rows] if n_rows else 1,
+            arguments[n_cols], known, num_programs is not None or is_batch_invariant(),
         )  # fmt: skip
         if n_rows is None:
             with contextlib.suppress(KeyError):  # a grid that follows from a heuristic is known after compiling

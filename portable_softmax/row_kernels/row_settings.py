@@ -12,6 +12,7 @@ from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.decorators import configurations, constexprs_of, jit_function
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
+POWERS = [1 << power for power in range(BLOCKS[1].bit_length())]
 STAGES = 1, 3, 4  # two hide nothing
 MOST_EACH = 64  # elements of a block per thread
 Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
@@ -80,8 +81,8 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
     passed, whole, block = request.arguments, next_power_of_2(request.cols), request.names[2]
     stages = stages_of(jit_function(request.kernel)) or ""
     warp, threads = (device.hardware.warp_size, device.hardware.max_threads_per_program) if device else (None, None)
-    warps = _powers(1, (threads or warp) // warp) if warp and "num_warps" not in passed else [None]
-    blocks = _powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if in_blocks else [whole]
+    warps = [power for power in POWERS if power <= (threads or warp) // warp] if warp and "num_warps" not in passed else [None]
+    blocks = [power for power in POWERS if min(whole, BLOCKS[0]) <= power <= min(whole, BLOCKS[1])] if in_blocks else [whole]
     several = {block: blocks} | ({stages: STAGES if device else STAGES[:1]} if stages else {})
     plain = [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]
     settings = []
@@ -89,9 +90,8 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
         computed = {name: values for name, values in several.items() if name not in {**passed, **base.kwargs}}
         for values in itertools.product(*computed.values()):
             config = copy.copy(base)
-            config.kwargs = {name: value for name, value in base.kwargs.items() if name not in passed} | dict(
-                zip(computed, values, strict=True)
-            )
+            own = {name: value for name, value in base.kwargs.items() if name not in passed}
+            config.kwargs = own | dict(zip(computed, values, strict=True))
             every = passed | config.all_kwargs()
             settings.append(Setting(config, every[block], every.get(stages, 1), every.get("num_warps")))
 
@@ -101,8 +101,3 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
 
     least = min(map(off, settings))
     return [setting for setting in settings if off(setting) == least]
-
-
-def _powers(least: int, most: int) -> list[int]:
-    """Returns the powers of two from one up to another."""
-    return [1 << power for power in range(least.bit_length() - 1, most.bit_length())]

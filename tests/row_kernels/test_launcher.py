@@ -24,7 +24,6 @@ from portable_softmax import (
 )
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts
-from portable_softmax.row_kernels.facts import known_multiple
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
 ARCHITECTURES = {  # one product of each
@@ -61,7 +60,13 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     unknown = scaled.plan("*bf16:16", "*bf16:16", 4096, 3000, device="nvidia/h100-sxm")
     reason = "rows of 3000 are read an element at a time; more at once, if their length were a tl.constexpr"
     assert (reason in known.reasons, reason in unknown.reasons) == (False, True)
-    multiples = {cols: (known_multiple(cols, True), known_multiple(cols, False)) for cols in (3000, 3004, 3001, 4096)}
+    multiples = {
+        cols: (
+            RMS.forward.request("*bf16", "*bf16", "*bf16", 4, cols).multiple,
+            scaled.request("*bf16", "*bf16", 4, cols).multiple,
+        )
+        for cols in (3000, 3004, 3001, 4096)
+    }
     assert multiples == {3000: (8, 1), 3004: (4, 1), 3001: (1, 1), 4096: (16, 16)}
     traffic, device = Traffic(row=12000, element=2, row_operands=2), Device.from_profile("nvidia/h100-sxm")
     launches = [RowLaunch(4096, 3000, multiple, 4096, 4, 4, 4096) for multiple in (1, 4, 8)]
