@@ -52,7 +52,7 @@ def find_rows(tile, n_rows, n_heads, n_queries, C: tl.constexpr):
         head = rows // n_queries if C.LEVELS > 1 else tile * 0
         query = rows - head * n_queries
         rows = rows.to(tl.int64)
-    return rows, head, query, exists
+    return rows, head, query, tl.full((1,), True, tl.int1) if C.ROWS == 1 else exists  # every tile has a row
 
 
 @triton.jit
@@ -117,8 +117,7 @@ def first_column(split, n_cols, C: tl.constexpr):
     column = 0
     if C.SPLITS > 1:
         blocks = tl.cdiv(n_cols + (C.VECTOR - 1 if C.UNALIGNED else 0), C.BLOCK)
-        column = split * (blocks // C.SPLITS) + tl.maximum(split - (C.SPLITS - blocks % C.SPLITS), 0)
-        column *= C.BLOCK
+        column = (split * (blocks // C.SPLITS) + tl.maximum(split - (C.SPLITS - blocks % C.SPLITS), 0)) * C.BLOCK
     return column
 
 
@@ -153,11 +152,7 @@ def places_of_ends(past, C: tl.constexpr):
 @triton.jit
 def of_row(place, lead, past, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for elements of the row."""
-    ANY: tl.constexpr = C.ROWS == 1 and not C.SKIP  # every tile has a row
-    if EDGE % 2 == 1 or EDGE == ENDS:
-        row = place < past if ANY else (place < past) & exists
-    else:
-        row = tl.full((1, 1), True, tl.int1) if ANY else exists
+    row = (place < past) & exists if EDGE % 2 == 1 or EDGE == ENDS else exists
     if C.UNALIGNED and EDGE >= 2:
         row = row & (place >= lead)
     return row
@@ -184,10 +179,7 @@ def store(ptr, value, place, stride, lead, past, exists, EDGE: tl.constexpr, C: 
     mask = of_row(place, lead, past, exists, EDGE, C)
     if C.UNALIGNED:
         first, last = (lead + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, past // C.VECTOR * C.VECTOR
-        if EDGE == ENDS:
-            mask = mask & ((place < first) | (place >= last))
-        else:
-            mask = of_row(place, first, last, exists, EDGE, C)
+        mask = mask & ((place < first) | (place >= last)) if EDGE == ENDS else of_row(place, first, last, exists, EDGE, C)
     ptrs = ptr + offsets_of(place, stride, C)
     tl.store(ptrs, value.to(ptrs.dtype.element_ty), mask=mask)
 
@@ -199,9 +191,9 @@ def offsets_of(place, stride, C: tl.constexpr):
 
 
 @triton.jit
-def put(tile, block, k: tl.constexpr, C: tl.constexpr):
-    """Returns a tile with its k-th block. It is a tuple; but Triton 3.2 has none, so one block is a tile by itself."""
-    return block if C.BLOCKS == 1 else (block,) if k == 0 else tile + (block,)  # noqa: RUF005 - Triton does not know (*tile, block)
+def put(tile, block, C: tl.constexpr):
+    """Returns a tile, or None, with one more block: a tuple; but Triton 3.2 has none, so one block is a tile by itself."""
+    return block if C.BLOCKS == 1 else (block,) if tile is None else tile + (block,)  # noqa: RUF005 - Triton does not know (*tile, block)
 
 
 @triton.jit
@@ -216,13 +208,9 @@ def exp(x, C: tl.constexpr):
     """Returns exp(x) for x <= 0 or nan. EXACT also corrects the rounding of x * log2(e), up to |x| * 2**-24 of the result."""
     if C.EXACT:
         x = tl.maximum(x, LOWEST, propagate_nan=tl.PropagateNan.ALL)  # the rest of -inf would be nan
-        rounded = x * LOG2E
-        rest = fma(rounded, -LN2_REST, fma(rounded, -LN2, x))
-        y = tl.exp2(rounded)
-        y = fma(y, rest, y)
-    else:
-        y = tl.exp2(x * LOG2E)
-    return y
+    rounded = x * LOG2E
+    y = tl.exp2(rounded)
+    return fma(y, fma(rounded, -LN2_REST, fma(rounded, -LN2, x)), y) if C.EXACT else y
 
 
 @triton.jit

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-import triton.language as tl
+from triton.language import constexpr
 
 from portable_softmax.kernels.common import INTERPRETED
 
@@ -98,7 +98,7 @@ class InKernel:
         if not name.isupper():
             raise AttributeError(name)
         value = getattr(self.config, name)
-        return value if self.interpreted else tl.constexpr(value)
+        return value if self.interpreted else constexpr(value)
 
 
 def _attribute(constant: Any, name: str) -> Any:
@@ -107,5 +107,5 @@ def _attribute(constant: Any, name: str) -> Any:
     return getattr(constant.value, name)
 
 
-if not hasattr(tl.constexpr, "__getattr__"):  # Triton before 3.4 does not look up attributes of constexprs
-    tl.constexpr.__getattr__ = _attribute
+if not hasattr(constexpr, "__getattr__"):  # Triton before 3.4 does not look up attributes of constexprs
+    constexpr.__getattr__ = _attribute

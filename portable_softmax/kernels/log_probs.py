@@ -43,11 +43,10 @@ def token_log_probs_kernel(
 
         # Ends as early as it can: where most rows are not read, their programs take most of the time.
         if tl.max(reads.to(tl.int32)) == 0 if C.SKIP else False:
-            zero, at, mask = tl.full((C.ROWS, 1), 0.0, tl.float32), along(rows, C), along(exists, C)
-            tl.store(statistics_ptr + at, zero, mask=mask)
-            tl.store(statistics_ptr + n_rows + at, zero, mask=mask)
+            tl.store(statistics_ptr + rows, 0.0, mask=exists)
+            tl.store(statistics_ptr + n_rows + rows, 0.0, mask=exists)
             for k in tl.range(0, n_ids):
-                tl.store(out_ptr + at * n_ids + k, zero, mask=mask)
+                tl.store(out_ptr + rows * n_ids + k, 0.0, mask=exists)
         else:
             if C.STEP != "map":
                 if C.IN_REGISTERS:

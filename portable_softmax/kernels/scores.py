@@ -19,10 +19,7 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, l
     """Returns pointers to the mask at place 0, per row."""
     mask = lead
     if C.MASK != "":
-        if C.AXIS == 0:
-            s_col *= C.MASK_UNIT
-        else:
-            s_query *= C.MASK_UNIT
+        s_query = s_query * C.MASK_UNIT if C.AXIS == 1 else s_query
         offset = offsets_of_rows(head, query, n_heads, s_batch * C.MASK_UNIT, s_head * C.MASK_UNIT, s_query, C)
         mask = mask_ptr + along(offset, C) - lead * s_col
     return mask
@@ -145,7 +142,7 @@ def load_tile(x, mask, x_col, m_col, lead, past, exists, scale, temperature, fir
     for k in tl.static_range(C.BLOCKS):
         place = places(first + k * C.BLOCK, C.BLOCK, C)
         s = load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, 2 * (k == 0) + (k >= C.WHOLE), C)
-        scores = put(scores, s, k, C)
+        scores = put(scores, s, C)
         highest = s if k == 0 else tl.maximum(highest, s)
     return scores, tl.max(highest, C.AXIS, keep_dims=True)
 
@@ -159,7 +156,7 @@ def add_powers(scores, base, temperature, C: tl.constexpr):
     for k in tl.static_range(C.BLOCKS):
         fall = fall_of(get(scores, k, C), base, temperature, C)
         e = exp(fall, C)
-        powers = put(powers, e, k, C)
+        powers = put(powers, e, C)
         sums = e if k == 0 else sums + e
         if C.ENTROPY:
             term = e * bounded(fall)

@@ -93,8 +93,7 @@ def factor_of(base, peak, total, temperature, C: tl.constexpr):
         down = exp(fall_of(tl.minimum(base - peak, 0.0), 0.0, temperature, C), C)
         inverse = factor
         factor = down * inverse
-        if C.EXACT:
-            rest = fma(down, inverse, -factor) + down * rest
+        rest = fma(down, inverse, -factor) + down * rest if C.EXACT else factor
     return factor, rest
 
 
@@ -140,7 +139,7 @@ def softmax_backward_kernel(
                 for k in tl.static_range(C.BLOCKS):
                     place = places(first + k * C.BLOCK, C.BLOCK, C)
                     a, b = load_pair(dy, y, place, dy_col, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
-                    kept_dy, kept_y = put(kept_dy, a, k, C), put(kept_y, b, k, C)
+                    kept_dy, kept_y = put(kept_dy, a, C), put(kept_y, b, C)
                     terms = a if C.LOG else a * b
                     sums = terms if k == 0 else sums + terms
                 total = tl.sum(sums, C.AXIS, keep_dims=True)
