@@ -75,7 +75,7 @@ def configuration(kernel: Any, number: int | None) -> Any:
         return configs[number]
     choice = "none was chosen" if number is None else f"{number} is none of them"
     listed = "".join(f"\n  {at}: {config}" for at, config in enumerate(configs))
-    raise ValueError(f"of {len(configs)} tuned configurations {choice}; select one with --config N:{listed}")
+    raise ValueError(f"the kernel has {len(configs)} configurations, and {choice}; select one with --config N:{listed}")
 
 
 def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Collection[str] = (), launches: bool = False) -> Any:

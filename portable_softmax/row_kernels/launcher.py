@@ -144,10 +144,8 @@ class Launcher:
         num_programs, grid = named.pop("num_programs", None), named.pop("grid", None) or self._grid
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
         arguments, _ = read_arguments(self.kernel, named)
-        passed = {"num_programs": num_programs, **options}
-        numbers = [
-            (name, passed[name], 1) for name in ("num_programs", "num_warps", "num_stages") if passed.get(name) is not None
-        ]
+        passed = {"num_programs": num_programs, "num_warps": options.get("num_warps"), "num_stages": options.get("num_stages")}
+        numbers = [(name, value, 1) for name, value in passed.items() if value is not None]
         numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
         for name, value, least in numbers:
             if type(value) is not int or value < least:
