@@ -2,9 +2,9 @@
 
 The time is the median of a call with the L2 cache flushed. The providers of a problem take turns in one process, and every
 result is checked against float64. The ceiling is torch's copy of as many bytes: clone forward, add of two tensors backward; of
-log-probabilities, which read logits alone, a copy of half of them, beside `read`, their maximum. Gradients of this package,
-`both`, and peers' gradients of log-probabilities go through torch.autograd. `report` reads the CSV, with the columns of
-scripts/results/README.md.
+log-probabilities, which read logits alone, a copy of half of them, beside `read`, their maximum. Gradients are calls of kernels
+from this thread; `both`, and peers' gradients of log-probabilities, go through torch.autograd. `report` reads the CSV, with the
+columns of scripts/results/README.md.
 
     python scripts/benchmark --sweep tutorial unaligned --dtype float32 bfloat16 --out rows.csv
     python scripts/benchmark --direction backward both --every 4
