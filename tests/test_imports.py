@@ -71,7 +71,7 @@ def imported(file):
         yield from (name for name in found if name.split(".")[0] in (SOFTMAX, PROBE))
 
 
-def test_rooms_import_one_way_and_no_modules_each_other():
+def test_packages_import_one_way_and_no_modules_each_other():
     graph = {file: set(imported(file)) for file in FILES}
     for file, names in graph.items():
         room = room_of(name_of(file))

@@ -108,7 +108,7 @@ def test_a_script_prints_its_options(script, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
-def test_a_shell_script_tells_what_it_does(script):
+def test_a_shell_script_prints_its_description(script):
     printed = run("bash", script, "--help")
     assert printed.startswith(script.read_text().splitlines()[1].removeprefix("# "))
     assert "set -eu" not in printed

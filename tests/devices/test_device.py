@@ -147,7 +147,7 @@ BROKEN = {  # what is wrong with a machine, and what is said
 
 
 @pytest.mark.parametrize(("prepare", "words"), BROKEN.values(), ids=BROKEN)
-def test_a_machine_that_is_broken_is_told(monkeypatch, prepare, words):
+def test_a_broken_installation_is_reported(monkeypatch, prepare, words):
     prepare(monkeypatch)
     with pytest.raises(DeviceError, match=words):
         current_device()

@@ -172,7 +172,7 @@ def test_spills_and_frames_are_those_of_the_assembler(monkeypatch, capsys, profi
     ]
 
 
-def test_an_array_in_memory_is_no_spill_and_both_are_told_apart(monkeypatch, capsys):
+def test_an_array_in_memory_is_no_spill(monkeypatch, capsys):
     sine, _ = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin"])
     assert (sine.resources.spilled_bytes_per_thread, sine.resources.stack_frame_bytes) == (0, 32)
     both, _ = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin and cos, few registers"])

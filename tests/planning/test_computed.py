@@ -158,7 +158,7 @@ def layouts(draw):
 
 @settings(max_examples=400, deadline=None)
 @given(x=layouts(), dim=st.integers(0, 3), scattered=st.booleans(), backward=st.booleans())
-def test_the_rows_found_are_the_rows_meant(x, dim, scattered, backward):
+def test_rows_are_at_their_strides(x, dim, scattered, backward):
     dim %= x.dim()
     y = torch.arange(x.numel()).view(x.shape)
     operands = (y, x, y) if backward else (y, x)
@@ -216,6 +216,6 @@ HEADS = torch.empty(2, 20, 4, 8).transpose(1, 2)
         (torch.empty(3, 2, 20, 4, 8).permute(1, 3, 0, 2, 4), 4, None, None),  # four levels
     ],
 )
-def test_what_is_taken_as_it_lies(x, dim, depth, across):
+def test_what_is_read_without_a_copy(x, dim, depth, across):
     lines = lines_of(x.shape, dim, [torch.empty(x.shape).stride(), x.stride()], True)
     assert (lines and (lines.depth, lines.across)) == (None if depth is None else (depth, across))

@@ -76,7 +76,7 @@ def test_compilers_refuse_no_random_problem(product):
                 raise
 
 
-def test_of_launches_that_spill_that_of_the_least_time_is_taken():
+def test_of_launches_that_spill_the_fastest_is_used():
     spilled = {}
 
     def spills(problem, tiling, device):
@@ -89,7 +89,7 @@ def test_of_launches_that_spill_that_of_the_least_time_is_taken():
     assert plan.warning.startswith("slow: spills into 100 bytes per thread; no other of ")
 
 
-def test_a_launch_that_cannot_be_had_is_refused_for_a_reason_that_is_told_once():
+def test_an_impossible_launch_is_refused_with_one_reason():
     device = Device.from_profile(H200)
 
     def fails(problem, tiling, device):

@@ -12,7 +12,7 @@ from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
 
 
-def test_a_launch_that_spills_much_is_left_for_the_next_and_the_plan_tells_both():
+def test_a_launch_that_spills_much_is_replaced_and_the_plan_names_both():
     asked = []
 
     def spills_at_first(problem, tiling, device):
@@ -38,7 +38,7 @@ def test_a_launch_that_does_not_fit_or_compile_is_rejected():
     assert "rejected online 1 x 4096: does not fit: unified buffer" in plan.reasons
 
 
-def test_when_nothing_fits_all_that_was_tried_is_told():
+def test_when_nothing_fits_the_error_names_all_attempts():
     def measure(problem, tiling, device):
         return KernelResources(tiling.num_warps, 32, 10**6)
 

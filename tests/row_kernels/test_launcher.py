@@ -74,7 +74,7 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     assert us[0] > us[1] > us[2]
 
 
-def test_what_is_given_wins():
+def test_passed_options_take_precedence():
     settings = {"num_warps": 2, "STAGES": 3, "num_programs": 100}
     plan = planned("rms_norm", "nvidia/h100-sxm", **settings)
     assert (plan.num_programs, plan.meta["num_warps"], plan.meta["STAGES"]) == (100, 2, 3)

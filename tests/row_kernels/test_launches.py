@@ -84,7 +84,7 @@ def narrow(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
         row += tl.num_programs(0)
 
 
-def test_offsets_of_32_bits_are_told():
+def test_offsets_of_32_bits_cause_a_warning():
     form = FORMS["two axes"]
     x = torch.empty(32768, 151936, dtype=torch.bfloat16, device="meta")
     plan = launcher(form.kernel, **NAMES).plan(x, x, *x.shape, device="nvidia/h200", grid=form.grid)

@@ -201,7 +201,7 @@ def rests_kernel(out_ptr, n_cols, HIDDEN: tl.constexpr, C: tl.constexpr):
 
 
 @pytest.mark.skipif(compiler.triton_version() < (3, 8), reason="an older Triton adds no pairs of 16 bits")
-def test_columns_of_splits_are_not_taken_for_16_bits():
+def test_columns_of_splits_are_not_added_in_16_bits():
     """Machine code that adds pairs of them may lack a constant: triton-lang/triton issue 11581."""
     device, config = Device.from_profile(H200), InKernel(KernelConfig(SPLITS=3, BLOCK=256))
     for hidden in (False, True):

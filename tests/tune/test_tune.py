@@ -59,7 +59,7 @@ def test_every_problem_has_several_launches(timed):
     assert len(set(problems)) == 4 * len(launches.SOFTMAXES) + 2 * len(launches.KERNELS)
 
 
-def test_known_numbers_are_found(timed):
+def test_known_numbers_are_recovered(timed):
     """Within four standard errors, or what the prior adds."""
     prepared = fit.prepared(noisy(timed, by_name(KNOWN), 0.01))
     numbers, errors = fit.fitted(prepared, BEGIN)

@@ -48,23 +48,23 @@ def compile_access(instruction: Instruction, arch: str) -> Callable[[Wave], None
     cache = {name: modifiers.pop(name) for name in cache_modifiers(arch) & modifiers.keys()}
     if instruction.mnemonic in _CACHES:
         step: Callable[[Wave], None] = _nothing
-    elif found := re.fullmatch(r"(global|buffer)_atomic_(\w+)", instruction.mnemonic):
-        step = _atomic(instruction, modifiers, cache, found[1] == "buffer", found[2])
-    elif (found := re.fullmatch(r"ds_(\w+)", instruction.mnemonic)) and (atomic := atomic_of(found[1])):
+    elif match := re.fullmatch(r"(global|buffer)_atomic_(\w+)", instruction.mnemonic):
+        step = _atomic(instruction, modifiers, cache, match[1] == "buffer", match[2])
+    elif (match := re.fullmatch(r"ds_(\w+)", instruction.mnemonic)) and (atomic := atomic_of(match[1])):
         step = compile_local_atomic(instruction, modifiers, *atomic)
     else:
-        found = _NAME.fullmatch(instruction.mnemonic)
-        access = shape_of(found["type"]) if found else None
-        if not found or access is None:
+        match = _NAME.fullmatch(instruction.mnemonic)
+        access = shape_of(match["type"]) if match else None
+        if not match or access is None:
             raise instruction.unknown("unknown instruction")
-        is_store = found["action"] in ("store", "write")
-        if found["space"] == "ds":
-            step = compile_local(instruction, modifiers, access, is_store, bool(found["two"]), 64 if found["stride"] else 1)
-        elif found["space"] == "global" and not found["two"]:
+        is_store = match["action"] in ("store", "write")
+        if match["space"] == "ds":
+            step = compile_local(instruction, modifiers, access, is_store, bool(match["two"]), 64 if match["stride"] else 1)
+        elif match["space"] == "global" and not match["two"]:
             step = _global(instruction, modifiers, access, is_store)
-        elif found["space"] == "scratch" and not found["two"]:
+        elif match["space"] == "scratch" and not match["two"]:
             step = compile_scratch(instruction, modifiers, access, is_store)
-        elif found["space"] == "buffer" and not found["two"]:
+        elif match["space"] == "buffer" and not match["two"]:
             step = _buffer(instruction, modifiers, access, is_store)
         else:
             raise instruction.unknown("unknown instruction")

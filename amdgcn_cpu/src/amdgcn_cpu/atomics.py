@@ -31,18 +31,18 @@ def atomic_of(text: str) -> tuple[str, int, bool] | None:
     Returns (operation, bytes, whether it returns the old value), where the operation has its type, as `max_i`, `add_f` or
     `pk_add_bf16`; None for another instruction.
     """
-    found = _NAME.fullmatch(text)
-    if not found:
+    match = _NAME.fullmatch(text)
+    if not match:
         return None
-    operation, kind = found["operation"], found["type"] or "u32"
+    operation, kind = match["operation"], match["type"] or "u32"
     size = 8 if kind == "x2" or kind.endswith("64") else 4
     letter = kind[0] if kind[0] in "if" else "u"
     if operation[0] in "suf" and operation[1:] in ("min", "max"):
         operation, letter = operation[1:], {"s": "i", "u": "u", "f": "f"}[operation[0]]
     operation = _SAME.get(operation, operation)
     if operation == "pk_add":
-        return f"pk_add_{kind}", 4, bool(found["returns"])
-    return f"{operation}_{letter}" if operation in ("min", "max", "add") else operation, size, bool(found["returns"])
+        return f"pk_add_{kind}", 4, bool(match["returns"])
+    return f"{operation}_{letter}" if operation in ("min", "max", "add") else operation, size, bool(match["returns"])
 
 
 def combine(operation: str, old: int, value: int, size: int) -> int:

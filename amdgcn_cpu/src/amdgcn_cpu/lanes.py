@@ -70,9 +70,9 @@ def _permute_rows(instruction: Instruction, modifiers: dict[str, str]) -> Callab
     def permute(wave: Wave) -> None:
         lane, select = np.arange(wave.size), low(wave) | high(wave) << 32
         place = np.array([select >> 4 * index & 15 for index in range(16)])
-        found = (lane // 16 * 16 ^ other) + place[lane % 16]
-        there = np.ones(wave.size, bool) if fetch_inactive else wave.active[found]
-        values = np.where(there, wave.bits[register][found], np.uint32(0))
+        source = (lane // 16 * 16 ^ other) + place[lane % 16]
+        there = np.ones(wave.size, bool) if fetch_inactive else wave.active[source]
+        values = np.where(there, wave.bits[register][source], np.uint32(0))
         np.copyto(wave.bits[target], values, where=wave.active if bound_ctrl else wave.active & there)
 
     return permute
@@ -131,10 +131,10 @@ def _swizzle(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[W
     """Compiles DS_SWIZZLE_B32 with a mask of the lane's five bits (and, or, xor) in each 32 lanes."""
     target, register = _registers(instruction, *instruction.operands)
     text = modifiers.pop("offset", "")
-    if found := re.fullmatch(r'swizzle\(BITMASK_PERM,"([01pi]{5})"\)', text):
-        keep, one, flip = (int("".join("1" if bit in bits else "0" for bit in found[1]), 2) for bits in ("pi", "1", "i"))
-    elif found := re.fullmatch(r"swizzle\(SWAP,(\d+)\)", text):
-        keep, one, flip = 31, 0, int(found[1])
+    if match := re.fullmatch(r'swizzle\(BITMASK_PERM,"([01pi]{5})"\)', text):
+        keep, one, flip = (int("".join("1" if bit in bits else "0" for bit in match[1]), 2) for bits in ("pi", "1", "i"))
+    elif match := re.fullmatch(r"swizzle\(SWAP,(\d+)\)", text):
+        keep, one, flip = 31, 0, int(match[1])
     else:
         raise instruction.unknown("unknown swizzle")
 

@@ -42,25 +42,25 @@ def compile_matrices(instruction: Instruction, arch: str, wave_size: int) -> Cal
     Raises:
         UnknownInstruction: it has a modifier or a type that is not known.
     """
-    found = _NAME.fullmatch(re.sub(r"_e64$", "", instruction.mnemonic))
-    if not found:
+    match = _NAME.fullmatch(re.sub(r"_e64$", "", instruction.mnemonic))
+    if not match:
         return None
-    rows, columns, depth = (int(found[name]) for name in ("rows", "columns", "depth"))
-    kinds = found["type"].split("_") if "8_" in found["type"] else [found["type"]] * 2
+    rows, columns, depth = (int(match[name]) for name in ("rows", "columns", "depth"))
+    kinds = match["type"].split("_") if "8_" in match["type"] else [match["type"]] * 2
     modifiers = dict(instruction.modifiers)
     signs = modifiers.pop("neg_lo", "[0,0,0]").strip("[]").split(",") if kinds[0] == "iu8" else "11"
-    if modifiers or found["result"] in ("f16", "bf16"):
+    if modifiers or match["result"] in ("f16", "bf16"):
         raise instruction.unknown("unknown modifier or result")
     kinds = [("i8" if sign == "1" else "u8") if kind == "iu8" else kind for kind, sign in zip(kinds, signs, strict=False)]
     decoded = [_decoder(kind, arch) for kind in kinds]
     result, *sources, added = instruction.operands
     registers = [_registers(instruction, text) for text in (result, *sources)]
-    size = _SIZES.get(found["type"], 1)
+    size = _SIZES.get(match["type"], 1)
     count = len(registers[1]) * 4 // size
-    shape = _mfma(rows, columns, depth, count, found["result"]) if found["unit"] == "mfma" else _wmma(count, arch)
+    shape = _mfma(rows, columns, depth, count, match["result"]) if match["unit"] == "mfma" else _wmma(count, arch)
     blocks = int(shape.block_of.max()) + 1
-    result_kind = np.dtype({"f32": "f4", "f64": "f8", "i32": "i4"}[found["result"]])
-    wide = np.int64 if found["result"] == "i32" else np.float64
+    result_kind = np.dtype({"f32": "f4", "f64": "f8", "i32": "i4"}[match["result"]])
+    wide = np.int64 if match["result"] == "i32" else np.float64
     start = _start(instruction, added, result_kind)
     lane = np.arange(wave_size)
 

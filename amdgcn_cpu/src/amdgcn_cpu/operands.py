@@ -36,14 +36,14 @@ def scalar_register(text: str) -> int | None:
     """Returns the number of the first scalar register of an operand; None if it is not a scalar register."""
     if text in _NAMED:
         return _NAMED[text]
-    found = re.fullmatch(r"(s|ttmp)(?:(\d+)|\[(\d+):\d+\])", text)
-    return found and int(found[2] or found[3]) + (TTMP if found[1] == "ttmp" else 0)
+    match = re.fullmatch(r"(s|ttmp)(?:(\d+)|\[(\d+):\d+\])", text)
+    return match and int(match[2] or match[3]) + (TTMP if match[1] == "ttmp" else 0)
 
 
 def vector_register(text: str) -> int | None:
     """Returns the number of an operand's first vector register; None if there is none. ACC registers start at 256."""
-    found = re.fullmatch(r"([va])(?:(\d+)|\[(\d+):\d+\])", text)
-    return found and int(found[2] or found[3]) + (256 if found[1] == "a" else 0)
+    match = re.fullmatch(r"([va])(?:(\d+)|\[(\d+):\d+\])", text)
+    return match and int(match[2] or match[3]) + (256 if match[1] == "a" else 0)
 
 
 def constant(text: str, kind: str) -> int | None:
@@ -118,12 +118,12 @@ def source(text: str, kind: str, high: bool = False, selection: str = "DWORD") -
     """
     width = width_of(kind)
     inner, negated, absolute = text, False, False
-    if found := re.fullmatch(r"-(?=[vas|])(.*)|neg\((.*)\)", inner):
-        inner, negated = found[1] or found[2], True
-    if found := re.fullmatch(r"\|(.*)\||abs\((.*)\)", inner):
-        inner, absolute = found[1] or found[2], True
-    if found := re.fullmatch(r"sext\((v\d+)\)", inner):
-        return _extended(int(found[1][1:]), kind, selection)
+    if match := re.fullmatch(r"-(?=[vas|])(.*)|neg\((.*)\)", inner):
+        inner, negated = match[1] or match[2], True
+    if match := re.fullmatch(r"\|(.*)\||abs\((.*)\)", inner):
+        inner, absolute = match[1] or match[2], True
+    if match := re.fullmatch(r"sext\((v\d+)\)", inner):
+        return _extended(int(match[1][1:]), kind, selection)
     plain = _plain(inner, kind, high, selection)
     if not negated and not absolute:
         return plain

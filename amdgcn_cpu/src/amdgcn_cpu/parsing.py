@@ -89,8 +89,8 @@ def parse(text: str) -> Assembly:
 
 
 def _arguments(text: str) -> tuple[Argument, ...]:
-    found = re.findall(r"\.offset:\s+(\d+)\s+\.size:\s+(\d+)\s+\.value_kind:\s+(\S+)", text)
-    return tuple(Argument(int(offset), int(size), kind) for offset, size, kind in found)
+    matches = re.findall(r"\.offset:\s+(\d+)\s+\.size:\s+(\d+)\s+\.value_kind:\s+(\S+)", text)
+    return tuple(Argument(int(offset), int(size), kind) for offset, size, kind in matches)
 
 
 def _function(text: str, name: str) -> tuple[list[Instruction], dict[str, int]]:

@@ -60,16 +60,16 @@ def compile_scalar(instruction: Instruction, labels: dict[str, int]) -> Step:
         return _end
     if name in ("s_barrier", "s_barrier_signal", "s_barrier_wait"):
         return _barrier(instruction)
-    if found := re.fullmatch(r"s_load_(?:dwordx(\d+)|(\w+))", name):
-        return _load(instruction, int(found[1]) if found[1] else _LOADED[found[2]])
+    if match := re.fullmatch(r"s_load_(?:dwordx(\d+)|(\w+))", name):
+        return _load(instruction, int(match[1]) if match[1] else _LOADED[match[2]])
     if instruction.modifiers:
         raise instruction.unknown("unknown modifier")
-    if found := re.fullmatch(r"s_cmp(k?)_([a-z]+)_([iuf])(32|64)", name):
-        return _compare(operands, found[2], found[3], int(found[4]))
-    if found := re.fullmatch(r"s_bitcmp([01])_b(32|64)", name):
-        return _compare_bit(operands, int(found[1]), int(found[2]))
-    if (found := re.fullmatch(r"s_(\w+)_saveexec_b(32|64)", name)) and found[1] in SAVE_EXEC:
-        return _save_exec(operands, SAVE_EXEC[found[1]], int(found[2]))
+    if match := re.fullmatch(r"s_cmp(k?)_([a-z]+)_([iuf])(32|64)", name):
+        return _compare(operands, match[2], match[3], int(match[4]))
+    if match := re.fullmatch(r"s_bitcmp([01])_b(32|64)", name):
+        return _compare_bit(operands, int(match[1]), int(match[2]))
+    if (match := re.fullmatch(r"s_(\w+)_saveexec_b(32|64)", name)) and match[1] in SAVE_EXEC:
+        return _save_exec(operands, SAVE_EXEC[match[1]], int(match[2]))
     return _arithmetic(instruction, RENAMED.get(name, name))
 
 

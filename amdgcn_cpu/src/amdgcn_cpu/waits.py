@@ -92,10 +92,10 @@ def _begun(instruction: Instruction, arch: str) -> tuple[str, set[str]]:
     """Returns the kind of memory access that an instruction starts, "" for none, and the registers that it will write."""
     name = instruction.mnemonic
     first = set(_registers_of(_with_half(instruction)[0])) if instruction.operands else set()
-    if found := _LOADS.match(name):
-        return ("vmem" if found[1] else "lds" if found[2] else "scalar"), first
-    if found := _STORES.match(name):
-        if found[2]:
+    if match := _LOADS.match(name):
+        return ("vmem" if match[1] else "lds" if match[2] else "scalar"), first
+    if match := _STORES.match(name):
+        if match[2]:
             return "lds", {_LDS_ITSELF}
         if "_atomic_" in name and returns_old(instruction.modifiers):
             return "vmem", first
@@ -116,10 +116,10 @@ def _waited(instruction: Instruction) -> list[tuple[tuple[str, ...], int]]:
     if name == "s_wait_idle":
         return [(("vmem",), 0), (("lds",), 0), (("scalar",), 0)]
     if name == "s_waitcnt":
-        found = re.findall(r"(\w+)\((\d+)\)", text)
-        if not found:
+        matches = re.findall(r"(\w+)\((\d+)\)", text)
+        if not matches:
             raise instruction.unknown("unknown wait")
-        return [(_COUNTERS[counter], int(most)) for counter, most in found if counter in _COUNTERS]
+        return [(_COUNTERS[counter], int(most)) for counter, most in matches if counter in _COUNTERS]
     if name == "s_wait_loadcnt_dscnt":  # two fields of six bits
         return [(("vmem",), int(text, 0) >> 8 & 63), (("lds",), int(text, 0) & 63)]
     if name == "s_wait_storecnt_dscnt":
@@ -142,11 +142,11 @@ def _registers(instruction: Instruction) -> Iterator[str]:
 def _with_half(instruction: Instruction) -> tuple[str, ...]:
     """Returns the operands; of a load or a store of 16 bits or fewer, the data's register with its half: `v1.h`."""
     name, operands = instruction.mnemonic, list(instruction.operands)
-    found = re.match(r"(global|buffer|scratch|ds)_(load|store|write)_(\w+)", name)
-    if found and (
-        (found[2] == "load" and "d16" in name) or (found[2] != "load" and re.match(r"(b8|b16|byte|short)(_|$)", found[3]))
+    match = re.match(r"(global|buffer|scratch|ds)_(load|store|write)_(\w+)", name)
+    if match and (
+        (match[2] == "load" and "d16" in name) or (match[2] != "load" and re.match(r"(b8|b16|byte|short)(_|$)", match[3]))
     ):
-        place = 0 if found[2] == "load" or found[1] == "buffer" else 1
+        place = 0 if match[2] == "load" or match[1] == "buffer" else 1
         operands[place] = operands[place].removesuffix(".l").removesuffix(".h") + (".h" if "d16_hi" in name else ".l")
     return tuple(operands)
 
