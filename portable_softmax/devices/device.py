@@ -36,6 +36,12 @@ class Device:
     profile: DeviceProfile
     detected: Detected | None = None
 
+    def __new__(cls, *arguments: object, **named: object) -> "Device":
+        """Refuses a name alone: TypeError."""
+        if len(arguments) == 1:
+            raise TypeError(f"Device.from_profile({arguments[0]!r}) returns the device of that name")
+        return super().__new__(cls)
+
     @staticmethod
     def from_profile(name: str) -> "Device":
         """Returns the device of a product's name. It need not be on this machine: plans and occupancy need facts only.
@@ -83,11 +89,6 @@ def _not_here(profile: DeviceProfile) -> Device:
 
 def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) -> Device:
     """Makes a device from a profile's facts. Facts from torch replace them, and facts from the driver replace both.
-
-    Args:
-        profile: the profile that matched.
-        detected: facts from the runtime; None for a device that is not on this machine.
-        index: number of the device in this process, if it is on this machine.
 
     Raises:
         ProfileError: neither the profile nor the runtime has a fact that the vendor needs.

@@ -25,9 +25,10 @@ def refusal(device: Device, grid: Grid, num_warps: int | None = None, num_ctas: 
         if most is not None and number > most and not (fact == "max_programs" and is_lifted):
             note = f" ({source.title})" if source else ""
             lifted = f", or set {variable}=1" if variable else ""
-            has = f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}"
-            most_programs = f"{device.name} launches at most {most:,}{note}"
-            return f"{has}, and {most_programs}; let programs loop over what is left{lifted}"
+            grid_has = (
+                f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}, and {device.name} launches at most {most:,}"
+            )
+            return f"{grid_has}{note}; let programs loop over what is left{lifted}"
     return None
 
 

@@ -75,6 +75,11 @@ def test_a_device_may_be_named():
             answer(torch.device("cuda", 0))
 
 
+def test_a_name_is_no_device():
+    with pytest.raises(TypeError, match=r"Device.from_profile\('h200'\) returns the device of that name"):
+        Device("h200")
+
+
 def test_a_name_follows_the_directories_of_profiles(monkeypatch, tmp_path):
     before = device_module.chosen("nvidia/h200")
     text = (Path(__file__).parents[2] / "device_profiles" / "nvidia" / "sm90.yaml").read_text()
