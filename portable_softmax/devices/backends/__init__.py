@@ -19,7 +19,6 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
 )
 
 HYGON = r"gfx9([23].|46)(:.*)?"  # gfx928, gfx92a, gfx936, gfx938, gfx946; gfx906 is AMD's own
-VENDORS_TRITONS = "triton-ascend", "triton-xpu", "pytorch-triton-xpu"  # each of them is a package `triton`
 
 
 def broken_installation() -> str | None:
@@ -27,7 +26,7 @@ def broken_installation() -> str | None:
 
     Source: triton-ascend's FAQ; triton-lang/triton-ascend issues 306 and 395.
     """
-    for name in VENDORS_TRITONS:
+    for name in ("triton-ascend", "triton-xpu", "pytorch-triton-xpu"):  # each of them is a package `triton`
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             stock, other = importlib.metadata.version("triton"), importlib.metadata.version(name)
             both = f"triton {stock} and {name} {other} are both installed, and each overwrites the other's files"

@@ -15,7 +15,6 @@ from portable_softmax.errors import CompileError
 
 # Data of a thread's own in memory, and functions, which may store registers for those that call them.
 OWN_DATA = re.compile(r"^\s*(\.local|(\.visible |\.weak |\.extern )?\.func)\b", re.MULTILINE)
-MADE_ALIKE = cubin.REGISTER_COUNT, cubin.FRAME_SIZE  # in what Triton made, and in what is made again
 FIRST_WITH_ALLOCATOR = 3, 7  # release of Triton that names the level of the register allocator
 
 
@@ -30,8 +29,8 @@ def spilled_bytes(compiled: Any) -> int:
     if not OWN_DATA.search(compiled.asm["ptx"]):
         return cubin.local_stores(compiled.asm["cubin"])
     log, made = _assembled(compiled.asm["ptx"], compiled.metadata)
-    name, binaries = compiled.metadata.name, (compiled.asm["cubin"], made)
-    was, now = ([cubin.kernel_attributes(binary, name).get(key) for key in MADE_ALIKE] for binary in binaries)
+    name, keys, binaries = compiled.metadata.name, (cubin.REGISTER_COUNT, cubin.FRAME_SIZE), (compiled.asm["cubin"], made)
+    was, now = ([cubin.kernel_attributes(binary, name).get(key) for key in keys] for binary in binaries)
     if was != now:
         why = f"ptxas was run to report spills, and made a kernel of {now[0]} registers, where Triton's has {was[0]}"
         raise CompileError(f"{name}: {why}; unset what changes Triton's options of ptxas, such as DISABLE_PTXAS_OPT")
