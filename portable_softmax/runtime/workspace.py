@@ -23,7 +23,7 @@ def with_workspace(
     """Returns a call of `launches`, all with its operands, words for each split of each row, and a number that none had before.
 
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays a launch with the
-    same number, so while one is captured they are cleared on the stream too; the second of two launches reads none that are old.
+    same number, so while one is captured they are cleared on the stream too; a second launch reads what the first one wrote.
     """
     shape, strides, dtype = (problem.tiles(tiling.tile_rows) * tiling.words_per_tile * problem.pairs,), (1,), torch.int64
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", lambda: False)
