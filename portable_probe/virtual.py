@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
-from portable_softmax.planning.grid import read_as
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.row_kernels.inspection import Launched
@@ -42,7 +42,7 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     planned, tiling = launch_plan.problem, launch_plan.tiling
     n_rows, n_cols = operands[0].shape
     fewer = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
-    problem = read_as(fewer, planned, device)
+    problem = replace(fewer, vector=planned.vector, unaligned=planned.unaligned)
     groups = min(problem.tiles(tiling.tile_rows), launch_plan.num_programs // tiling.splits)
     launch = bind_tiling(problem, tiling, groups * tiling.splits, sizes_of(problem), device, operands[0].device, prepared)
     launch(*operands)

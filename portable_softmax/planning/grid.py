@@ -93,24 +93,11 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
         several = not problem.numbered and vendor.scattered_rows and problem.inner * WORD_BYTES < budget.line
         return [problem, replace(problem, scattered=True)] if several else [problem]
     long = problem.n_cols * problem.element_bytes >= 2 * budget.line  # the ends of shorter rows cost too much
-    vectors = long and problem.aligned and vendor.aligned_access and not problem.batch_invariant and _may_be_unaligned(problem)
-    return [problem, replace(problem, vector=problem.widest, unaligned=True)] if vectors else [problem]
-
-
-def read_as(problem: Problem, other: Problem, device: Device) -> Problem:
-    """Returns the problem, read in the way in which another one of the same kind is read; as it is if it cannot be."""
-    way = other.unaligned, other.scattered
-    return next((reading for reading in readings(problem, device) if (reading.unaligned, reading.scattered) == way), problem)
-
-
-def _may_be_unaligned(problem: Problem) -> bool:
-    """True if rows of all operands start at one offset modulo a vector, other than 0.
-
-    Rows shorter than a vector may be inside one.
-    """
     levels = problem.lines.levels if problem.lines else ()
-    alike = [len({stride % problem.widest for stride in strides}) == 1 for _, strides in levels]
-    return bool(alike) and all(alike) and problem.vector < problem.widest <= problem.n_cols
+    alike = all(len({stride % problem.widest for stride in strides}) == 1 for _, strides in levels)  # all operands' rows start
+    vectors = long and levels and alike and problem.vector < problem.widest <= problem.n_cols
+    vectors = vectors and problem.aligned and vendor.aligned_access and not problem.batch_invariant
+    return [problem, replace(problem, vector=problem.widest, unaligned=True)] if vectors else [problem]
 
 
 def grid(budget: Budget) -> list[Tiling]:
@@ -142,7 +129,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         sizes = powers(max(problem.vector, WORD_BYTES // problem.element_bytes), 2 * problem.widest)[::-1]
         narrow, wide = budget.rows_of(budget.sector), budget.rows_of(2 * budget.line)
         narrow = max(narrow, next_power_of_2(problem.inner + 1)) if problem.scattered else narrow  # of several matrices
-        most_warps, of_shared, of_twice = max(1, most_warps // 2), sizes[:2], sizes[:1]
+        most_warps, of_shared, of_twice = max(1, most_warps // 2), sizes[1::-1], sizes[:1]
     else:
         narrow, wide = 1, min(longest // whole, next_power_of_2(-(-problem.n_rows // budget.multiprocessors)))
         of_shared = list(dict.fromkeys((min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector)))

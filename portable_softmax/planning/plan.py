@@ -75,11 +75,6 @@ class Tiling:
         return -(-n_cols // self.width) * self.width if self.strategy == "online" else self.splits * self.tile_cols
 
     @property
-    def reads_splits_twice(self) -> bool:
-        """True if programs share rows whose splits they do not hold."""
-        return self.is_shared and not self.held
-
-    @property
     def words_per_tile(self) -> int:
         """Returns the numbers, of one word, that a tile's programs exchange: two per split and row."""
         return 2 * self.splits * self.tile_rows
@@ -88,7 +83,7 @@ class Tiling:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
         splits = "" if self.splits == 1 else f" in {self.splits} splits"
         blocks = "" if self.blocks == 1 else f" of {self.blocks} blocks"
-        blocks += ", in two launches" if self.two_launches else ", read twice" if self.reads_splits_twice else ""
+        blocks += ", in two launches" if self.two_launches else ", read twice" if self.is_shared and not self.held else ""
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
         stages = f", num_stages {self.num_stages}" if (self.num_stages or 1) > 1 else ""
         return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{splits}{blocks}{warps}{registers}{stages}"
@@ -160,8 +155,8 @@ def spilled_by(used: KernelResources) -> int:
 
 
 def why(launch: LaunchPlan, device: Device) -> Iterator[str]:
-    """Yields sentences: how rows are read, the tile, num_warps, unknown registers, and num_programs."""
-    problem, tiling = launch.problem, launch.tiling
+    """Yields sentences: how rows are read, the tile, elements of a thread, unknown registers, and num_programs."""
+    problem, tiling, programs = launch.problem, launch.tiling, launch.num_programs
     if problem.unaligned:
         yield f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements"
     if problem.in_place and device.profile.launch.polls:
@@ -169,20 +164,16 @@ def why(launch: LaunchPlan, device: Device) -> Iterator[str]:
     yield _why_tile(problem, tiling)
     if tiling.num_warps is not None and device.hardware.warp_size:
         elements = tiling.elements / (tiling.num_warps * device.hardware.warp_size)
-        whole = "a block" if tiling.reads_splits_twice else "the tile"
-        yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} of {whole}"
-        loads = "each tile is loaded once" if tiling.held else "resident programs load in turns"
-        yield f"num_stages 1: {loads}, so there is nothing to pipeline"
+        yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} at once"
     if launch.resources.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
         yield "registers are estimated: no compiler here tells how many the kernel uses, nor whether it spills some"
-    tiles, resident = problem.tiles(tiling.tile_rows) * tiling.splits, device.resident(launch.occupancy)
-    grid, programs = device.profile.grid, launch.num_programs
+    tiles, grid = problem.tiles(tiling.tile_rows) * tiling.splits, device.profile.grid
+    resident = device.resident(launch.occupancy)
+    number = f"as many as are resident at once, each walking {tiles / programs:.3g} tiles on average"
     if programs == tiles:
         number = f"one per tile; {resident} are resident at once"
     elif tiling.is_shared or grid.value == "tile" or programs < resident:
         number = f"the most that one launch may have, for {tiles} tiles"
-    else:
-        number = f"as many as are resident at once, each walking {tiles / programs:.3g} tiles on average"
     source = f"grid: {grid.value}; {device.profile.sources[grid.source].title}"
     yield f"num_programs {programs}: {number} ({f'{tiling.splits} for each row' if tiling.is_shared else source})"
 
@@ -197,15 +188,13 @@ def why_faster(best: LaunchPlan, other: LaunchPlan, launches: int) -> Iterator[s
 
 
 def _why_tile(problem: Problem, tiling: Tiling) -> str:
-    n_cols, cols = problem.n_cols, tiling.tile_cols
+    n_cols, cols, again = problem.n_cols, tiling.tile_cols, not tiling.held and problem.reads_again
     if tiling.strategy == "online":
-        times = "twice" if problem.reads_again else "once"
-        return f"online: a row of {n_cols} columns is read {times}, {cols} columns at a time"
+        return f"online: a row of {n_cols} columns is read {'twice' if again else 'once'}, {cols} columns at a time"
     if tiling.is_shared:
-        again = ", and read it twice" if not tiling.held and problem.reads_again else ""
-        exchange = ", which exchange max and sum" if problem.pairs else ""
+        exchange = ", which exchange max and sum" * bool(problem.pairs) + ", and read it twice" * again
         exchange = ", whose max and sum one launch leaves for another" if tiling.two_launches else exchange
-        return f"shared: each row of {n_cols} columns is split over {tiling.splits} programs of {cols}{exchange}{again}"
+        return f"shared: each row of {n_cols} columns is split over {tiling.splits} programs of {cols}{exchange}"
     rows = "one row" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows"
     blocks = f"{tiling.blocks} x {tiling.width}" if tiling.blocks > 1 else f"{cols}"
     cut = "" if (n_cols, tiling.blocks) == (cols, 1) else f" {'as' if n_cols == cols else 'padded to'} {blocks}"

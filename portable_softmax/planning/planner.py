@@ -60,7 +60,7 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     reasons = [*why_faster(best, min(others, key=lambda launch: launch.us), len(order))] if others else []
     reasons += (f"rejected {reason}" for reason in rejected)
     warning = None
-    if best.spilled and _spills_slow(best, device):
+    if best.spilled and not (best.terms and best.terms.lines < SLOW * best.us):
         warning = f"slow: spills into {best.spilled} bytes per thread; no other of {len(order)} launches should be faster"
     reasons = [*([warning] if warning else []), *reasons, *why(best, device)]
     return replace(best, reasons=tuple(reasons), warning=warning)
@@ -141,14 +141,5 @@ def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Devi
 def _most_programs(tiling: Tiling, device: Device) -> int:
     """Returns the most programs of one launch; the kernel walks through the tiles that are left."""
     hardware = device.hardware
-    threads = tiling.num_warps * (hardware.warp_size or 1) if tiling.num_warps else hardware.max_threads_per_program or 1
-    limits = hardware.max_programs, hardware.max_threads and hardware.max_threads // threads
-    return min((limit for limit in limits if limit), default=sys.maxsize)
-
-
-def _spills_slow(best: LaunchPlan, device: Device) -> bool:
-    """True if spills take a good part of the expected time, or an unknown one."""
-    held = replace(best.resources, spilled_bytes_per_thread=0, stack_frame_bytes=None)
-    return (
-        not best.terms or best.us - _launch(best.problem, best.tiling, held, _budgets(best.problem, device)).us > SLOW * best.us
-    )
+    threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
+    return min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)

@@ -1,7 +1,7 @@
 """The softmax of rows as a kernel computes it: data, without decisions."""
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -145,11 +145,6 @@ class Problem:
         used = n_rows * n_cols * max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
         if used > MAX_BYTES:
             raise ValueError(f"{n_rows} rows of {n_cols} columns are too large: {used} bytes, and {MAX_BYTES} can be addressed")
-
-    def __repr__(self) -> str:
-        """Returns the fields that differ from their defaults."""
-        values = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
-        return f"Problem({', '.join(f'{name}={value!r}' for name, value, default in values if value != default)})"
 
     @property
     def element_bytes(self) -> int:

@@ -193,7 +193,10 @@ class Choice:
         """Returns what a program should use: registers per element as the most similar one that was compiled."""
         if setting in self._compiled:
             return self._compiled[setting]
-        like = max(self._compiled.values(), key=lambda used: (_size(used.setting) == _size(setting), -used.setting.stages))
+        like = max(
+            self._compiled.values(),
+            key=lambda used: ((used.setting.block, used.setting.warps) == (setting.block, setting.warps), -used.setting.stages),
+        )
         used, hardware, threads = like.resources, self._device.hardware, self._threads(setting)
         wanted, longer = used.registers_per_thread, setting.block / like.setting.block
         if wanted is not None:
@@ -214,8 +217,9 @@ class Choice:
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
         """Returns the launches in their order; of those whose times are alike the one of the most programs is first."""
         costed = sorted(self._costed(request, candidates, rows), key=lambda one: (one.doubtful, one.slow, one.us, one.stages))
-        near = [one for one in costed if one[:2] == costed[0][:2] and one.us <= ALIKE * costed[0].us]
-        return sorted(costed, key=lambda one: one is not max(near, key=lambda one: one.num_programs))
+        near = [one for one in costed if one.terms and one[:2] == costed[0][:2] and one.us <= ALIKE * costed[0].us]
+        first = max(near or costed[:1], key=lambda one: one.num_programs, default=None)
+        return sorted(costed, key=lambda one: one is not first)
 
     def _costed(self, request: Request, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
         """Yields the launches of programs that fit, without grids that the device refuses where there are others."""
@@ -263,29 +267,23 @@ class Choice:
 
     def _reasons(self, request: Request, costed: Sequence[_Costed]) -> Iterator[str]:
         traffic, best = self._traffic, costed[0]
-        unit = "row" if request.grid is None else "program"
-        beside = f"; a program beside them {traffic.program:,.0f}" if request.grid is None else ""
-        yield f"a {unit} moves {traffic.row:,.0f} bytes of memory{beside}"
         blocks = -(-request.cols // best.used.setting.block)
-        loops = "which the kernel loops over" if self.form.in_blocks else "a program each"
-        yield "a row is one block" if blocks == 1 else f"a row is {blocks} blocks, {loops}"
+        if request.grid is None:
+            yield f"a row moves {traffic.row:,.0f} bytes of memory; a program beside them {traffic.program:,.0f}"
+        else:
+            yield f"a program moves {traffic.row:,.0f} bytes of memory"
+        if blocks > 1:
+            yield f"a row is {blocks} blocks, {'which the kernel loops over' if self.form.in_blocks else 'a program each'}"
         if request.multiple < math.gcd(request.cols, KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
-        others = [other for other in costed[1:] if other.used.setting != best.used.setting][:2]
+        others = [other for other in costed if other.used.setting != best.used.setting][:2]
         for other in others if best.terms and not request.fixed else []:
-            yield f"{_words(other)} would take {other.us:.1f} us" + ", and spills" * other.doubtful
+            meta = {"num_programs": other.num_programs, **other.used.setting.config.all_kwargs()}
+            words = ", ".join(f"{name} {value}" for name, value in meta.items())
+            yield f"{words} would take {other.us:.1f} us" + ", and spills" * other.doubtful
         if why := self._device.doubt(best.used.resources):
             yield f"{why}: Triton's IR gives bounds only, and no setting certainly fits"
 
 
 def _grid(request: Request, costed: _Costed) -> tuple[int, int, int]:
     return (costed.num_programs, 1, 1) if request.grid is None else request.grid_of(costed.used.constants)
-
-
-def _size(setting: Setting) -> tuple[int, int | None]:
-    return setting.block, setting.warps
-
-
-def _words(costed: _Costed) -> str:
-    meta = {"num_programs": costed.num_programs, **costed.used.setting.config.all_kwargs()}
-    return ", ".join(f"{name} {value}" for name, value in meta.items())
