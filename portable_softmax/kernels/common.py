@@ -180,8 +180,7 @@ def store(ptr, value, place, stride, lead, past, exists, EDGE: tl.constexpr, C: 
     if C.UNALIGNED:
         first, last = (lead + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, past // C.VECTOR * C.VECTOR
         mask = mask & ((place < first) | (place >= last)) if EDGE == ENDS else of_row(place, first, last, exists, EDGE, C)
-    ptrs = ptr + offsets_of(place, stride, C)
-    tl.store(ptrs, value.to(ptrs.dtype.element_ty), mask=mask)
+    tl.store(ptr + offsets_of(place, stride, C), value, mask=mask)
 
 
 @triton.jit

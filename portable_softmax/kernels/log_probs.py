@@ -14,7 +14,7 @@ from portable_softmax.kernels.common import (
 )  # fmt: skip
 from portable_softmax.kernels.exchange import of_splits, publish, words_of
 from portable_softmax.kernels.scores import (
-    add_powers, bounded, capped, derivative, fall_of, load_scores, load_tile, reduce_row,
+    add_powers, bounded, capped, fall_of, load_scores, load_tile, reduce_row, slope_of,
 )  # fmt: skip
 
 
@@ -142,9 +142,8 @@ def token_log_probs_backward_kernel(
         x, dx, end = x_ptr + x_at, dx_ptr + dx_at, end_of_split(past, split, n_cols, C)
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
-        statistics = statistics_ptr + rows
-        lse = along(tl.load(statistics, mask=exists, other=0.0), C)
-        rest = along(tl.load(statistics + n_rows, mask=exists, other=0.0), C)
+        lse = along(tl.load(statistics_ptr + rows, mask=exists, other=0.0), C)
+        rest = along(tl.load(statistics_ptr + n_rows + rows, mask=exists, other=0.0), C)
         # Of a score: d_out where it was chosen, less p * (total + slope * log(p)).
         token, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, 0, n_cols, n_ids, ignored, C)
         total, busy = d_out, d_out != 0
@@ -157,7 +156,7 @@ def token_log_probs_backward_kernel(
         slope = total
         if C.ENTROPY:
             slope = along(tl.load(d_entropy_ptr + rows, mask=exists, other=0.0), C)
-            entropy = along(tl.load(statistics + 2 * tl.cast(n_rows, tl.int64), mask=exists, other=0.0), C)
+            entropy = along(tl.load(statistics_ptr + 2 * tl.cast(n_rows, tl.int64) + rows, mask=exists, other=0.0), C)
             total = tl.where(slope == 0, total, total + slope * entropy)
         reads = there & busy if C.SKIP else there
 
@@ -165,7 +164,7 @@ def token_log_probs_backward_kernel(
             ends = places_of_ends(past, C)
             s = load_scores(x, x, ends, 1, 0, lead, past, reads, by, heat, ENDS, C)
             ds = gradient(s, lse, rest, total, slope, C)
-            steep = derivative(x, ends, 1, lead, past, reads, by, heat, ENDS, C)
+            steep = derivative(s, by, heat, C)
             ds = of_x(ds, steep, ends - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
             store(dx, ds, ends, 1, lead, past, there, ENDS, C)
         some = tl.max(reads.to(tl.int32)) != 0
@@ -175,7 +174,7 @@ def token_log_probs_backward_kernel(
             if some:  # else zeros are stored as fast as memory takes them
                 s = load_scores(x, x, place, 1, 0, lead, end, reads, by, heat, BOTH, C)
                 ds = gradient(s, lse, rest, total, slope, C)
-                steep = derivative(x, place, 1, lead, end, reads, by, heat, BOTH, C)
+                steep = derivative(s, by, heat, C)
                 ds = of_x(ds, steep, place - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
             store(dx, ds, place, 1, lead, end, there, BOTH, C)
 
@@ -206,3 +205,13 @@ def of_x(ds, steep, columns, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_c
         another, more = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
         ds += tl.where(columns == another, more, 0.0)
     return tl.where(ds == 0, 0.0, ds * steep)
+
+
+@triton.jit
+def derivative(score, scale, temperature, C: tl.constexpr):
+    """Returns the derivative of scores by x."""
+    slope = slope_of(scale, temperature, C)
+    if C.CAP != 0.0:
+        u = score * (tl.where(temperature == 0, 1.0, temperature) * (1.0 / C.CAP))
+        slope = slope * (1.0 - u * u)
+    return slope

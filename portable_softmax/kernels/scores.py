@@ -9,8 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, HIGHEST, LOWEST, NEG_INF, along, exp, finite, fma, get, in_vectors, load, of_row, offsets_of, offsets_of_rows,
-    places, put,
+    BOTH, HIGHEST, LOWEST, NEG_INF, along, exp, finite, fma, get, in_vectors, of_row, offsets_of, offsets_of_rows, places, put,
 )  # fmt: skip
 
 
@@ -113,15 +112,9 @@ def capped(score, C: tl.constexpr):
 
 
 @triton.jit
-def derivative(x, place, x_col, lead, past, exists, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns the derivative of scores by x, which a cap alone needs."""
-    slope = scale
-    if C.CAP != 0.0:
-        e = tl.exp2(tl.abs(load(x, place, x_col, lead, past, exists, 0.0, EDGE, C) * scale) * (-2.885390081777927 / C.CAP))
-        slope = slope * (4.0 * e / ((1.0 + e) * (1.0 + e)))  # 1 - tanh**2, which would cancel
-    if C.TEMPERATURE != "":
-        slope = tl.where(temperature == 0, 0.0, slope * inverse_of(temperature))
-    return slope
+def slope_of(scale, temperature, C: tl.constexpr):
+    """Returns the derivative of scores by x but for that of a cap; 0 for greedy rows."""
+    return tl.where(temperature == 0, 0.0, scale * inverse_of(temperature)) if C.TEMPERATURE != "" else scale
 
 
 @triton.jit

@@ -14,7 +14,7 @@ from portable_softmax.kernels.common import (
 )  # fmt: skip
 from portable_softmax.kernels.exchange import MISSING, look, of_rows, of_splits, publish, words_of
 from portable_softmax.kernels.scores import (
-    add_powers, add_sink, causal_past, derivative, fall_of, filled, find_mask, in_lanes, load_scores, load_tile, reduce_row,
+    add_powers, add_sink, causal_past, fall_of, filled, find_mask, in_lanes, load_scores, load_tile, reduce_row, slope_of,
 )  # fmt: skip
 
 
@@ -69,10 +69,8 @@ def softmax_kernel(
                 factor, rest = factor_of(base, peak, total, heat, C)
                 begin = opaque(first, C)
                 for k in tl.static_range(C.BLOCKS):
-                    if C.LOG:
-                        result = fall_of(get(scores, k, C), peak, heat, C) - tl.log(total)
-                    else:
-                        result = times(get(powers, k, C), factor, rest, C)
+                    fall = fall_of(get(scores, k, C), peak, heat, C)
+                    result = fall - tl.log(total) if C.LOG else times(get(powers, k, C), factor, rest, C)
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
                     store(y, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
             if split == 0 if C.UNALIGNED else False:
@@ -204,7 +202,10 @@ def reduce_gradient(dy, y, dy_col, y_col, lead, past, there, first, C: tl.conste
 def gradient(dy, y, total, x, place, x_col, lead, past, there, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns the gradient of x at some elements."""
     dx = dy - exp(y, C) * total if C.LOG else y * (dy - total)
-    slope = derivative(x, place, x_col, lead, past, there, scale, temperature, EDGE, C)
+    slope = slope_of(scale, temperature, C)
+    if C.CAP != 0.0:
+        e = tl.exp2(tl.abs(load(x, place, x_col, lead, past, there, 0.0, EDGE, C) * scale) * (-2.885390081777927 / C.CAP))
+        slope = slope * (4.0 * e / ((1.0 + e) * (1.0 + e)))  # 1 - tanh**2, which would cancel
     dx = tl.where(temperature == 0, 0.0, dx * slope) if C.TEMPERATURE != "" else dx * slope
     if C.MASKED_GRADIENT == "rows":  # what a mask hides has no weight, and rows that it hides wholly are nan
         dx = tl.where(y > (NEG_INF if C.LOG else 0.0), dx, 0.0)
