@@ -31,7 +31,6 @@ from portable_softmax import (
     warm_up,
 )
 from portable_softmax.devices import detect
-from portable_softmax.devices import detect as device_module
 from portable_softmax.planning import planner
 
 
@@ -61,6 +60,8 @@ def test_devices_of_one_machine_each_have_their_own(monkeypatch):
 
 
 def test_a_device_may_be_named():
+    with pytest.raises(TypeError, match=r"Device.from_profile\('h200'\) returns the device of that name"):
+        Device("h200")
     for answer in (
         lambda device: plan(64, 519, "float32", device),
         lambda device: occupancy(KernelResources(4, 32), device),
@@ -75,18 +76,13 @@ def test_a_device_may_be_named():
             answer(torch.device("cuda", 0))
 
 
-def test_a_name_is_no_device():
-    with pytest.raises(TypeError, match=r"Device.from_profile\('h200'\) returns the device of that name"):
-        Device("h200")
-
-
 def test_a_name_follows_the_directories_of_profiles(monkeypatch, tmp_path):
-    before = device_module.chosen("nvidia/h200")
+    before = detect.chosen("nvidia/h200")
     text = (Path(__file__).parents[2] / "device_profiles" / "nvidia" / "sm90.yaml").read_text()
     (tmp_path / "nvidia").mkdir()
     (tmp_path / "nvidia" / "own.yaml").write_text(text.replace("{value: 132, source: h200}", "{value: 66, source: h200}"))
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
-    assert device_module.chosen("nvidia/h200").hardware.multiprocessor_count == 66
+    assert detect.chosen("nvidia/h200").hardware.multiprocessor_count == 66
     assert before.hardware.multiprocessor_count == 132
 
 
@@ -193,8 +189,9 @@ def test_a_warning_names_the_device_and_every_problem_has_a_launch_that_fits(mon
     for fact, (value, origin) in expected["facts"].items():
         assert (getattr(other.hardware, fact), other.origins[fact]) == (value, origin), fact
 
-    def measure(problem, tiling, device):
-        return KernelResources(tiling.num_warps, None, 1024)
+    def measure(problem, tiling, device):  # a binary of another format
+        metadata = SimpleNamespace(num_warps=tiling.num_warps, shared=1024)
+        return device.vendor.resources(SimpleNamespace(asm={"other": b""}, metadata=metadata))
 
     for n_rows, n_cols, backward in product((1, 4096), (1, 33, 781, 50257, 10**6), (False, True)):
         chosen = planner.choose(read_problem(n_rows, n_cols, "bfloat16", other, "softmax", backward), other, measure)
