@@ -36,6 +36,7 @@ class Facts(NamedTuple):
         issued: accesses and shuffles of a program's warps in a turn.
         own_issued: the same of a program beside its turns.
         launches: one, or two of which the second reads what the first has reduced.
+        alone: part of all bytes that the largest program moves, times the multiprocessors; at least 1.
     """
 
     memory_us: Any
@@ -53,6 +54,7 @@ class Facts(NamedTuple):
     issued: Any
     own_issued: Any
     launches: Any = 1
+    alone: Any = 1
 
 
 class Terms(NamedTuple):
@@ -108,7 +110,9 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     own = NS * numbers.issue_ns * facts.own_issued * facts.beside
     turn = latency + elements + exchange + issue
 
-    memory = facts.memory_us / numbers.bandwidth
+    # a multiprocessor moves no more than its share of the L2 cache's bandwidth
+    widely, alone = 1 / numbers.bandwidth, facts.alone / numbers.l2_bandwidth
+    memory = facts.memory_us * (widely + alone + abs(widely - alone)) / 2  # the larger, of numbers or of arrays
     lines = memory * numbers.line * facts.left_out + facts.l2_us / numbers.l2_bandwidth
     waiting = (memory + lines) * (numbers.walking * (1 - 1 / facts.turns) + facts.waits)
     moving = memory + lines + waiting

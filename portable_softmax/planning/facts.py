@@ -59,6 +59,7 @@ def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: i
         issued=(accesses + shuffles) / budget.warp + LINE_PART * operands * lines * elements * (1 + twice) + LOOKUP * lookups,
         own_issued=0,
         launches=2 if tiling.two_launches else 1,
+        alone=max(1, budget.multiprocessors * min(1, turns * tiling.tile_rows / (problem.n_rows * tiling.splits))),
     )
 
 
@@ -208,6 +209,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         + shuffles * threads / lanes
         + LINE_PART * accesses * max(1 / lanes, at_once * traffic.element / (WORD_BYTES * lanes)),
         own_issued=launch.block * traffic.program_operands / at_once / lanes,
+        alone=max(1, multiprocessors * turns / max(1, rows)),
     )
 
 

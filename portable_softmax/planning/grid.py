@@ -134,7 +134,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         narrow, wide = 1, min(longest // whole, next_power_of_2(-(-problem.n_rows // budget.multiprocessors)))
         of_shared = list(dict.fromkeys((min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector)))
         wider = problem.vector == problem.widest and not problem.stores  # a row is read once, block by block
-        of_twice = [size * problem.widest for size in (FEW, FEW // 2, 1)] if wider else [problem.vector]
+        of_twice = [size * problem.widest for size in (FEW, FEW // 2, 1)] if wider else [2 * problem.vector, problem.vector]
     warps, line = powers(1, most_warps), budget.rows_of(budget.line)
     for rows in powers(narrow, wide):
         sizes = sizes if problem.across else [rows * whole, problem.vector]
