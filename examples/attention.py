@@ -1,9 +1,9 @@
-"""Eager attention with scale, softcap, mask and sinks in one softmax, for a model of transformers or any other.
+"""Eager attention with scale, softcap, mask and sinks fused into the softmax, for transformers and other models.
 
     python examples/attention.py
 
-`attention` takes what transformers gives to its attention functions, and `register` lets models choose it by a name. Unfused,
-scale, softcap, mask and sinks are a pass over the scores each; here they are part of the softmax's one.
+`attention` has the signature of transformers' attention functions, and `register` makes it available to models by name.
+Unfused, scale, softcap, mask and sinks take a pass over the scores each.
 """
 
 from typing import Any
@@ -32,16 +32,16 @@ def attention(
     """Returns the attention's output, (batch, rows, heads, size), and its weights, (batch, heads, rows, columns).
 
     Args:
-        module: what calls; its `training` turns dropout on.
+        module: the calling module; dropout is active if its `training` is True.
         query: (batch, heads, rows, size).
         key, value: (batch, heads or a divisor of it, columns, size).
-        attention_mask: broadcasts against the weights; True takes part, or floating and added. None: each row takes part
-            in itself and what is before it, unless it is the only one or `is_causal` says otherwise.
-        scaling: times the scores; 1 / sqrt(size) if None.
-        dropout: the share of weights that are dropped in training.
-        is_causal: what None for a mask means; that of the module if None.
+        attention_mask: broadcasts against the weights: boolean, True to keep an element, or floating-point, which is added.
+            None: causal attention, unless there is one row or `is_causal` is False.
+        scaling: factor of the scores; 1 / sqrt(size) if None.
+        dropout: the fraction of weights that are dropped in training.
+        is_causal: True for causal attention without a mask; that of the module if None.
         softcap: cap of cap * tanh(scores / cap).
-        s_aux: (heads,); a logit that takes part in each row and has no value.
+        s_aux: (heads,); sinks, additional logits of every row without a value.
     """
     groups = query.shape[1] // key.shape[1]
     key, value = (tensor.repeat_interleave(groups, dim=1) if groups > 1 else tensor for tensor in (key, value))
@@ -61,7 +61,7 @@ def attention(
 
 
 def register(name: str = NAME) -> None:
-    """Lets transformers' models choose `attention`: model.set_attn_implementation(name)."""
+    """Makes `attention` available to transformers' models: model.set_attn_implementation(name)."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
@@ -96,7 +96,7 @@ def eager(
     softcap: float,
     s_aux: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Computes what `attention` does, an operator of torch for each step."""
+    """Computes `attention` by one PyTorch operator per step."""
     scores = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
     scores = softcap * torch.tanh(scores / softcap)
     if mask is None:

@@ -1,4 +1,4 @@
-"""Gives a row the same bits in every batch, alone or among many: `python examples/batch_invariance.py`."""
+"""Computes a row with the same bits in every batch: `python examples/batch_invariance.py`."""
 
 import torch
 

@@ -1,7 +1,7 @@
-"""Computes beneath a batch-invariant mode, as serving engines have one: `python examples/batch_invariant_mode.py`.
+"""Overrides the operators of a batch-invariant mode, as serving engines have one: `python examples/batch_invariant_mode.py`.
 
-Such a mode registers operators of its own at torch's dispatcher, where the newest registration computes. So does an override:
-begin it after the mode, and end it before the mode ends.
+Such a mode registers its operators with torch's dispatcher, which uses the newest registration. So does an override: start it
+after the mode, and end it before the mode ends.
 """
 
 import torch
@@ -21,7 +21,7 @@ def log_softmax_batch_invariant(x: torch.Tensor, dim: int, half_to_float: bool) 
 
 
 def enable_batch_invariant_mode() -> torch.library.Library:
-    """Registers it as engines do; the operators are its as long as the library lives."""
+    """Registers it as engines do, for the lifetime of the returned library."""
     mode = torch.library.Library("aten", "IMPL")
     mode.impl("aten::_log_softmax", log_softmax_batch_invariant, HERE.type.upper())
     return mode

@@ -1,4 +1,4 @@
-"""Cross-entropy of rows too long for registers: a plain kernel that reads each row once, launched with nothing tuned.
+"""Cross-entropy of rows too long for registers: a plain kernel that reads each row once, launched without tuning.
 
 `python examples/cross_entropy.py`, or without a device `TRITON_INTERPRET=1 python examples/cross_entropy.py`.
 """
@@ -14,7 +14,7 @@ from portable_softmax import persistent
 
 @triton.jit
 def cross_entropy_kernel(logits, targets, losses, n_rows, n_cols: tl.constexpr, BLOCK: tl.constexpr):
-    """Computes log(sum(exp(row))) - row[target], with a maximum and a sum that are mended at each block."""
+    """Computes log(sum(exp(row))) - row[target], with a running maximum and sum."""
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         start = logits + tl.cast(row, tl.int64) * n_cols
         label = tl.load(targets + row)

@@ -1,4 +1,4 @@
-"""LayerNorm: a plain kernel, launched on any vendor's device with nothing tuned.
+"""LayerNorm: a plain kernel, launched on any vendor's device without tuning.
 
 `python examples/layer_norm.py`, or without a device `TRITON_INTERPRET=1 python examples/layer_norm.py`.
 """
@@ -14,7 +14,7 @@ from portable_softmax import persistent
 
 @triton.jit
 def layer_norm_kernel(x, w, b, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Brings each row to a mean of 0 and a variance of 1, scales it by w and adds b."""
+    """Normalizes rows to mean 0 and variance 1, scales them by w and adds b."""
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
@@ -31,7 +31,7 @@ forward = persistent(layer_norm_kernel, rows="n_rows", cols="n_cols", block="BLO
 
 
 def layer_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
-    """Returns the rows of x, of its last dimension, with a mean of 0 and a variance of 1, times w plus b."""
+    """Returns x, normalized along its last dimension, times w plus b."""
     x = x.contiguous()
     y = torch.empty_like(x)
     forward(x, w, b, y, x.numel() // x.shape[-1], x.shape[-1], eps)

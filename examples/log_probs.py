@@ -1,8 +1,8 @@
-"""What trainers of policies and samplers read from logits, by token_log_probs: drop-ins with their names and arguments.
+"""Drop-in replacements for functions of TRL, verl and vLLM that compute log-probabilities and entropies, by token_log_probs.
 
     python examples/log_probs.py
 
-No [tokens, vocabulary] result is made: logits are read once, and once more for their gradient. All results are float32.
+Logits are read once, and once more for their gradient, without a [tokens, vocabulary] result. All results are float32.
 """
 
 import torch
@@ -56,11 +56,11 @@ def compute_token_logprobs(logits: torch.Tensor, token_ids: torch.Tensor) -> tor
 def compute_topk_logprobs(
     logits: torch.Tensor, num_logprobs: int, sampled_token_ids: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns (ids, their log-probabilities, ranks of the sampled ones), as vLLM's sampler makes them.
+    """Returns (ids, their log-probabilities, ranks of the sampled ones), as vLLM's sampler does.
 
     Args:
         logits: (n, vocabulary).
-        num_logprobs: how many of the likeliest tokens come behind the sampled one.
+        num_logprobs: the number of most likely tokens to return after the sampled one.
         sampled_token_ids: (n,).
     """
     likeliest = logits.topk(num_logprobs, dim=-1).indices
@@ -70,7 +70,7 @@ def compute_topk_logprobs(
 
 
 def main() -> None:
-    """Prints what a step of a trainer reads, beside torch's formula, and what a sampler does."""
+    """Compares a training step with torch's formula, and prints the result of a sampler."""
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
     torch.manual_seed(0)
     logits = (3 * torch.randn(2, 6, 1000)).to(device, torch.bfloat16).requires_grad_()

@@ -12,7 +12,7 @@ from portable_softmax import CompileError, inspect_kernel
 
 @triton.jit
 def subtract_max(x, y, n, BLOCK: tl.constexpr):
-    """Subtracts the largest of each block from its elements: y[i] = x[i] - max(block)."""
+    """Subtracts the maximum of a block from its elements: y[i] = x[i] - max(block)."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(x + at, mask=at < n, other=-float("inf"))
     tl.store(y + at, values - tl.max(values, 0), mask=at < n)

@@ -1,4 +1,4 @@
-"""Plans for devices that this package does not know, by files of one's own: `python examples/new_device.py`.
+"""Plans for devices without a shipped profile, with profiles of your own: `python examples/new_device.py`.
 
 examples/profiles has a new product, which `extends` a shipped one, and a new architecture, with all of its facts.
 """

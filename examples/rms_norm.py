@@ -1,4 +1,4 @@
-"""RMSNorm and its gradient: two plain kernels, launched on any vendor's device with nothing tuned.
+"""RMSNorm and its gradient: two plain kernels, launched on any vendor's device without tuning.
 
 `python examples/rms_norm.py` plans them for absent devices, and runs them on the local one; without one,
 `TRITON_INTERPRET=1 python examples/rms_norm.py`.
@@ -15,7 +15,7 @@ from portable_softmax import persistent
 
 @triton.jit
 def rms_norm_kernel(x, w, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Scales each row to a root mean square of 1, and by w."""
+    """Normalizes rows to a root mean square of 1, and scales them by w."""
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
@@ -28,7 +28,7 @@ def rms_norm_kernel(x, w, y, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.conste
 
 @triton.jit
 def rms_norm_gradient_kernel(dy, x, w, dx, dw, n_rows, n_cols: tl.constexpr, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Computes dx, and in dw a row for each program, which add up to the gradient of w."""
+    """Computes dx, and one row of dw per program, whose sum is the gradient of w."""
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
     weight = tl.load(w + cols, mask=mask, other=0.0).to(tl.float32)
@@ -63,7 +63,7 @@ class RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy):
-        """Returns the gradients; each program adds up the rows that it takes, so its number is known before the launch."""
+        """Returns the gradients. Programs sum over their rows, so their number is needed before the launch."""
         x, w = ctx.saved_tensors
         dy, dx = dy.contiguous(), torch.empty_like(x)
         plan = backward.plan(dy, x, w, dx, "*fp32:16", *x.shape, EPS)

@@ -1,4 +1,4 @@
-"""Rotary embedding of queries or keys: a plain kernel, launched on any vendor's device with nothing tuned.
+"""Rotary embedding of queries or keys: a plain kernel, launched on any vendor's device without tuning.
 
 `python examples/rotary.py`, or without a device `TRITON_INTERPRET=1 python examples/rotary.py`.
 """
@@ -14,7 +14,7 @@ from portable_softmax import persistent
 
 @triton.jit
 def rotary_kernel(x, cos, sin, y, n_tokens, n_pairs, BLOCK: tl.constexpr, HALF: tl.constexpr):
-    """Turns the pairs of numbers of all heads of a token, HALF pairs of each head, by the token's angles."""
+    """Rotates the pairs of all heads of a token, HALF pairs per head, by the token's angles."""
     pairs = tl.arange(0, BLOCK)
     mask = pairs < n_pairs
     first = pairs // HALF * (2 * HALF) + pairs % HALF
@@ -32,7 +32,7 @@ forward = persistent(rotary_kernel, rows="n_tokens", cols="n_pairs", block="BLOC
 
 
 def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Returns x of (tokens, heads, elements of a head), turned; cos and sin are (tokens, elements of a head / 2)."""
+    """Returns x, (tokens, heads, elements of a head), rotated; cos and sin are (tokens, elements of a head / 2)."""
     x = x.contiguous()
     y = torch.empty_like(x)
     tokens, heads, width = x.shape

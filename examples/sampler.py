@@ -1,8 +1,8 @@
-"""A sampler: each sequence of a batch has its temperature, 0 for the likeliest token; on a GPU, in one CUDA graph.
+"""A sampler with per-sequence temperatures, 0 for the most likely token; on a GPU, in one CUDA graph.
 
     python examples/sampler.py
 
-No temperature is looked at on the host, so that greedy sequences and others change places from one replay to the next.
+The host reads no temperature, so greedy and other sequences can change places between replays.
 """
 
 import torch
@@ -11,7 +11,7 @@ from portable_softmax import softmax
 
 
 class Sampler:
-    """Draws a token for each sequence.
+    """Draws one token per sequence.
 
     Args:
         batch: the number of sequences.
@@ -29,11 +29,11 @@ class Sampler:
             self._capture()
 
     def __call__(self, logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-        """Returns one token for each sequence, (batch,).
+        """Returns one token per sequence, (batch,).
 
         Args:
             logits: (batch, vocabulary).
-            temperatures: (batch,); 0 for the token of the largest logit, by lot among equals.
+            temperatures: (batch,); 0 for the token with the largest logit, at random among equal ones.
         """
         self.logits.copy_(logits)
         self.temperatures.copy_(temperatures.unsqueeze(1))
@@ -43,7 +43,7 @@ class Sampler:
         return self.tokens.clone()
 
     def _draw(self) -> torch.Tensor:
-        """Draws as torch.multinomial does, which waits for the device: the first of clocks that run at the weights' rates."""
+        """Draws by the exponential race; torch.multinomial would wait for the device."""
         weights = softmax(self.logits, dtype=torch.float32, temperature=self.temperatures)
         return weights.div_(torch.empty_like(weights).exponential_()).argmax(dim=-1)
 
@@ -54,7 +54,7 @@ class Sampler:
 
 
 def main() -> None:
-    """Draws from 4 tokens at several temperatures, and prints how often each came."""
+    """Draws from 4 tokens at several temperatures, and prints their frequencies."""
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
     torch.manual_seed(0)
     logits = torch.tensor([2.0, 1.0, 0.0, 2.0]).log_softmax(0)

@@ -1,4 +1,4 @@
-"""Holds what my_kernel.py uses on absent devices, and runs it on the local one.
+"""Tests the occupancy of my_kernel.py on absent devices, and its result on the local one.
 
 Without a device, and with one (or hip, npu, xpu, interpreter):
 

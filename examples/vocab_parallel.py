@@ -1,6 +1,6 @@
 """Log-probabilities and entropies of a vocabulary that is split over ranks, as in tensor parallelism; with gradients.
 
-Each rank reads its own columns once, of any number; one all-reduce of three numbers for each row and rank does the rest.
+Every rank reads its columns once, any number of them; one all-reduce of three numbers per row and rank combines the results.
 """
 
 import torch
@@ -11,7 +11,7 @@ from portable_softmax import token_log_probs
 
 
 class Parts(torch.autograd.Function):
-    """The parts of all ranks, stacked. All ranks compute one loss of them, so a rank's gradient is that of its own part."""
+    """Stacks the parts of all ranks. All ranks compute the same loss, so a rank's gradient is that of its own part."""
 
     @staticmethod
     def forward(ctx, part: Tensor) -> Tensor:  # noqa: D102
