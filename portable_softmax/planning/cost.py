@@ -32,7 +32,8 @@ class Facts(NamedTuple):
         loads: of a turn, that wait for one another.
         elements: per thread and turn, of one operand; once more per exponential.
         exchanges: 1 where programs wait for row statistics of others.
-        waits: part of the time of moving in which warps wait for others of a program, or for programs that begin later.
+        warps: of a program, that wait for one another to add up rows.
+        late: part of the time of moving in which programs wait for those that share their rows and begin later.
         issued: accesses and shuffles of a program's warps in a turn.
         own_issued: the same of a program beside its turns.
         launches: one, or two of which the second reads what the first has reduced.
@@ -50,7 +51,8 @@ class Facts(NamedTuple):
     loads: Any
     elements: Any
     exchanges: Any
-    waits: Any
+    warps: Any
+    late: Any
     issued: Any
     own_issued: Any
     launches: Any = 1
@@ -114,7 +116,7 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     widely, alone = 1 / numbers.bandwidth, facts.alone / numbers.l2_bandwidth
     memory = facts.memory_us * (widely + alone + abs(widely - alone)) / 2  # the larger, of numbers or of arrays
     lines = memory * numbers.line * facts.left_out + facts.l2_us / numbers.l2_bandwidth
-    waiting = (memory + lines) * (numbers.walking * (1 - 1 / facts.turns) + facts.waits)
+    waiting = (memory + lines) * (numbers.walking * (1 - 1 / facts.turns) + numbers.waiting * facts.warps + facts.late)
     moving = memory + lines + waiting
 
     later = facts.waves * facts.turns - 1

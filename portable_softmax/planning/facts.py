@@ -11,7 +11,6 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
 LINE_PART, LOOKUP = 1 / 3, 2  # accesses of a warp that take as long as a cache line, and as a number of another program
-WAITING = 0.002  # part of the time, for each warp of a program: all of them wait for the sums of rows
 
 
 def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: int, spilled_bytes: float = 0) -> Facts:
@@ -55,7 +54,8 @@ def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: i
         loads=1 if tiling.held else (1 + twice) * -(-covered // tiling.width),
         elements=elements / threads * (1 if problem.backward else 2),
         exchanges=float(exchanges),
-        waits=WAITING * warps + exchanges * tiling.splits / slots * max(0, 1 - slots / num_programs),
+        warps=warps,
+        late=exchanges * tiling.splits / slots * max(0, 1 - slots / num_programs),
         issued=(accesses + shuffles) / budget.warp + LINE_PART * operands * lines * elements * (1 + twice) + LOOKUP * lookups,
         own_issued=0,
         launches=2 if tiling.two_launches else 1,
@@ -204,7 +204,8 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         loads=blocks,
         elements=elements / threads * (1 + traffic.exponents / launch.n_cols),
         exchanges=0,
-        waits=0,
+        warps=0,
+        late=0,
         issued=accesses / lanes
         + shuffles * threads / lanes
         + LINE_PART * accesses * max(1 / lanes, at_once * traffic.element / (WORD_BYTES * lanes)),

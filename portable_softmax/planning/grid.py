@@ -9,11 +9,12 @@ from itertools import product
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
+from portable_softmax.planning.cost import NS
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_of_2
 
 WORD_BYTES = 4
-GB_PER_S = 1e3  # bytes of a microsecond
+GB_PER_S = 1 / NS  # bytes of a microsecond
 MOST_SPLITS = 64  # per row: a program reads two words of every split
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MOST_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compile for minutes
