@@ -22,9 +22,9 @@ class Device:
         backend: the name of one of `portable_softmax.devices.backends`, which is Triton's.
         arch: Triton's name of the target architecture.
         index: number of the device in this process; None for a device that is not on this machine, and for the interpreter.
-        hardware: the facts that are used.
-        origins: the origin of each fact: driver, torch, profile or estimated.
-        profile: the YAML profile that matched.
+        hardware: the facts.
+        origins: the origin of every fact: driver, torch, profile or estimated.
+        profile: the matching YAML profile.
         detected: facts from the runtime; None for a device that is not on this machine.
     """
 
@@ -44,11 +44,11 @@ class Device:
 
     @staticmethod
     def from_profile(name: str) -> "Device":
-        """Returns the device of a product's name. It need not be on this machine: plans and occupancy need facts only.
+        """Returns the device with a product's name, which may be absent: plans and occupancy require facts only.
 
-        `nvidia/h200` is the name in `profiles()`; h200, H200 and what torch reports, "NVIDIA H200", mean the same product.
+        `nvidia/h200` is the name in `profiles()`; h200, H200 and torch's "NVIDIA H200" select the same product.
 
-        A name gives the same object as long as its profile does not change, so that the device's plans are kept.
+        A name returns the same object as long as its profile does not change, so the device's plans are kept.
 
         Raises:
             ProfileError: no product has that name, or several have.
@@ -71,7 +71,7 @@ class Device:
         return (self.hardware.multiprocessor_count or 1) // occupancy.multiprocessors * occupancy.programs_per_multiprocessor
 
     def doubt(self, used: KernelResources) -> str | None:
-        """Returns why a program may not fit, if only bounds of its memory are known; None if it fits, or certainly does not."""
+        """Returns why a program may not fit, if only bounds of its memory are known; None if it is known whether it fits."""
         least, most, there = used.shared_memory_bytes, used.shared_memory_most, self.hardware.shared_memory_per_program_max
         if most is None or there is None or not least <= there < most:
             return None

@@ -1,7 +1,7 @@
 """Preferences for launches, as data: a profile's `launch`.
 
-Hardware facts and the compiled kernel say what is possible. What a launch costs depends on a few times that no data
-sheet tells, and that are measured.
+Hardware facts and the compiled kernel determine which launches are possible. The cost of a launch depends on a few times that
+no data sheet has, and that are measured.
 """
 
 from typing import Annotated, Literal

@@ -16,20 +16,20 @@ LINE = 100  # characters of a line of a printed plan
 
 @dataclass(frozen=True)
 class Tiling:
-    """Cut of rows into tiles, with the options that a program of it is compiled with.
+    """Partition of rows into tiles, and the compiler's options.
 
-    A tile has `splits`, one per program that shares its rows; a split has `blocks` of `width` columns. It is held, so that
-    rows are read once, or it is read twice, one block at a time.
+    A tile has `splits`, one per program that shares its rows; a split has `blocks` of `width` columns. A split is held in
+    registers, so that rows are read once, or it is read twice, one block at a time.
 
     Args:
         tile_rows: rows of a tile.
         width: columns of a block, a power of two.
-        num_warps, num_stages: Triton's options; None where the vendor has none, or its compiler chooses.
+        num_warps, num_stages: Triton's options; None if the vendor has none, or its compiler chooses.
         splits: programs that share the rows of a tile.
-        max_registers: per thread, that the compiler may use; None leaves it to the compiler.
-        blocks: of a split. 1 where one program reads whole rows twice: it takes as many as there are, by the same kernel.
-        held: False where splits are read twice.
-        walk: a program may take more than one tile, as fewer programs than tiles must.
+        max_registers: registers per thread that the compiler may use; None leaves it to the compiler.
+        blocks: blocks of a split; 1 if one program reads whole rows twice, in a loop over blocks.
+        held: False if splits are read twice.
+        walk: True if a program may compute several tiles, which is required if there are fewer programs than tiles.
         two_launches: the first computes statistics of the splits, the second reads these and the splits again.
     """
 
@@ -100,8 +100,8 @@ class LaunchPlan:
         resources: what a program of the compiled kernel uses.
         occupancy: programs per multiprocessor, and what limits them.
         reasons: the decisions in order, in sentences.
-        warning: the reason why the launch is slow, where all that were compiled are; None for most.
-        terms: its expected microseconds, by cause; None where the profile has no numbers for them.
+        warning: the reason why the launch is slow, if all compiled candidates are; None for most.
+        terms: expected microseconds by term of the cost; None if the profile has no cost.
     """
 
     problem: Problem
@@ -166,7 +166,7 @@ def why(launch: LaunchPlan, device: Device) -> Iterator[str]:
         elements = tiling.elements / (tiling.num_warps * device.hardware.warp_size)
         yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} at once"
     if launch.resources.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
-        yield "registers are estimated: no compiler here tells how many the kernel uses, nor whether it spills some"
+        yield "registers are estimated: the compiler does not report registers or spills"
     tiles, grid = problem.tiles(tiling.tile_rows) * tiling.splits, device.profile.grid
     resident = device.resident(launch.occupancy)
     number = f"as many as are resident at once, each walking {tiles / programs:.3g} tiles on average"

@@ -29,7 +29,7 @@ MAX_KEPT = 4096  # launches, of all sizes, and choices
 
 
 class Launcher:
-    """Makes a launcher of a kernel that works on rows, for any vendor's device, with nothing to tune.
+    """Launcher of a row-wise kernel, which computes its launches on any vendor's device, without tuning.
 
     ```python
     run = launcher(rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
@@ -38,30 +38,30 @@ class Launcher:
     run = launcher(softmax_kernel, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["x"].shape[0],))
     ```
 
-    BLOCK, num_warps, and a constexpr that a loop has as `num_stages`, are computed. Where the kernel loops over the blocks of a
-    row, or the grid follows from BLOCK, a block may be shorter than a row; else it is the next power of two. Of an autotuner's
-    configurations one is used, and nothing is measured; heuristics set the rest, except for what is computed.
+    BLOCK, num_warps, and a constexpr that a loop uses as `num_stages` are computed. If the kernel loops over the blocks of a
+    row, or the grid depends on BLOCK, a block may be shorter than a row; otherwise it is the next power of two. Of an
+    autotuner's configurations one is selected without measuring; heuristics set the remaining constexprs.
 
-    The grid is computed too where any number of programs is right: where programs loop over rows, from `tl.program_id(0)` in
-    steps of `tl.num_programs(0)`, in any spelling. Triton's IR says so, and in the interpreter the accesses of a few small
-    launches do. Any other kernel needs `grid`.
+    The grid is computed too if the kernel is correct for any number of programs: if its programs loop over rows from
+    `tl.program_id(0)` in steps of `tl.num_programs(0)`, in any spelling, as Triton's IR shows, or in the interpreter the
+    accesses of a few small launches. Any other kernel requires `grid`.
 
-    The first call for a size, data types and alignments compiles a few configurations, and selects the one of least expected
-    time; the next one looks it up. Neither waits for the device, so that a CUDA graph may capture both. torch.compile breaks
-    its graph at a launch; in an operator of `torch.library.custom_op` it does not. Under `batch_invariant`, and where
-    num_programs is set, BLOCK, num_warps and num_stages do not depend on the number of rows, so that a row has the same bits in
-    every batch.
+    The first call for a size, dtypes and alignments compiles a few configurations, and selects the one with the least expected
+    time; later calls look it up. Neither waits for the device, so a CUDA graph can capture both. torch.compile breaks its graph
+    at a launch, except in an operator of `torch.library.custom_op`. Under `batch_invariant`, or with num_programs, BLOCK,
+    num_warps and num_stages do not depend on the number of rows, so a row has the same bits in every batch.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
-        rows, cols: the parameters that are the number of rows, and of elements of a row. Without `grid`, rows is required.
-        block: the constexpr that is the number of elements of a block.
-        grid: as `kernel[grid]` takes it: a tuple, or a function of the arguments by name that returns one. A call may pass
-            another one, and what else is not to be computed: constexprs, num_warps and options of Triton's backend, and
-            num_programs where the grid is computed.
+        rows, cols: names of the parameters that are the number of rows, and of elements of a row. Without `grid`, rows is
+            required.
+        block: name of the constexpr that is the number of elements of a block.
+        grid: as in `kernel[grid]`: a tuple, or a function of the arguments by name that returns one. A call may pass another
+            one, and any argument that is not to be computed: constexprs, num_warps and options of Triton's backend, and
+            num_programs if the grid is computed.
 
     Raises:
-        TypeError: there is no such parameter, or `block` is no constexpr.
+        TypeError: the kernel has no such parameter, or `block` is not a constexpr.
     """
 
     def __init__(self, kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None) -> None:

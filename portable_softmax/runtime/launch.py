@@ -62,7 +62,7 @@ def bind_tiling(
 
     spec, grid = KernelSpec.of(problem, tiling), (num_programs, 1, 1)
     specs = [spec, replace(spec, step="map")] if spec.step else [spec]
-    launches = [prepared(each, device, grid, sizes) for each in specs]
+    launches = [prepared(spec, device, grid, sizes) for spec in specs]
     return with_workspace(launches, problem, tiling, where) if spec.words() else launches[0]
 
 

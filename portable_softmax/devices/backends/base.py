@@ -32,15 +32,15 @@ class KernelResources:
         registers_per_thread: 32-bit registers; VGPRs and AGPRs as the AMD architecture allocates them. None if there are none
             (Ascend).
         shared_memory_bytes: bytes per program; LDS on AMD, Unified Buffer on Ascend.
-        spilled_bytes_per_thread: bytes that a thread stores in memory for lack of registers. Counted as the vendor's assembler
-            does: each store in the code once.
+        spilled_bytes_per_thread: bytes of registers that a thread stores in memory, counted as by the vendor's assembler: every
+            store in the code once.
         scalar_registers: SGPRs per wavefront, AMD only.
-        barriers: slots that a program takes. None if the binary does not say: then a program of several warps takes one.
-        stack_frame_bytes: memory that a thread has for itself, for spilled registers or arrays of its own. None if there is no
-            such memory (Ascend), or the binary does not say.
-        tensor_memory_columns: NVIDIA's Blackwell only; on each SM of a pair. None if the kernel uses none.
-        multiprocessors: that a program takes; 2 vector cores on Ascend, where tl.dot runs on the cube core beside them.
-        shared_memory_most: where only bounds are known, the upper one, and shared_memory_bytes is the lower; else None.
+        barriers: barrier slots of a program. None if the binary does not have them: one for a program of several warps.
+        stack_frame_bytes: local memory of a thread, for spilled registers and arrays. None if there is no such memory (Ascend),
+            or the binary does not have its size.
+        tensor_memory_columns: NVIDIA Blackwell only, per SM of a pair. None if the kernel uses none.
+        multiprocessors: multiprocessors of a program; 2 vector cores on Ascend if it uses tl.dot, which runs on a cube core.
+        shared_memory_most: the upper bound if only bounds are known, with shared_memory_bytes as the lower one; else None.
 
     Raises:
         ValueError: a number is negative, or num_warps is 0.

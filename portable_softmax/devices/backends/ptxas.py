@@ -1,6 +1,6 @@
 """Registers that a kernel of NVIDIA's stores in memory for lack of registers, as its assembler counts them in `ptxas -v`.
 
-The cubin tells the size of the stack frame, in which a kernel may as well have arrays: Triton's sine has one.
+The cubin has the size of the stack frame, which can also hold arrays: Triton's sine has one.
 """
 
 import inspect
