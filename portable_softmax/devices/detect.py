@@ -72,7 +72,7 @@ def devices_of(words: Iterable[str]) -> list[Device]:
 
 
 def limits(device: Device | str | None = None) -> Hardware:
-    """Returns the facts of a device: the current one if None; a profile's name gives one that is not here. Nothing is compiled.
+    """Returns the facts of a device, a Device or the name of one, which may be absent; None is the current device.
 
     Raises:
         ProfileError: there is no profile of that name.

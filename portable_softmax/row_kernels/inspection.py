@@ -87,19 +87,19 @@ def inspect_kernel(
 
     Args:
         kernel: the @triton.jit function, with its decorators.
-        arguments: those of the kernel, by position or by name: tensors, which may be of torch's device "meta", numbers, or text
-            such as "f16[4096,4096]", "*fp16:16", "i32" and "4096", which docs/probe.md describes.
-        constexprs: values of constexprs, by name, which may as well stand among the arguments.
-        config: number of one of the configurations of @triton.autotune.
-        device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
-        options: of Triton's backend, such as num_warps, num_stages, maxnreg or waves_per_eu; None leaves one to Triton.
+        arguments: the kernel's arguments, by position or by name: tensors, which may be on torch's device "meta", numbers, or
+            text such as "f16[4096,4096]", "*fp16:16", "i32" and "4096" (docs/row_kernels.md).
+        constexprs: values of constexprs by name; they can also be among the arguments.
+        config: index of a configuration of @triton.autotune.
+        device: a Device, or the name of one, which may be absent; None is the current device.
+        options: options of Triton's backend, such as num_warps, num_stages, maxnreg or waves_per_eu; None is Triton's default.
 
     Raises:
-        CompileError: the kernel does not compile, in the compiler's own words; an argument is no such text; or a decorator
+        CompileError: the kernel does not compile, with the compiler's message; an argument's text is invalid; or a decorator
             reads an argument of which only the type is known.
-        TypeError: a parameter is missing or unknown, or the device is not one.
-        ProfileError: there is no profile of that name.
-        ValueError: the kernel is under @triton.autotune with several configurations and none was chosen.
+        TypeError: a parameter is missing or unknown, or `device` is neither a Device nor a name.
+        ProfileError: no profile has that name.
+        ValueError: @triton.autotune has several configurations, and `config` is None.
     """
     device, jit, selected = chosen(device), jit_function(kernel), configuration(kernel, config)
     passed, unknown = read_arguments(kernel, arguments)
@@ -140,17 +140,17 @@ def resident_programs(kernel: Any, device: Device | str | None = None) -> int:
     ```
 
     Args:
-        kernel: Triton's CompiledKernel, which `kernel.warmup(...)` and a launch return, and which is `launch.compiled` of
-            `inspect_kernel`. In the interpreter None, as `warmup` returns there.
-        device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
+        kernel: Triton's CompiledKernel, as returned by `kernel.warmup(...)`, a launch, or `inspect_kernel(...).launch.compiled`;
+            None in the interpreter, where `warmup` returns None.
+        device: a Device, or the name of one, which may be absent; None is the current device.
 
     Returns:
-        Their number; 0 if no program fits, 1 in the interpreter. `inspect_kernel(...).occupancy` has the reasons.
+        The number of programs; 0 if none fits, 1 in the interpreter. `inspect_kernel(...).occupancy` has the reasons.
 
     Raises:
         TypeError: the kernel is not compiled.
         DeviceError: it is compiled for another architecture, or there is no device.
-        ProfileError: there is no profile of that name.
+        ProfileError: no profile has that name.
     """
     if kernel is None and interpreting():
         return 1
@@ -177,7 +177,7 @@ def fits(
     device: Device | str | None = None,
     **others: Any,
 ) -> list[Any]:
-    """Compiles an autotuner's configurations, and returns those that can run: Triton's `early_config_prune`.
+    """Returns the configurations of an autotuner that can run on a device; a function for Triton's `early_config_prune`.
 
     ```python
     @triton.autotune(configs, key=["M", "N", "K"], prune_configs_by={"early_config_prune": fits})
@@ -185,20 +185,20 @@ def fits(
     def matmul(...): ...
     ```
 
-    Those that spill are dropped where others do not. What was compiled is in Triton's cache. The logger `portable_softmax.fits`
-    gets the reason for those that are dropped.
+    All are compiled, into Triton's cache. Configurations that spill are dropped if others do not. The logger
+    `portable_softmax.fits` reports the reason for every dropped one.
 
     Args:
-        configs: Triton's Configs.
-        named_args: arguments of the kernel by name; text is read as in `inspect_kernel`.
-        kernel: the @triton.jit function with its decorators; None for that of the calling autotuner.
-        device: what they run on; the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
-        others: further arguments and options; `grid` is checked, if it is there.
+        configs: list of triton.Config.
+        named_args: arguments of the kernel by name, or their text as in `inspect_kernel`.
+        kernel: the @triton.jit function, with its decorators; None for the kernel of the calling autotuner.
+        device: a Device, or the name of one, which may be absent; None is the current device.
+        others: further arguments and options; a `grid` is checked too.
 
     Raises:
         PlanError: none can run, with the reasons.
         CompileError: this Triton does not compile for the device.
-        TypeError: there is no kernel, and the caller is no autotuner.
+        TypeError: `kernel` is None, and the caller is not an autotuner.
     """
     device, kernel = chosen(device), kernel or _of_the_autotuner()
     if interpreting() or not configs:

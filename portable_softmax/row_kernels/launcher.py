@@ -113,7 +113,7 @@ class Launcher:
         Args:
             args, kwargs: as of a call. A tensor may be of torch's device "meta", or text: "bf16[4096,1024]", or "*fp32:16" if
                 its size is unknown, as of a buffer with one row per program, `plan.num_programs` in all.
-            device: the current one if None; `Device.from_profile`, or just the name, gives one that is not here.
+            device: a Device, or the name of one, which may be absent; None is the current device.
 
         Raises:
             ProfileError: there is no profile of that name.
