@@ -140,8 +140,8 @@ def resident_programs(kernel: Any, device: Device | str | None = None) -> int:
     ```
 
     Args:
-        kernel: Triton's CompiledKernel, as returned by `kernel.warmup(...)`, a launch, or `inspect_kernel(...).launch.compiled`;
-            None in the interpreter, where `warmup` returns None.
+        kernel: Triton's CompiledKernel: the result of `kernel.warmup(...)` or of a launch, or `launch.compiled` of
+            `inspect_kernel`. None in the interpreter, where `warmup` returns None.
         device: a Device, or the name of one, which may be absent; None is the current device.
 
     Returns:
