@@ -99,7 +99,7 @@ def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> str:
     if programs[0] == programs[1]:
         return "all its programs do the same" if programs[0] else "its programs access no row of such a launch"
     stored = [[_starts(accesses, root) for accesses in programs] for root in sorted({access.root for access in programs[0]})]
-    moving = [starts for starts in stored if all(starts) and starts[0] != starts[1]]
+    moving = [starts for starts in stored if all(starts) and starts[0] != starts[1] and -1 not in starts[0] + starts[1]]
     if not moving:
         return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
     starts = max(moving, key=lambda starts: len(starts[0]))
@@ -202,14 +202,15 @@ def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: in
 
 def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
     """Yields sentences about offsets of a launch that do not fit their 32 bits; `programs` along axis 0, None if unknown."""
-    run = Run(function, arguments, (programs or 1) - 1, programs or 1, last=True)
-    ops = function.every if run.large else []
+    count = programs or 1
+    ends = [Run(function, arguments, (count - 1) * last, count, last=last) for last in (False, True)]
+    ops = function.every if any(end.large for end in ends) else []
     made = {name: op for op in ops for name in op.results if name not in function.parameters}
     addresses, seen = set[str](), set()  # values that offsets of pointers are computed from
     for op in reversed(ops):
         if op.name in ("tt.addptr", "tt.descriptor_load", "tt.descriptor_store") or addresses.intersection(op.results):
             addresses.update(op.operands[op.name == "tt.addptr" :])
-    for op, reached in run.large:
+    for run, (op, reached) in [(end, large) for end in ends for large in end.large]:
         words = f"{_word(op.operands[0], made)} {SIGNS.get(op.name, op.name)} {_word(op.operands[1], made)}"
         if addresses.intersection(op.results) and words not in seen:
             seen.add(words)
