@@ -10,7 +10,7 @@ from dataclasses import replace
 import exact
 import torch
 from exact import IGNORED, INF, assert_right, logits
-from table import GRADIENTS, NAN, hostile, random, values
+from table import GRADIENTS, KINDS, NAN, hostile, random, values
 
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime.kernel_form import config_of
@@ -185,10 +185,4 @@ def _log_probs(row, machine):
     return dx
 
 
-CHECKS = {
-    "softmax": _softmax,
-    "log_softmax": _softmax,
-    "gradient": _gradient,
-    "log gradient": _gradient,
-    "log_probs": _log_probs,
-}
+CHECKS = {kind: _gradient if "gradient" in kind else _softmax for kind in KINDS} | {"log_probs": _log_probs}
