@@ -1,6 +1,6 @@
 """Runs what CI runs beside scripts/test.sh, a session each, and on any machine just as there: `nox -l` lists them.
 
-    nox -s virtual_npu -- -k planned      # what follows -- goes to the session's command
+    nox -s virtual_npu -- -k right        # what follows -- goes to the session's command
 
 Sessions have environments of their own in .nox, but for those of the device, which take .venv.
 """

@@ -7,24 +7,20 @@
 driver_NAME.json     Triton's driver properties and torch's device properties (tests/devices/test_device.py)
 occupancy_NAME.json  the driver's own count of resident programs for every kernel that the planner chooses
                      (tests/devices/test_occupancy.py); its registers and spills are compared at once
-probe_NAME.json      the probe's --json (tests/probe/test_recorded_probe.py)
 plans.json           with --plans: plans of many problems (tests/planning/test_planner.py)
 """
 
 import argparse
-import contextlib
 import ctypes
 import dataclasses
 import datetime
 import importlib
 import importlib.metadata
-import io
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from portable_probe.program import main as program
 from portable_softmax import Device, current_device, plan
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.specialization import KernelSpec
@@ -109,15 +105,7 @@ def everything(directory: Path) -> None:
     """Writes everything that the machine here reports."""
     device = current_device()
     name = device.profile.name.rpartition("/")[2]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        assert program(["verify", "--shapes", "1823x781", "--json"]) == 0
-    records: dict[str, dict[str, Any]] = {
-        "driver": recording(device),
-        "probe": {"provenance": provenance(device), "arguments": "verify --shapes 1823x781 --json"}
-        | json.loads(printed.getvalue()),
-        "occupancy": occupancies(device),
-    }
+    records = {"driver": recording(device), "occupancy": occupancies(device)}
     for kind, record in records.items():
         cells = [json.dumps(cell) for cell in record.pop("cells", [])]  # one line each
         text = json.dumps(record | ({"cells": []} if cells else {}), indent=1)
