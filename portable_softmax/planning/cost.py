@@ -32,7 +32,7 @@ class Facts(NamedTuple):
         loads: of a turn, that wait for one another.
         elements: per thread and turn, of one operand; once more per exponential.
         exchanges: 1 where programs wait for row statistics of others.
-        warps: of a program, that wait for one another to add up rows.
+        warps: of a program, that wait for one another to add up rows; twice as many if they wait for other programs too.
         late: part of the time of moving in which programs wait for those that share their rows and begin later.
         issued: accesses and shuffles of a program's warps in a turn.
         own_issued: the same of a program beside its turns.

@@ -126,6 +126,8 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
     whole, longest = next_power_of_2(problem.width), budget.most_threads * problem.vector  # an access of every thread
     in_two = budget.splits_in_two_launches and not problem.across
     splittable = (budget.shares or in_two) and not problem.scattered
+    if problem.unaligned and not problem.stores:  # a third slower than expected where programs share many such rows
+        splittable = splittable and problem.n_rows < budget.multiprocessors
     if problem.across:
         sizes = powers(max(problem.vector, WORD_BYTES // problem.element_bytes), 2 * problem.widest)[::-1]
         narrow, wide = budget.rows_of(budget.sector), budget.rows_of(2 * budget.line)
@@ -134,8 +136,10 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
     else:
         narrow, wide = 1, min(longest // whole, next_power_of_2(-(-problem.n_rows // budget.multiprocessors)))
         of_shared = list(dict.fromkeys((min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector)))
-        wider = problem.vector == problem.widest and not problem.stores  # a row is read once, block by block
-        of_twice = [size * problem.widest for size in (FEW, FEW // 2, 1)] if wider else [2 * problem.vector, problem.vector]
+        anywhere = problem.unaligned or problem.vector == 1  # where rows start: a thread has one access per row
+        of_twice = [2 * problem.vector, problem.vector][anywhere and problem.stores :]
+        if not anywhere and not problem.stores:  # a row is read once, block by block
+            of_twice = [size * problem.widest for size in (FEW, FEW // 2, 1)]
     warps, line = powers(1, most_warps), budget.rows_of(budget.line)
     for rows in powers(narrow, wide):
         sizes = sizes if problem.across else [rows * whole, problem.vector]
@@ -198,9 +202,12 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
         return None  # or some threads would have nothing
     if splits > 1 and rows * cols * budget.loads < 2 * FEW * (1 + problem.across) * threads:
         return None  # programs would exchange for little
-    pieces = blocks > MOST_PIECES or rows * cols * budget.loads > FEW * problem.vector * threads
-    if held and not problem.across and pieces and width * problem.element_bytes <= VECTOR_BYTES:
-        return None  # rows are read by one access each, again and again: later ones hit lines that are on their way
+    access, elements = max(1, min(problem.vector, rows * width // threads)), rows * cols * budget.loads / threads
+    narrow = access * problem.element_bytes < VECTOR_BYTES and elements > 2 * FEW * access  # loads are not in flight at once
+    several = blocks > MOST_PIECES or elements > FEW * problem.vector
+    pieces = several and width * problem.element_bytes <= VECTOR_BYTES  # later ones hit lines that are on their way
+    if held and not problem.across and (narrow or pieces):
+        return None
     return Tiling(rows, width, warps, 1, splits, blocks=blocks, held=held, walk=False)
 
 
