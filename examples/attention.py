@@ -54,7 +54,7 @@ def attention(
         mask=attention_mask,
         causal=attention_mask is None and is_causal and query.shape[2] > 1,
         sink=s_aux,
-        masked_rows="zero",  # padding takes part in nothing
+        masked_rows="zero",  # padding attends to nothing
     ).to(value.dtype)
     weights = torch.nn.functional.dropout(weights, dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights

@@ -212,7 +212,7 @@ def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_ro
         if mask.dtype is not torch.bool and not mask.dtype.is_floating_point:
             raise DtypeError(
                 f"{name}(): argument 'mask' must be boolean, or floating to be added, not {mask.dtype}; "
-                "mask.bool() is True where an element takes part"
+                "mask.bool() keeps elements where it is True"
             )
     for argument, factor in (("scale", scale), ("temperature", temperature), ("sink", sink)):
         check_factor(name, argument, x, factor, dim)

@@ -33,8 +33,8 @@ class Scores:
         scale: a positive number, or one number per row.
         temperature: likewise; rows of 0 are greedy: all weight is on their largest elements, whatever the cap is.
         cap: compiled into the kernel. The kernel of a gradient then reads x too.
-        mask: "bool", where True takes part, or the type of a mask that is added.
-        causal: no column above the row's number in its matrix takes part; lower_right: the last row has all columns.
+        mask: "bool", where True keeps an element, or the dtype of a mask that is added.
+        causal: columns above the row's number in its matrix are masked; lower_right: the last row has all columns.
         sink: one more logit per row, in the denominator alone.
         zero_rows: rows that are wholly masked give 0 instead of nan.
     """

@@ -71,7 +71,7 @@ def compiled_for(
         )  # Triton 3.2 has one for all backends
         pool = left.enter_context(ThreadPoolExecutor(threads))
         kernels = [decorated(kernel, config, named, unknown) for config, named in zip(configs, passed, strict=True)]
-        runs = [functools.partial(_run, *each, jit, device) for each in zip(kernels, passed, strict=True)]
+        runs = [functools.partial(_run, *call, jit, device) for call in zip(kernels, passed, strict=True)]
         return [_explained(future, run) for future, run in zip([*map(pool.submit, runs)], runs, strict=True)]
 
 

@@ -99,8 +99,8 @@ def _most_threads(spec: KernelSpec, device: Device) -> int:
 def _accumulators(spec: KernelSpec, threads: int) -> int:
     """Returns how many columns of a block are in different threads: a thread has one number for all of its columns.
 
-    Threads are spread over what is next to each other first. Without threads a gradient adds up whole blocks, and a softmax
-    reduces each.
+    Threads are spread over adjacent elements first. Without threads a gradient adds up whole blocks, and a softmax reduces
+    every block.
     """
     tiling, width = spec.tiling, spec.tiling.width
     if tiling.num_warps is None:

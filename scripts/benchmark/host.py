@@ -1,4 +1,4 @@
-"""Times how long the host is busy with calls, beside torch's: `python scripts/benchmark host`, with the bound of each."""
+"""Times how long the host is busy with calls, beside torch's: `python scripts/benchmark host`."""
 
 import argparse
 import gc

@@ -1,4 +1,4 @@
-"""Times the providers of a cell in turns, and makes a result of each."""
+"""Times the providers of a cell in turns."""
 
 import statistics
 import sys
@@ -23,7 +23,7 @@ class Timed(NamedTuple):
 
 
 def results_of(columns: Mapping[str, Any], timed: Timed, turns: int) -> list[Result]:
-    """Checks each call, times the right ones in turns, and returns a result of each; `columns` name device and problem."""
+    """Checks all calls, times the correct ones in turns, and returns their results; `columns` name device and problem."""
     calls, error_of = timed
     checked = {name: _checked(name, call, error_of) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in checked}

@@ -107,8 +107,8 @@ def _mfma(rows: int, columns: int, depth: int, count: int, result: str) -> Shape
     if rows == 4:
         block, row = (lane // 4)[:, None] + 0 * number, number + 0 * lane[:, None]
     else:
-        each = rows * columns // 64
-        block, inside = number // each + 0 * lane[:, None], number % each
+        of_block = rows * columns // 64  # elements of a lane
+        block, inside = number // of_block + 0 * lane[:, None], number % of_block
         high = (lane // columns)[:, None]
         row = inside * 4 + high if result == "f64" else inside // 4 * (256 // columns) + 4 * high + inside % 4
     return Shape(depth_of, block_of, np.array([block, row, (lane % columns)[:, None] + 0 * number]))

@@ -86,7 +86,7 @@ def _of_array(array: Array) -> tuple[Array, int]:
 def _of_tensor(tensor: Any) -> tuple[Array, int]:
     """Returns the bytes that a tensor of torch is a view of, and the address of its first element."""
     if not hasattr(tensor, "untyped_storage"):
-        kinds = "numbers, None, arrays of numpy and tensors of torch can be given"
+        kinds = "numbers, None, numpy arrays and torch tensors are supported"
         raise TypeError(f"an argument is a {type(tensor).__name__}; {kinds}")
     if tensor.device.type != "cpu":
         raise ValueError(f"a tensor is on {tensor.device}, and kernels run on the CPU's memory here: .cpu()")
