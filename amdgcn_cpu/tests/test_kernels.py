@@ -90,16 +90,16 @@ def test_what_is_wrong_is_seen(fault, pattern, replacement):
 
 
 def test_arguments_are_numbers_and_memory_of_this_machine():
-    def arguments(*given):
+    def arguments(*values):
         reduced_text = compiled(prefix, "gfx942", {"y": "*fp32", "x": "*fp32"}, {"BLOCK": 256}, num_warps=1)
-        run(reduced_text.asm["amdgcn"], (1, 1, 1), list(given), num_warps=1, shared_bytes=reduced_text.metadata.shared)
+        run(reduced_text.asm["amdgcn"], (1, 1, 1), list(values), num_warps=1, shared_bytes=reduced_text.metadata.shared)
 
     whole = np.zeros((2, 300), np.float32)
     arguments(whole[1, 4:260], np.zeros(256, np.float32))
     assert (whole[1, 4:260] == 1).all()
     assert not whole[0].any()
     assert not whole[1, 260:].any()
-    with pytest.raises(TypeError, match="an argument is a list; numbers, None, arrays"):
+    with pytest.raises(TypeError, match="an argument is a list; numbers, None, numpy arrays"):
         arguments([0.0] * 256, whole)
     with pytest.raises(ValueError, match="the kernel has 4 arguments with those that Triton appends, not 1"):
         arguments(whole)
