@@ -1,7 +1,8 @@
 """Row statistics that programs exchange, or one launch leaves for another. No program waits without a bound.
 
 A word is a float32 and, above it, half of this launch's number. Anything else in that memory counts as missing, so nothing has
-to be cleared. A tile has [SPLITS, ROWS, 2] words. Statistics of splits are [WORDS_READ, ROWS], of which SPLITS count.
+to be cleared. With a STEP, words are float32 alone. A tile has [SPLITS, ROWS, 2] words. Statistics of splits are
+[WORDS_READ, ROWS], of which SPLITS count.
 """
 
 import triton
@@ -33,16 +34,20 @@ def publish(words, split, first, second, epoch, C: tl.constexpr):
     first = tl.where(first == first, tl.minimum(first, 3.4028234663852886e38), 0.0)  # else the sum is nan, and says so
     # Counted from the end: at other offsets, AMD's compiler makes an atomic exchange of a buffer, which LLVM does not have.
     at = words + 2 * C.SPLITS * C.ROWS + 2 * ((split - C.SPLITS) * C.ROWS + tl.arange(0, C.ROWS))
-    tl.atomic_xchg(at, word_of(tl.reshape(first, (C.ROWS,)), epoch), sem="relaxed")
-    tl.atomic_xchg(at + 1, word_of(tl.reshape(second, (C.ROWS,)), epoch >> 32), sem="relaxed")
+    first, second = tl.reshape(first, (C.ROWS,)), tl.reshape(second, (C.ROWS,))
+    if C.STEP == "":
+        tl.atomic_xchg(at, word_of(first, epoch), sem="relaxed")
+        tl.atomic_xchg(at + 1, word_of(second, epoch >> 32), sem="relaxed")
+    else:
+        tl.store(at, first)
+        tl.store(at + 1, second)
 
 
 @triton.jit
 def look(words, epoch, C: tl.constexpr):
     """Returns (firsts, seconds, highest first per row) of all splits: MISSING is the highest where a split's are not there.
 
-    It looks POLLS times at most. All threads take part, and one reduction answers, so all go on alike. The seconds of rows that
-    miss one are nan.
+    It looks POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
     """
     split = tl.arange(0, C.WORDS_READ)[:, None, None]
     half = tl.arange(0, 2)[None, None, :]
@@ -64,17 +69,27 @@ def look(words, epoch, C: tl.constexpr):
         seconds = tl.where(is_split, seconds, 0.0)
         highest = tl.max(firsts, 0, keep_dims=True)
         polls += 1
-    return firsts, tl.where(highest == MISSING, float("nan"), seconds), highest
+    return firsts, seconds, highest
+
+
+@triton.jit
+def left_behind(words, C: tl.constexpr):
+    """Returns the same of what the first of two launches has stored."""
+    split = tl.arange(0, C.WORDS_READ)[:, None]
+    at = words + 2 * (split * C.ROWS + tl.arange(0, C.ROWS)[None, :])
+    firsts = tl.load(at, mask=split < C.SPLITS, other=NEG_INF)
+    return firsts, tl.load(at + 1, mask=split < C.SPLITS, other=0.0), tl.max(firsts, 0, keep_dims=True)
 
 
 @triton.jit
 def of_splits(words, x, mask, x_col, m_col, lead, past, exists, scale, temperature, epoch, C: tl.constexpr):
     """Returns (maximum, sum, falls of rows, True if they were read anew because the words of a split did not come in time)."""
-    peaks, totals, highest = look(words, epoch, C)
+    peaks, totals, highest = look(words, epoch, C) if C.STEP == "" else left_behind(words, C)
     late = tl.max(highest) == MISSING
     parts = totals
     if C.ENTROPY:
-        _, parts, lowest = look(words + 2 * C.SPLITS * C.ROWS, epoch, C)
+        words += 2 * C.SPLITS * C.ROWS
+        _, parts, lowest = look(words, epoch, C) if C.STEP == "" else left_behind(words, C)
         late = late | (tl.max(lowest) == MISSING)
     if late if C.STEP == "" else False:
         peak, total, falls = reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, 0, C)

@@ -12,7 +12,7 @@ from portable_softmax.kernels.common import (
     BOTH, ENDS, NEG_INF, end_of_split, exp, find_columns, find_rows, finite, first_column, fma, get, last_tile, load,
     load_per_row, of_row, opaque, places, places_of_ends, put, store, times,
 )  # fmt: skip
-from portable_softmax.kernels.exchange import MISSING, look, of_rows, of_splits, publish, words_of
+from portable_softmax.kernels.exchange import MISSING, left_behind, look, of_rows, of_splits, publish, words_of
 from portable_softmax.kernels.scores import (
     add_powers, add_sink, causal_past, fall_of, filled, find_mask, in_lanes, load_scores, load_tile, reduce_row, slope_of,
 )  # fmt: skip
@@ -149,7 +149,7 @@ def softmax_backward_kernel(
         if C.STEP != "reduce":
             late = not C.IN_REGISTERS
             if C.SPLITS > 1:
-                _, totals, highest = look(words, epoch, C)
+                _, totals, highest = look(words, epoch, C) if C.STEP == "" else left_behind(words, C)
                 late = tl.max(highest) == MISSING
                 if late if C.STEP == "" else False:
                     total = reduce_gradient(dy, y, dy_col, y_col, lead, past, there, 0, C)

@@ -110,7 +110,8 @@ class KernelSpec:
 
     def words(self) -> dict[str, str]:
         """Returns the types of what a launch adds to its operands: words to exchange, or to leave for a second launch."""
-        return {"words_ptr": "*i64:16", "epoch": "i64"} if self.exchanges or self.step else {}
+        words = {"words_ptr": "*fp32:16" if self.step else "*i64:16", "epoch": "i64"}
+        return words if self.exchanges or self.step else {}
 
     def constants(self, names: tuple[str, ...]) -> dict[str, int | None]:
         """Returns the values of a kernel's parameters that are known or absent, but for its config, by name."""
