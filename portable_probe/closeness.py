@@ -21,7 +21,7 @@ class Distance(NamedTuple):
 
 
 def allowed_error(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Returns the error that each element of a softmax or a gradient may have.
+    """Returns the allowed error of the elements of a softmax or a gradient.
 
     It is 2 units in the last place of `dtype`, or 16 in float64, which is no more exact than its reference. From float32 on
     the exponent, the logarithm of the result, is itself rounded, in x - max and where no multiply-add is fused, and as many
@@ -36,7 +36,7 @@ def allowed_error(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def allowed_of_terms(exact: torch.Tensor, dtype: torch.dtype, terms: Terms, rounded: torch.dtype | None = None) -> torch.Tensor:
-    """Returns the error that each element of a sum may have, beside its own rounding that of terms which may cancel.
+    """Returns the allowed error of the elements of a sum: their own rounding, and that of terms that may cancel.
 
     Args:
         exact: the sum in float64.

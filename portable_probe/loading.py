@@ -173,8 +173,7 @@ def _of_package(file: Path, target: str) -> ModuleType | None:
     sys.path += map(str, above)  # where packages of several vendors import their modules from
     try:
         return importlib.import_module(".".join(names))
-    except ImportError as error:
-        # a name of a package that a statement which failed would define
+    except Exception as error:  # often for a name of a package that a statement which failed would define
         ours = [vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == names[0]]
         failed = [why for module in ours for why in module.get("__failed__", ()) if isinstance(why, ModuleNotFoundError)]
         raise error if isinstance(error, ModuleNotFoundError) or not failed else failed[0] from error

@@ -28,8 +28,8 @@ def wide_rows(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device
     """Returns random rows like those of models, [n_rows, n_cols]; the same on every call on a device.
 
     Every second one spans a range of about 100, every third one is far from 0, and every fifth one is masked (-inf) but for
-    its last quarter. In the remaining half, one element is so far above the others that a result without it in the maximum is
-    inf or nan; its column differs from row to row.
+    its last quarter. Every even row has one element far above the rest, in another column than the next row's: a result
+    without it in the maximum is inf or nan.
     """
     x = torch.randn(n_rows, n_cols, dtype=dtype, device=where, generator=torch.Generator(where).manual_seed(0))
     x[1::2] *= 12

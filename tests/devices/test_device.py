@@ -41,6 +41,8 @@ def test_recorded_machines(monkeypatch, name):
     device = current_device()
     assert device.profile.name == machine["expected"]["profile"]
     assert device.arch == machine["expected"]["arch"]
+    with pytest.raises(DeviceError, match="interpreter is required; the local device is"):
+        detect.devices_of(["interpreter"])
     for fact, (value, origin) in machine["expected"]["facts"].items():
         assert (getattr(device.hardware, fact), device.origins[fact]) == (value, origin), fact
 

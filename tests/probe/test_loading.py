@@ -82,7 +82,9 @@ def package(folder):
     ops = folder / "lib" / "ops" / "nested"
     ops.mkdir(parents=True)
     (folder / "lib" / "__init__.py").write_text("__version__ = '1.2'\nimport a_package_that_is_not_installed\n")
-    (folder / "lib" / "ops" / "__init__.py").write_text("from .helpers import scaled\nLOADED = True\n")
+    (folder / "lib" / "ops" / "__init__.py").write_text(
+        "from __future__ import annotations\nfrom .helpers import scaled\nLOADED: Any = 1\n"
+    )
     (folder / "lib" / "ops" / "helpers.py").write_text(KERNEL_FILE)
     (ops / "kernels.py").write_text(
         "import triton\nimport triton.language as tl\n"

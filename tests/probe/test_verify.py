@@ -63,10 +63,7 @@ def test_a_user_kernel_in_the_interpreter(run, monkeypatch):
     code, out, _ = run(*kernel)
     assert (code, "verify    PASS" in out) == (0, True)
     code, out, _ = run(*kernel, "--args", "n_elements=900")
-    assert (code, "FAIL: max error not finite, not finite times the tolerance at out_ptr[900]; " in out or "inf" in out) == (
-        1,
-        True,
-    )
+    assert (code, " times the tolerance at out_ptr[" in out) == (1, True), out
 
 
 def added(**changed):
@@ -83,16 +80,15 @@ def test_what_is_wrong_with_a_user_kernel():
     assert added().right
     assert added(grid=lambda arguments: (-(-arguments["n_elements"] // arguments["BLOCK_SIZE"]),)).right
     assert not added(grid=(15,)).right, "the last elements are not written"
-    expected = load_case(load_kernel(f"{KERNELS}:add_kernel"), "add_case").expected["out_ptr"]
+    case = load_case(load_kernel(f"{KERNELS}:add_kernel"), "add_case")
+    expected = case.expected["out_ptr"]
     assert not added(expected={"out_ptr": expected + 0.01}).right
     wrong = expected.clone()
     wrong[77] += 1
     assert added(expected={"out_ptr": wrong}).worst_at == "out_ptr[77]"
-    outcome = added(expected={"x_ptr": torch.zeros(1000)})
-    assert (outcome.right, outcome.overwritten) == (False, 1000)
-    with pytest.raises(
-        KernelError, match=r"OutOfBounds: 4 bytes at .*memory of x_ptr with 2000 bytes: .*example_kernels.py:\d+"
-    ):
+    outcome = added(expected={"x_ptr": case.arguments["x_ptr"]})
+    assert (outcome.right, outcome.worst, outcome.overwritten) == (False, 0, 1000)
+    with pytest.raises(KernelError, match=r"OutOfBounds: 4 bytes at .*of x_ptr with 2000 bytes: .*example_kernels.py:\d+"):
         added(arguments={"x_ptr": torch.zeros(500)})
     for expectation, complaint in (({"n_elements": torch.zeros(1)}, "which is no tensor"), ({}, "the case expects nothing")):
         with pytest.raises(ValueError, match=complaint):
