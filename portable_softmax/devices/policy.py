@@ -1,7 +1,6 @@
 """Preferences for launches, as data: a profile's `launch`.
 
-Hardware facts and the compiled kernel determine which launches are possible. The cost of a launch depends on a few times that
-no data sheet has, and that are measured.
+Hardware facts and the compiled kernel determine which launches are possible, and a few measured times what a launch costs.
 """
 
 from typing import Annotated, Literal

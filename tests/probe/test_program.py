@@ -132,6 +132,14 @@ def test_what_is_answered(run, line, expected, words):
     assert [part for part in words.split(" ;; ") if " ".join(part.split()) not in said] == []
 
 
+def test_configurations_that_a_kernel_prunes_are_marked(run, tmp_path):
+    prune = "prune_configs_by={'early_config_prune': lambda configs, *_, **__: configs[:1]}"
+    text = f"import triton, launched_kernels as k\npruned = triton.autotune(k.tuned.configs, [], {prune})(k.tuned.fn)\n"
+    (tmp_path / "mine.py").write_text(text)
+    words = spelled("--on H200 --config all --args MATRICES")
+    assert "configuration 1: Pruned: " in run("kernel", f"{tmp_path}/mine.py:pruned", *words)[1]
+
+
 def test_help_fits_a_screen_and_the_script_has_that_of_plan(run):
     assert len(run("--help")[1].splitlines()) <= 26
     for name in program.COMMANDS:

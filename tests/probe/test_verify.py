@@ -60,8 +60,7 @@ def test_an_emulator_or_torch_that_is_not_installed_is_4(run, monkeypatch):
 def test_a_user_kernel_in_the_interpreter(run, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     kernel = "verify", "--kernel", f"{KERNELS}:add_kernel", "--case", "add_case", "--args", "BLOCK_SIZE=64"
-    code, out, _ = run(*kernel)
-    assert (code, "verify    PASS" in out) == (0, True)
+    assert run(*kernel)[0] == 0
     code, out, _ = run(*kernel, "--args", "n_elements=900")
     assert (code, " times the tolerance at out_ptr[" in out) == (1, True), out
 
