@@ -205,11 +205,16 @@ def get(tile, k: tl.constexpr, C: tl.constexpr):
 @triton.jit
 def exp(x, C: tl.constexpr):
     """Returns exp(x) for x <= 0 or nan. EXACT also corrects the rounding of x * log2(e), up to |x| * 2**-24 of the result."""
-    if C.EXACT:
-        x = tl.maximum(x, LOWEST, propagate_nan=tl.PropagateNan.ALL)  # the rest of -inf would be nan
+    x = bounded(x) if C.EXACT else x  # the rest of -inf would be nan
     rounded = x * LOG2E
     y = tl.exp2(rounded)
     return fma(y, fma(rounded, -LN2_REST, fma(rounded, -LN2, x)), y) if C.EXACT else y
+
+
+@triton.jit
+def bounded(fall):
+    """Returns differences to a maximum, those whose exponential is 0 as a finite number: their product is 0 then, not nan."""
+    return tl.maximum(fall, LOWEST, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit

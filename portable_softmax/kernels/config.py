@@ -97,8 +97,7 @@ class InKernel:
     def __getattr__(self, name: str) -> Any:
         if not name.isupper():
             raise AttributeError(name)
-        value = getattr(self.config, name)
-        return value if self.interpreted else constexpr(value)
+        return getattr(self.config, name) if self.interpreted else constexpr(getattr(self.config, name))
 
 
 def _attribute(constant: Any, name: str) -> Any:

@@ -9,12 +9,12 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, HIGHEST, along, end_of_split, exp, find_columns, find_rows, finite, first_column, last_tile,
+    BOTH, ENDS, HIGHEST, along, bounded, end_of_split, exp, find_columns, find_rows, finite, first_column, last_tile,
     load_per_row, places, places_of_ends, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import of_splits, publish, words_of
 from portable_softmax.kernels.scores import (
-    add_powers, bounded, capped, fall_of, load_scores, load_tile, reduce_row, slope_of,
+    add_powers, capped, fall_of, load_scores, load_tile, reduce_row, slope_of,
 )  # fmt: skip
 
 
@@ -65,8 +65,8 @@ def token_log_probs_kernel(
                 write_rows(statistics_ptr, ids, ids_ptr, rows, exists, n_rows, n_ids, ignored, peak, total, falls, heat, C)
                 for k in tl.range(0, n_ids):
                     log_prob = fall_of(score, peak, heat, C) - tl.log(total)
-                    log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, float("nan"))
-                    log_prob = tl.where(ids == ignored, 0.0, log_prob)
+                    no_token = tl.where(ids == ignored, 0.0, float("nan"))
+                    log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, no_token)
                     tl.store(out_ptr + along(rows, C) * n_ids + k, log_prob, mask=along(exists, C))
                     ids = load_ids(ids_ptr, rows, writes, k + 1, n_ids, ignored, C)
                     score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
@@ -100,8 +100,7 @@ def load_ids(ids_ptr, rows, writes, k, n_ids, ignored, C: tl.constexpr):
 def load_score(x, ids, lead, n_cols, ignored, scale, temperature, C: tl.constexpr):
     """Returns the scores of one token per row, [ROWS, 1]."""
     place = tl.where(is_token(ids, n_cols, ignored), ids.to(tl.int32) + lead, -1)
-    past = tl.where(place < 0, -1, place + 1)
-    return load_scores(x, x, place, 1, 0, 0, past, place >= 0, scale, temperature, ENDS, C)
+    return load_scores(x, x, place, 1, 0, 0, place + 1, place >= 0, scale, temperature, ENDS, C)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, HIGHEST, LOWEST, NEG_INF, along, exp, finite, fma, get, in_vectors, of_row, offsets_of, offsets_of_rows, places, put,
+    BOTH, HIGHEST, NEG_INF, along, bounded, exp, finite, fma, get, in_vectors, of_row, offsets_of, offsets_of_rows, places, put,
 )  # fmt: skip
 
 
@@ -192,12 +192,6 @@ def merge(peaks, peak, sums, falls, temperature, AXIS: tl.constexpr, C: tl.const
     shrink = exp(drop, C)
     total = tl.sum(sums * shrink, AXIS, keep_dims=True)
     return total, tl.sum(shrink * (falls + sums * bounded(drop)), AXIS, keep_dims=True) if C.ENTROPY else total
-
-
-@triton.jit
-def bounded(fall):
-    """Returns differences to a maximum, those whose exponential is 0 as a finite number: their product is 0 then, not nan."""
-    return tl.maximum(fall, LOWEST, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
