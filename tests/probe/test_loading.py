@@ -83,7 +83,7 @@ def package(folder):
     ops.mkdir(parents=True)
     (folder / "lib" / "__init__.py").write_text("__version__ = '1.2'\nimport a_package_that_is_not_installed\n")
     (folder / "lib" / "ops" / "__init__.py").write_text(
-        "from __future__ import annotations\nfrom .helpers import scaled\nLOADED: Any = 1\n"
+        "from __future__ import annotations\nfrom .helpers import scaled\ndef LOADED(x: Any): pass\n"
     )
     (folder / "lib" / "ops" / "helpers.py").write_text(KERNEL_FILE)
     (ops / "kernels.py").write_text(
