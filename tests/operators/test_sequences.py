@@ -58,28 +58,15 @@ def neighbours(where):
     yield {"x": x, "out": separate}, [{"out": out} for out in outs] + [{"x": leaf}, {"x": leaf, "no_grad": True}]
     gradient = {"x": leaf, "dys": [dy]}
     leaves = [{"x": t.detach().requires_grad_()} for t in (x.t(), unaligned, x.bfloat16(), x.bfloat16().t())]
-    more = [
-        {"function": "log_softmax"},
-        {"dim": 0},
-        {"causal": True},
-        {"invariant": True},
-        {"dys": [dy.t()]},
-        {"dys": [unaligned]},
-    ]
+    more = [{"function": "log_softmax"}, {"dim": 0}, {"causal": True}, {"invariant": True}]
+    more += [{"dys": [dy.t()]}, {"dys": [unaligned]}]
     yield gradient, more + leaves
     yield gradient | {"softcap": 1.0}, [*more, *leaves, {"softcap": 2.0}]
     yield gradient | {"dtype": torch.float32}, leaves
     for name in ("scale", "temperature"):
         yield gradient | {name: 0.5}, [*numbers(name), {name: rows}, {name: rows.bfloat16()}, {name: rows[:1]}]
     tokens = {"x": x, "function": "log_probs", "ids": ids}
-    others = [
-        {"ids": ids.int()},
-        {"ids": two[:, 0]},
-        {"ids": two},
-        {"ids": two[:, :1]},
-        {"ids": ids.double()},
-        {"ids": ids[:2]},
-    ]
+    others = [{"ids": t} for t in (ids.int(), two[:, 0], two, two[:, :1], ids.double(), ids[:2])]
     others += [{"ids": two.t().contiguous().t()}, {"ignore_index": 1}, {"ignore_index": True}, {"invariant": True}]
     statistics = [{"entropy": True}, {"entropy": 1}, {"return_lse": True}, {"return_lse": 1}, every]
     yield tokens, [*wrong, *others, *statistics, *layouts("x", x), *numbers("scale"), *numbers("temperature"), {"x": leaf}]
