@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from portable_probe.text import many
+from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 
@@ -25,10 +26,12 @@ def unmet(
     """Returns the requirement that a launch does not meet; None if it meets all.
 
     The launch has `spilled` bytes of registers per thread, and `resident` programs per multiprocessor, of which `least` are
-    required: of all backends, or of those that are named (cuda, hip, npu, xpu).
+    required: of all backends, or of those that are named (cuda, hip, npu, xpu; ValueError for others).
     """
     if no_spills and spilled:
         return f"spills {spilled} bytes per thread"
+    if isinstance(least, Mapping) and (unknown := least.keys() - BACKENDS.keys()):
+        raise ValueError(f"at_least names {', '.join(unknown)}; backends are {', '.join(BACKENDS)}")
     required = least.get(backend, 0) if isinstance(least, Mapping) else least
     where = f"{many(resident, 'program')} per {multiprocessor}, at least {required} required"
     return f"{where}; limited by {' and '.join(limited_by)}" if resident < required else None

@@ -27,7 +27,7 @@ from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, Ta
 from portable_softmax.planning.request import SHORT
 
 INTERPRETED = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
-USAGE = ProfileError, UnknownKernelError, FileNotFoundError, ReportsError
+USAGE = ProfileError, UnknownKernelError, FileNotFoundError, IsADirectoryError, ReportsError, argparse.ArgumentTypeError
 EXIT_CODES = """exit codes:
   0  answered, and all checks passed
   1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least or --no-spills
@@ -55,7 +55,9 @@ def _bound(text: str) -> tuple[str, int]:
 
 
 def _shape(text: str) -> tuple[int, int]:
-    rows, _, cols = text.partition("x")
+    rows, x, cols = text.partition("x")
+    if not (x and rows.isdecimal() and cols.isdecimal()):
+        raise _wrong(text, "ROWSxCOLS, such as 64x781")
     return _number(rows), _number(cols)
 
 
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's own flush
         return 0
-    except BROKEN as error:
+    except (*BROKEN, argparse.ArgumentTypeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2 if isinstance(error, USAGE) else 4 if isinstance(error, DeviceError | TargetError | ImportError) else 1
 
@@ -157,7 +159,9 @@ def parser() -> argparse.ArgumentParser:
 def _answer(options: argparse.Namespace) -> int:
     """Answers plan and kernel."""
     cases = [kernel_call(options)] if options.kernel else softmaxes(options)
-    devices, every = devices_of(options.on), options.config == "all"
+    devices, every, bounds = devices_of(options.on), options.config == "all", dict(options.at_least)
+    if bounds and not bounds.keys() & {"", *(device.backend for device in devices)}:
+        options.error(f"--at-least has a number for {', '.join(bounds)}, and none for {devices[0].backend}, which --on names")
     names = None if options.suggest is None else dict(options.suggest)
     reports = list[Report]()
     for device, case in product(devices, cases):
@@ -171,8 +175,8 @@ def _answer(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     """Runs on the local device, on an emulator, or in the interpreter."""
-    if options.kernel and not options.case:
-        options.error("verify --kernel requires --case NAME: a function that returns (grid, arguments, expected)")
+    if bool(options.kernel) != bool(options.case) or (not options.kernel and (options.args or options.config is not None)):
+        options.error("--kernel requires --case NAME, which returns (grid, arguments, expected); --args, --config are of both")
     if options.on == ["interpreter"] and not interpreting():
         return _in_interpreter(options.typed)
     try:
@@ -191,13 +195,13 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _shown(options: argparse.Namespace, reports: list[Report], choices: bool = False) -> int:
     """Prints and saves reports, and returns the exit code; of several choices one for each device is enough."""
-    if options.save:
-        save(reports, options.save)
-        print(f"wrote {options.save}", file=sys.stderr)
     form = "github" if options.markdown else "plain"
     print(encoded(reports) if options.json else as_text(reports, form, bool(options.explain)))
     if choices and not options.json and (configs := pasted(reports)):
         print(f"\n{configs}")
+    if options.save:
+        save(reports, options.save)
+        print(f"wrote {options.save}", file=sys.stderr)
     failed = [report for report in reports if report.error]
     if len(reports) == 1 and failed:
         print(f"{failed[0].error}: {failed[0].message}", file=sys.stderr)

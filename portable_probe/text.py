@@ -129,7 +129,7 @@ def in_units(number: float, unit: str) -> str:
     prefix, size = next(
         ((p, 10.0**n) for p, n in zip("TGMk m", (12, 9, 6, 3, 0, -3), strict=True) if number >= 10.0**n), ("u", 1e-6)
     )
-    return f"{number / size:.3g} {prefix.strip()}{unit}"
+    return f"{number / size:{',.0f' if number >= 1e15 else '.3g'}} {prefix.strip()}{unit}"
 
 
 class Change(NamedTuple):

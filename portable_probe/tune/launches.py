@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from itertools import chain, product, zip_longest
+from itertools import product, zip_longest
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ KERNELS = (  # sizes of the row kernel, and whether it is a norm
 )  # fmt: skip
 DTYPES = "float32", "bfloat16"
 BEST, RANDOM = 4, 8  # launches of a problem: those of the least expected time, and others
+TOGETHER = 3  # launches of a problem that are timed one after the other: fewer are not fitted
 BLOCKS, WARPS, MAX_PER_THREAD = (1024, 2048, 4096, 8192), (1, 2, 4, 8, 16), 64
 ROUNDING = 0.02  # error of a result, in parts of the largest element: that of bfloat16 is 0.004
 Call = tuple[Callable[[], Any], torch.Tensor, torch.Tensor]  # a launch, its result, and the result in float64
@@ -45,7 +46,7 @@ Job = Callable[[], Timed]
 
 
 def jobs_of(device: Device) -> list[Job]:
-    """Returns functions that time a launch: one of every problem in random order, then the next one of every problem.
+    """Returns functions that time a launch: three of every problem in random order, then the next three of every problem.
 
     Those of a softmax are alternately predicted best and random, those of the row kernel random.
 
@@ -64,8 +65,9 @@ def jobs_of(device: Device) -> list[Job]:
     for (shape, norm), dtype in product(KERNELS, DTYPES):
         chosen = _shuffled(product(cuts, (False, True)), f"{shape[1]} {dtype}")[:RANDOM]
         jobs.append([partial(time_kernel, shape, norm, dtype, cut[0], cut[1], loops, device) for cut, loops in chosen])
-    turns = (_shuffled(filter(None, turn), str(number)) for number, turn in enumerate(zip_longest(*jobs)))
-    return [*chain.from_iterable(turns)]
+    parts = [[some[at : at + TOGETHER] for at in range(0, len(some), TOGETHER)] for some in jobs]
+    turns = (_shuffled(filter(None, turn), str(number)) for number, turn in enumerate(zip_longest(*parts)))
+    return [job for turn in turns for some in turn for job in some if job]
 
 
 def _shuffled(items: Iterable[Any], seed: str) -> Any:

@@ -35,7 +35,7 @@ def token_log_probs_kernel(
         x = x_ptr + x_at
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
-        writes = exists & (split == C.SPLITS - 1)
+        writes = exists & (split + 0 * rows == C.SPLITS - 1)  # by row: Triton 3.9's interpreter makes no mask of scalars
         ids = load_ids(ids_ptr, rows, exists if C.SKIP else writes, 0, n_ids, ignored, C)  # on their way meanwhile
         if C.SKIP:
             reads = reads & any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C)
@@ -93,7 +93,7 @@ def is_token(ids, n_cols, ignored):
 @triton.jit
 def load_ids(ids_ptr, rows, writes, k, n_ids, ignored, C: tl.constexpr):
     """Returns the k-th id per row, [ROWS, 1]."""
-    return tl.load(ids_ptr + along(rows, C) * n_ids + k, mask=along(writes & (k < n_ids), C), other=ignored)
+    return tl.load(ids_ptr + along(rows, C) * n_ids + k, mask=along(writes & (k + 0 * rows < n_ids), C), other=ignored)
 
 
 @triton.jit

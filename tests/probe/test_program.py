@@ -41,12 +41,12 @@ plan --on | 2 | argument --on: expected at least one argument
 plan --on '' | 2 | no profile named ''
 plan --on H200 --dtype int8 | 2 | argument --dtype: invalid choice: 'int8'
 plan --on H200 --shapes 0x4 | 2 | argument --shapes: '0' is not a number from 1 on
-plan --on H200 --shapes 44 | 2 | argument --shapes: '' is not a number
+plan --on H200 --shapes 44 | 2 | argument --shapes: '44' is not ROWSxCOLS
 plan --on H200 --at-least metal=3 | 2 | 'metal' is not one of cuda, hip
 plan | 4 | NoDeviceError: nothing there
 plan --on hip | 4 | NoDeviceError: nothing there
 verify --on H200 | 2 | an emulated AMD GPU (--on amd/mi300x)
-verify --on amd/mi300x --kernel KERNELS:add | 2 | verify --kernel requires --case NAME
+verify --on amd/mi300x --kernel KERNELS:add | 2 | --kernel requires --case NAME
 kernel f.py --on H200 | 2 | UnknownKernelError: 'f.py' should be FILE:NAME or MODULE:NAME
 kernel KERNELS:add --suggest rows=n | 2 | --suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing
 kernel nowhere.py:k --on H200 | 2 | UnknownKernelError:
