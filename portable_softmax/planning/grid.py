@@ -137,7 +137,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         narrow, wide = 1, min(longest // whole, next_power_of_2(-(-problem.n_rows // budget.multiprocessors)))
         of_shared = list(dict.fromkeys((min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector)))
         anywhere = problem.unaligned or problem.vector == 1  # where rows start: a thread has one access per row
-        of_twice = [2 * problem.vector, problem.vector][anywhere:]
+        of_twice = [2 * problem.vector, problem.vector][anywhere and problem.stores :]
         if not anywhere and not problem.stores:  # a row is read once, block by block
             of_twice = [size * problem.widest for size in (FEW, FEW // 2, 1)]
     warps, line = powers(1, most_warps), budget.rows_of(budget.line)
