@@ -176,7 +176,7 @@ def _answer(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     """Runs on the local device, on an emulator, or in the interpreter."""
     if bool(options.kernel) != bool(options.case) or (not options.kernel and (options.args or options.config is not None)):
-        options.error("--kernel requires --case NAME, which returns (grid, arguments, expected); --args, --config are of both")
+        options.error("--kernel requires --case NAME: (grid, arguments, expected); --case, --args, --config require --kernel")
     if options.on == ["interpreter"] and not interpreting():
         return _in_interpreter(options.typed)
     try:
