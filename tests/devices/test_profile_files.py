@@ -1,6 +1,6 @@
 """Files of profiles: what is read and merged, and what is refused with the file's name, the key and the reason."""
 
-import copy
+import functools
 import json
 import os
 from pathlib import Path
@@ -15,69 +15,6 @@ from portable_softmax.devices import profiles as loader
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.devices.profiles import match_profile, read_profiles
 
-TEXT = """\
-backend: cuda
-architecture: Example
-arch: "90"
-extends: nvidia/estimated
-multiprocessor: SM
-first_triton: 3.2.0
-sources: {mine: {verified: measured, title: one card on 2026-11-21}}
-hardware:
-  warp_size: {value: 32, source: mine}
-  partitions_per_multiprocessor: {value: 4, source: mine}
-  registers_per_multiprocessor: {value: 65536, source: mine}
-  register_granule: {value: 8, source: mine}
-  max_registers_per_thread: {value: 255, source: mine}
-  max_threads_per_program: {value: 1024, source: mine}
-  max_warps_per_multiprocessor: {value: 64, source: mine}
-  max_programs_per_multiprocessor: {value: 32, source: mine}
-  shared_memory_per_program_max: {value: 4096, source: mine}
-  shared_memory_per_multiprocessor: {value: 8192, source: mine}
-  shared_memory_granule: {value: 128, source: mine}
-launch:
-  polls: {value: 256, source: mine}
-products:
-  card:
-    matches: [NVIDIA Card]
-    hardware: {multiprocessor_count: {value: 132, source: mine}}
-"""
-MISSING = object()
-
-
-def edited(*changes):
-    """Returns the text with other values: changes are a path with dots, or a list's index, and a value, or MISSING."""
-    content = copy.deepcopy(yaml.safe_load(TEXT))
-    for path, value in zip(changes[::2], changes[1::2], strict=True):
-        *way, last = path.split(".")
-        holder = content
-        for key in way:
-            holder = holder.setdefault(key, {}) if isinstance(holder, dict) else holder[int(key)]
-        if value is MISSING:
-            del holder[last]
-        else:
-            holder[int(last) if isinstance(holder, list) else last] = value
-    return yaml.dump(content, sort_keys=False)
-
-
-def fact(value, source="mine"):
-    """Returns a fact as a file holds it."""
-    return {"value": value, "source": source}
-
-
-def written(folder, text, name="nvidia/example.yaml"):
-    """Returns the path of a file with that text."""
-    path = folder / name
-    path.parent.mkdir(exist_ok=True, parents=True)
-    path.write_text(text)
-    return path
-
-
-def read(folder, text):
-    """Returns the profiles of a file with that text."""
-    return read_profiles([written(folder, text)])
-
-
 SHIPPED = Path(__file__).parents[2] / "device_profiles"
 H200 = (SHIPPED / "nvidia" / "sm90.yaml").read_text()
 MINE = H200.replace("  h200:\n    m", "  mine:\n    m")
@@ -88,8 +25,33 @@ sources:
 hardware:
   memory_bandwidth_gb_per_s: {value: 4801, source: nvl}
 """
-COST = dict.fromkeys(COST_NUMBERS, 2.0) | {"source": "mine"}
-HW, CARD = "hardware.", "products.card."
+COST = dict.fromkeys(COST_NUMBERS, 2.0) | {"source": "l4"}
+MISSING = object()
+HW = "hardware."
+
+
+def edited(path, value):
+    """Returns the text of Ada's file with another value at a path, or without it if that is MISSING."""
+    content = yaml.safe_load((SHIPPED / "nvidia" / "sm89.yaml").read_text())
+    *above, last = path.split(".")
+    holder = functools.reduce(lambda holder, key: holder.setdefault(key, {}), above, content)
+    holder[last] = value
+    if value is MISSING:
+        del holder[last]
+    return yaml.dump(content, sort_keys=False)
+
+
+def fact(value, source="l4"):
+    """Returns a fact as a file holds it."""
+    return {"value": value, "source": source}
+
+
+def written(folder, text, name="nvidia/example.yaml"):
+    """Returns the path of a file with that text."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(text)
+    return path
 
 
 @pytest.fixture
@@ -155,28 +117,28 @@ REFUSED = [
     ("backend", "cudda", r"matching regex '\^\(cuda\|hip\|npu\|xpu\|interpreter\)\$' - at `\$.backend`"),
     ("arch", 90, r"Expected `str`, got `int` - at `\$.arch`"),
     ("arch", "9(0", r"'9\(0' is not a regular expression"),
-    ("arch", "9[0]", r"products.card.arch: '9\[0\]' is not a target that the file's arch '9\[0\]' matches"),
-    ("sources.mine.titel", "x", r"unknown field `titel`"),
+    ("arch", "9[0]", r"products.l4.arch: '9\[0\]' is not a target that the file's arch '9\[0\]' matches"),
+    ("sources.l4.titel", "x", r"unknown field `titel`"),
     (HW + "warp_size", fact(33), r"33 is not a power of two - at `\$.hardware.warp_size`"),
     (HW + "register_granule", fact(8, "hearsay"), r"register_granule: its source 'hearsay' is not among"),
     (HW + "register_granul", fact(8), r"unknown field `register_granul`"),
     ("extends", "nvidia/sm80", r"extends: 'nvidia/sm80' is no architecture that extends none"),
     ("extends", MISSING, r"launch: cost, grid is missing; give it, or `extends`"),
     ("launch.cost", COST | {"source": "hearsay"}, r"cost: its source 'hearsay' is not among"),
-    (CARD + "matches", ["A (Card"], r"'A \(Card' is not a regular expression - at `\$.products"),
+    ("products.l4.matches", ["A (Card"], r"'A \(Card' is not a regular expression - at `\$.products"),
 ]
 
 
 @pytest.mark.parametrize(("path", "value", "complaint"), REFUSED)
 def test_a_wrong_value(tmp_path, path, value, complaint):
     with pytest.raises(ProfileError, match=rf"(?s)nvidia/example\.yaml: .*{complaint}"):
-        read(tmp_path, edited(path, value))
+        read_profiles([written(tmp_path, edited(path, value))])
 
 
 def test_what_a_plan_needs_and_what_the_program_says(use, tmp_path, capsys):
-    use({"nvidia/x.yaml": edited("hardware.register_granule", MISSING)})
-    with pytest.raises(ProfileError, match=r"nvidia/card: neither the profile nor the runtime gives register_granule"):
-        Device.from_profile("nvidia/card")
+    use({"nvidia/ada.yaml": edited("hardware.register_granule", MISSING)})
+    with pytest.raises(ProfileError, match=r"nvidia/l4: neither the profile nor the runtime gives register_granule"):
+        Device.from_profile("nvidia/l4")
     written(tmp_path, MINE.replace("warp_size: {value: 32", "warp_size: {value: 33"), "nvidia/mine.yaml")
     loader._read.cache_clear()
     assert main(["profiles"]) == 2

@@ -1,5 +1,6 @@
 """Saved reports: a change's verdict and exit code, what cannot be compared, kernels that run only if named."""
 
+import functools
 import json
 
 import pytest
@@ -22,13 +23,10 @@ def saved(tmp_path_factory):
 def altered(saved, tmp_path):
     """Writes the saved run with one value of its first report changed."""
 
-    def alter(path, change):
+    def alter(path, value):
         reports = json.loads(saved.read_text())
         *above, last = path.split(".")
-        place = reports[0]
-        for key in above:
-            place = place[key]
-        place[last] = change(place.get(last)) if callable(change) else change
+        functools.reduce(dict.__getitem__, above, reports[0])[last] = value
         file = tmp_path / "altered.json"
         file.write_text(json.dumps(reports))
         return file
@@ -60,25 +58,23 @@ def test_nothing_changed_and_what_an_older_report_lacks_is_no_change(saved, alte
     assert load(tmp_path / "again.json") == load(saved)
     assert run("diff", altered("numbers.stack_frame_bytes", None))[0] == 0
     assert "software: triton 3.0.0 -> " in run("diff", altered("software.triton", "3.0.0"), "--markdown")[1]
-    assert "| nvidia/h200 | 64 x 781 bfloat16 |" in run("diff", altered("launch.num_programs", 3), "--markdown")[1]
 
 
 def test_what_was_not_compiled_is_4(run, tmp_path):
     file = tmp_path / "saved.json"
-    code, _, err = run("plan", "--on", "intel/max-1550", "h200", "--shapes", "64x64", "--save", file)
-    assert (code, f"wrote {file}" in err) == (4, True)
-    assert run("diff", file)[:2] == (4, "0 changes in 2 cases, 0 for the worse, 1 not compiled\n")
-    assert run("plan", "--on", "intel/max-1550", "--save", file)[0] == 4
-    assert run("diff", file)[0] == 4
+    for devices, code, shown in (
+        ("intel/max-1550", 4, "0 changes in 1 case, 0 for the worse, 1 not compiled\n"),
+        ("intel/max-1550,h200", 4, "0 changes in 2 cases, 0 for the worse, 1 not compiled\n"),
+    ):
+        saved, _, err = run("plan", "--on", devices, "--shapes", "64x64", "--save", file)
+        assert (saved, f"wrote {file}" in err) == (4, True)
+        assert run("diff", file)[:2] == (code, shown)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", "[" * 200_000, '[{"schema_version": 1}]', "older"])
 def test_a_file_without_reports_is_2(saved, tmp_path, run, text):
-    reports = json.loads(saved.read_text())
-    if text == "older":
-        text = json.dumps([{**reports[0], "schema_version": 6}])
     file = tmp_path / "other.json"
-    file.write_text(text)
+    file.write_text(saved.read_text().replace('"schema_version": ', '"schema_version": -') if text == "older" else text)
     code, out, err = run("diff", file)
     assert (code, out, f"ReportsError: {file} holds no reports" in err) == (2, "", True), err
 
@@ -107,9 +103,8 @@ def test_a_kernel_that_is_not_named_does_not_run(tmp_path, run, saved):
     assert run("diff", saved, "--kernel", name)[0] == 2
     assert run("diff", file, "--kernel", name)[1] == "0 changes in 1 case, 0 for the worse\n"
     evil = tmp_path / "evil"  # Triton evaluates the layout of a descriptor
-    text = f"tensordesc<fp16[16, 16],__import__('pathlib').Path({str(evil)!r}).touch()>"
-    reports = json.loads(file.read_text())
-    reports[0]["case"]["arguments"]["x_ptr"] = text
-    file.write_text(json.dumps(reports))
+    text = f"tensordesc<fp16[16, 16],__import__('pathlib').Path('{evil}').touch()>"
+    assert "*fp32:16" in file.read_text()
+    file.write_text(file.read_text().replace("*fp32:16", text))
     code, out, _ = run("diff", file, "--kernel", name)
     assert (code, "an argument is a tensor as f16[4096,4096]" in out, evil.exists()) == (3, True, False)

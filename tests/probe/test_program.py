@@ -1,5 +1,6 @@
 """The program `portable-softmax`: what it refuses, what it answers, and with which exit code; the next step of an occupancy."""
 
+import ast
 import json
 import re
 import subprocess
@@ -35,7 +36,7 @@ def spelled(line):
     return [word.strip("'") for word in line.split()]
 
 
-REFUSED = """
+TABLE = """
  | 2 | the following arguments are required: COMMAND
 plan --on | 2 | argument --on: expected at least one argument
 plan --on '' | 2 | no profile named ''
@@ -59,8 +60,6 @@ kernel KERNELS:add --on H200 --config all | 1 | is not under @triton.autotune
 diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
 profiles new | 2 | profiles new DIR: where to write
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
-"""
-ANSWERED = """
 --help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 answered ;; 4 not checked
 plan --on MI300X --shapes 1823x781 --dtype bf16 | 0 |
     softmax 1823 x 781 bfloat16 on amd/mi300x; Triton ;; programs per CU, 32 of 32 warps (100%), limited by warps
@@ -105,31 +104,20 @@ profiles show MI300X --json | 0 | "max_threads": 4294967295
 
 
 def table(text):
-    return [
-        tuple(part.strip() for part in f"{line} ".split(" | ", 2))
-        for line in text.strip("\n").replace("\n    ", " ").splitlines()
-    ]
+    """Returns the cells of each line; an indented line continues the one ahead of it."""
+    lines = text.strip("\n").replace("\n    ", " ").splitlines()
+    return [tuple(part.strip() for part in f"{line} ".split(" | ", 2)) for line in lines]
 
 
-@pytest.mark.parametrize(
-    ("line", "expected", "complaint"), table(REFUSED), ids=lambda text: text if " | " not in text else None
-)
-def test_what_is_refused(run, nothing_here, tmp_path, monkeypatch, line, expected, complaint):
-    """In one line on standard error, beside the report of a case that was asked about."""
-    monkeypatch.chdir(tmp_path)
-    words = spelled(line)
-    code, _, err = run(*words)
-    assert (code, complaint in err) == (int(expected), True), err
-    if expected in "14" and (out := run(*words, "--json")[1]):
-        assert json.loads(out)[0]["error"] in err
-
-
-@pytest.mark.parametrize(("line", "expected", "words"), table(ANSWERED), ids=lambda text: text if " ;; " not in text else None)
-def test_what_is_answered(run, line, expected, words):
+@pytest.mark.parametrize(("line", "expected", "words"), table(TABLE), ids=lambda text: text[:90])
+def test_what_is_printed(run, nothing_here, line, expected, words):
+    """The exit code, and parts of what is printed: a refusal on standard error, beside the report of each case."""
     code, out, err = run(*spelled(line))
     assert code == int(expected), err
-    said = " ".join(out.split())
+    said = " ".join((err if expected in "2" else out + err).split())
     assert [part for part in words.split(" ;; ") if " ".join(part.split()) not in said] == []
+    if "Error: " in words and expected in "14" and (out := run(*spelled(line), "--json")[1]):
+        assert all(report.get("error", "") in said for report in json.loads(out))
 
 
 def test_configurations_that_a_kernel_prunes_are_marked(run, tmp_path):
@@ -151,19 +139,16 @@ def test_help_fits_a_screen_and_the_script_has_that_of_plan(run):
 
 
 def test_json_has_what_the_text_has(run):
-    softmax = "--on", "amd/mi300x", "--shapes", "1823x781"
-    out = run("plan", *softmax, "--explain")[1]
+    words, found = spelled("plan --on MI300X --shapes 1823x781"), plan(1823, 781, "float32", "amd/mi300x")
+    out = run(*words, "--explain")[1]
     titles = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
     assert titles == ["softmax", "plan", "occupancy", "uses", "time", "why", "limits", "next"]
-    found = plan(1823, 781, "float32", "amd/mi300x")
     assert f"plan      {found.tiling}, num_programs {found.num_programs}\n" in out
-    (report,) = json.loads(run("plan", *softmax, "--json")[1])
-    assert report["device"]["here"] is False
+    (report,) = json.loads(run(*words, "--json")[1])
     assert report["case"] == {"type": "softmax", "n_rows": 1823, "n_cols": 781, "dtype": "float32"}
     assert report["launch"] == {"tiling": str(found.tiling), "num_programs": found.num_programs}
-    assert {name: report["numbers"][name] for name in vars(found.resources)} == vars(found.resources)
-    assert report["limited_by"] == list(found.occupancy.limited_by)
-    assert report["numbers"]["expected_us"] == found.terms.total
+    assert report["numbers"].items() >= {**vars(found.resources), "expected_us": found.terms.total}.items()
+    assert (report["device"]["here"], report["limited_by"]) == (False, list(found.occupancy.limited_by))
     assert f"at least, for {2 * 1823 * 781 * 4 / 1e6:.3g} MB" in report["text"]["time"][1]
 
 
@@ -171,39 +156,26 @@ def step_of(profile, *resources):
     return next_step(KernelResources(*resources), Device.from_profile(profile))
 
 
-def programs(profile, *resources):
-    return occupancy(KernelResources(*resources), Device.from_profile(profile)).programs_per_multiprocessor
-
-
-@pytest.mark.parametrize(
-    ("profile", "resources", "step"),
-    [
-        ("amd/mi100", (4, 66, 16), "4 programs instead of 3 with at most 64 registers per thread (66 now)"),
-        ("nvidia/h200", (4, 100, 40000), "5 programs instead of 4 with at most 96 registers per thread (100 now)"),
-        ("nvidia/h200", (4, 32, 40000), "6 programs instead of 5 with at most 37888 bytes of shared memory (40000 now)"),
-        ("nvidia/h200", (4, 24, 4112), "already at the hardware limit (warps)"),
-        ("amd/mi300x", (4, 40, 65536), "2 programs instead of 1 with at most 32768 bytes of shared memory (65536 now)"),
-        ("ascend/910b3", (None, None, 200_000), "does not fit: a program needs 200000 bytes of Unified Buffer, and 196608 fit"),
-        (
-            "nvidia/h200",
-            (4, 100, 50000),
-            "5 programs instead of 4 with at most 96 registers per thread (100 now) "
-            "and at most 45568 bytes of shared memory (50000 now)",
-        ),
-        (
-            "intel/max-1550",
-            (8, None, 0),
-            "unknown: the compiler does not report registers (install `ocloc`); all else allows 8",
-        ),
-    ],
-)
-def test_the_next_step(profile, resources, step):
-    assert step_of(profile, *resources) == step
+STEPS = """
+amd/mi100 | 4, 66, 16 | 4 programs instead of 3 with at most 64 registers per thread (66 now)
+nvidia/h200 | 4, 100, 40000 | 5 programs instead of 4 with at most 96 registers per thread (100 now)
+nvidia/h200 | 4, 32, 40000 | 6 programs instead of 5 with at most 37888 bytes of shared memory (40000 now)
+nvidia/h200 | 4, 24, 4112 | already at the hardware limit (warps)
+amd/mi300x | 4, 40, 65536 | 2 programs instead of 1 with at most 32768 bytes of shared memory (65536 now)
+ascend/910b3 | None, None, 200_000 | does not fit: a program needs 200000 bytes of Unified Buffer, and 196608 fit
+nvidia/h200 | 4, 100, 50000 | 5 programs instead of 4 with at most 96 registers per thread (100 now)
+    and at most 45568 bytes of shared memory (50000 now)
+intel/max-1550 | 8, None, 0 | unknown: the compiler does not report registers (install `ocloc`); all else allows 8
+"""
 
 
 def test_the_next_step_is_the_least_that_helps():
+    for profile, resources, step in table(STEPS):
+        assert step_of(profile, *ast.literal_eval(resources)) == step
     for registers in range(33, 256):
-        step = step_of("nvidia/h200", 4, registers, 16)
-        most = int(step.split(" at most ")[1].split()[0])
-        here = programs("nvidia/h200", 4, registers, 16)
-        assert programs("nvidia/h200", 4, most, 16) > here == programs("nvidia/h200", 4, most + 1, 16)
+        most = int(step_of("nvidia/h200", 4, registers, 16).split(" at most ")[1].split()[0])
+        now, least, more = (
+            occupancy(KernelResources(4, count, 16), "nvidia/h200").programs_per_multiprocessor
+            for count in (registers, most, most + 1)
+        )
+        assert least > now == more

@@ -35,18 +35,14 @@ def test_fits(portable_device):
 def test_hardware():
     raise AssertionError("there is none")
 """
-TOO_MANY = """
+MISSED = """
+import pytest
 from test_mine import TYPES, scale_kernel
 from portable_probe.testing import assert_occupancy
 
-def test_too_many(portable_device):
-    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 16384}, num_warps=4, at_least=9)
-
-def test_spills(portable_device):
-    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 65536}, num_warps=4)
-
-def test_by_vendor(portable_device):
-    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": 1024}, at_least={"hip": 99})
+@pytest.mark.parametrize(("block", "at_least"), [(16384, 9), (65536, 1), (1024, {"hip": 99})])
+def test_more(portable_device, block, at_least):
+    assert_occupancy(scale_kernel, portable_device, signature=TYPES, constexprs={"BLOCK": block}, at_least=at_least)
 """
 H200 = "--on", "nvidia/h200"
 
@@ -60,22 +56,20 @@ def project(pytester, monkeypatch):
     return pytester
 
 
-def test_devices_that_are_not_here(project):
+def test_devices_that_are_not_here_and_skips_that_fail_if_that_is_requested(project):
     ran = project.runpytest_inprocess("--on", "nvidia/h200,amd/mi300x")
     ran.assert_outcomes(passed=2, skipped=3)
     ran.stdout.fnmatch_lines(["device: nvidia/h200 (cuda/90, profile nvidia/h200, absent), amd/mi300x (hip/gfx942, *"])
-
-
-def test_a_skip_fails_if_that_is_requested(project):
     project.runpytest_inprocess(*H200, "--fail-on-skip").assert_outcomes(passed=1, errors=2)
-    project.runpytest_inprocess("--on", "intel/max-1550", "-k", "fits").assert_outcomes(skipped=1, deselected=2)
-    ran = project.runpytest_inprocess("--on", "intel/max-1550", "-k", "fits", "--fail-on-skip")
+    unknown = "--on", "intel/max-1550", "-k", "fits"
+    project.runpytest_inprocess(*unknown).assert_outcomes(skipped=1, deselected=2)
+    ran = project.runpytest_inprocess(*unknown, "--fail-on-skip")
     ran.assert_outcomes(failed=1, deselected=2)
     ran.stdout.fnmatch_lines(["*skipped, and --fail-on-skip: *this Triton's backends (*"])
 
 
 def test_what_is_missed_says_why(project):
-    project.makepyfile(test_more=TOO_MANY)
+    project.makepyfile(test_more=MISSED)
     ran = project.runpytest_inprocess(*H200, "test_more.py")
     ran.assert_outcomes(passed=1, failed=2)
     for line in (
@@ -90,16 +84,16 @@ def test_what_is_missed_says_why(project):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--on", "npu"], "ERROR: *DeviceError: *"),
+        ("npu", "*DeviceError: *"),
         (
-            ["--on", "interpreter", *H200],
-            "ERROR: DeviceError: nvidia/h200 is required; the profile of interpreter is triton/interpreter",
+            "interpreter --on nvidia/h200",
+            "DeviceError: nvidia/h200 is required; the profile of interpreter is triton/interpreter",
         ),
-        (["--on", "nvidia/h2000"], "ERROR: ProfileError: no profile named 'nvidia/h2000'*"),
+        ("nvidia/h2000", "ProfileError: no profile named 'nvidia/h2000'*"),
     ],
 )
 def test_wrong_options_end_the_session_and_skip_nothing(project, options, complaint):
-    ran = project.runpytest_inprocess(*options)
+    ran = project.runpytest_inprocess("--on", *options.split())
     assert ran.ret == pytest.ExitCode.USAGE_ERROR
-    ran.stderr.fnmatch_lines([complaint])
+    ran.stderr.fnmatch_lines([f"ERROR: {complaint}"])
     ran.stdout.no_fnmatch_line("*skipped*")
