@@ -7,6 +7,8 @@ import os
 import pytest
 from sweep import pytest_collection_modifyitems  # noqa: F401  (hook)
 
+from portable_softmax.errors import TargetError
+
 os.environ.pop("PORTABLE_SOFTMAX_PROFILES", None)  # the tests are of the shipped profiles, and of those that they write
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest's processes share the cores; torch's threads would wait for each other
 
@@ -15,6 +17,17 @@ def pytest_addoption(parser):
     from portable_softmax.devices.backends import BACKENDS
 
     parser.addoption("--device", dest="portable_device", choices=("auto", *BACKENDS), default="auto", help="what runs kernels")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call():
+    """Skips a test of a device for which another release of Triton is required."""
+    try:
+        return (yield)
+    except TargetError as error:
+        if "install Triton" in str(error):
+            pytest.skip(str(error))
+        raise
 
 
 @pytest.fixture(scope="session")

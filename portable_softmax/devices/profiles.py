@@ -62,7 +62,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     hardware: HardwareFacts
     extends: Text | msgspec.UnsetType = msgspec.UNSET  # an architecture, of which launches are what `launch` does not give
     launch: LaunchPolicy = LaunchPolicy()
-    first_triton: Text | msgspec.UnsetType = msgspec.UNSET  # first release that compiles for it without a device
+    triton: Text | msgspec.UnsetType = msgspec.UNSET  # releases that compile for it without a device
     products: dict[str, Product] = {}
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # eq=
     grid: Grid
     origins: Mapping[str, Source]  # source of each fact in `hardware`
     sources: Mapping[str, Source]  # sources that `launch` names
-    first_triton: str | None
+    triton: str | None
     product: Product | None
 
     @property
@@ -229,7 +229,7 @@ def _profile(file: ProfileFile, name: str, product: Product | None) -> DevicePro
         launch=msgspec.structs.replace(file.launch, cost=cost or file.launch.cost),
         grid=grid,
         origins={key: file.sources[fact.source] for key, fact in facts.items()},
-        first_triton=file.first_triton or None,
+        triton=file.triton or None,
         product=product,
         **same,
     )

@@ -83,7 +83,9 @@ def failure(error: BaseException, jit: Any, device: Device, unknown: Collection[
         return CompileError(f"a decorator of {jit.__name__} needs {error}; give its value, or what is computed of it")
     if isinstance(error, TypeError):
         return TypeError(f"{jit.__name__}: {error}")
-    return CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {error}")
+    cause = error.__cause__ if type(error).__name__ == "CompilationError" else None  # not in the text of Triton 3.4
+    left = f": {cause}" if cause and str(cause) not in str(error) else ""
+    return CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {error}{left}")
 
 
 def _run(kernel: Any, values: Mapping[str, Any], jit: Any, device: Device) -> Any:
@@ -100,18 +102,18 @@ def _explained(future: "Future[Any]", again: Callable[[], Any]) -> Any:
     error = future.exception()
     if not isinstance(error, Exception) or not any(text in str(error) for text in UNEXPLAINED):
         return error or future.result()
-    with tempfile.TemporaryFile() as written:
+    with tempfile.TemporaryFile() as stderr:
         before = os.dup(2)
-        os.dup2(written.fileno(), 2)
+        os.dup2(stderr.fileno(), 2)
         try:
             with contextlib.suppress(Exception):
                 again()
         finally:
             os.dup2(before, 2)
             os.close(before)
-        written.seek(0)
-        lines = written.read().decode(errors="replace").splitlines()
-    reasons = [line.partition("error: ")[2] for line in lines if "error: " in line and "Failures have been" not in line]
+        stderr.seek(0)
+        written = stderr.read().decode(errors="replace")
+    reasons = re.findall(r"(?:error: (?!Failures have been)|: (?=Assertion ))(.+)", written)
     return RuntimeError(f"{error}: {reasons[0]}") if reasons else error
 
 

@@ -205,7 +205,7 @@ def overflows(function: Function, arguments: Mapping[str, Any], programs: int | 
     count = programs or 1
     ends = [Run(function, arguments, (count - 1) * last, count, last=last) for last in (False, True)]
     ops = function.every if any(end.large for end in ends) else []
-    made = {name: op for op in ops for name in op.results if name not in function.parameters}
+    made = {name: op for op in ops for name in op.results} | function.parameters  # whose names Triton 3.5 keeps in its IR
     addresses, seen = set[str](), set()  # values that offsets of pointers are computed from
     for op in reversed(ops):
         if op.name in ("tt.addptr", "tt.descriptor_load", "tt.descriptor_store") or addresses.intersection(op.results):
@@ -218,9 +218,11 @@ def overflows(function: Function, arguments: Mapping[str, Any], programs: int | 
             yield f"{words} reaches {reached:,} in 32 bits; cast {_word(wide, made)} to tl.int64"
 
 
-def _word(value: str, made: Mapping[str, Op]) -> str:
+def _word(value: str, made: Mapping[str, Op | str]) -> str:
     """Returns a value in the words of the kernel's source, as far as Triton keeps them."""
     op = made.get(value)
+    if isinstance(op, str):
+        return op
     if op and op.name in WIDENED and op.operands:
         return _word(op.operands[0], made)
     if op and op.name == "tt.get_program_id":

@@ -96,13 +96,14 @@ def check_target(device: Device) -> None:
     """Refuses a device that this Triton does not know: some releases would end the whole process.
 
     Raises:
-        TargetError: this release is too old for the device, which is not here to ask.
+        TargetError: this release is too old or too new for the device, which is not here to ask.
     """
-    first = device.profile.first_triton
-    if device.index is None and first and triton_version() < tuple(map(int, first.split(".")[:2])):
+    releases, version = device.profile.triton or "0.0", triton_version()
+    first, last = (tuple(map(int, release.split(".")[:2])) for release in f"{releases} to 99.0".split(" to ")[:2])
+    if device.index is None and not first <= version <= last:
         raise TargetError(
-            f"Triton {'.'.join(map(str, triton_version()))} does not compile for {device.backend}/{device.arch} "
-            f"without the device; install Triton {first} or later"
+            f"Triton {'.'.join(map(str, version))} does not compile for {device.backend}/{device.arch} without the device; "
+            f"install Triton {releases}{' or later' if ' to ' not in releases else ''}"
         )
 
 

@@ -15,7 +15,7 @@ from triton.runtime.jit import KernelInterface
 from portable_softmax import CompileError, Device, current_device, inspect_kernel
 from portable_softmax.row_kernels.compiling import absent
 from portable_softmax.row_kernels.decorators import configurations, jit_function
-from portable_softmax.runtime.compiler import target_of, triton_version
+from portable_softmax.runtime.compiler import check_target, target_of, triton_version
 
 
 class LaunchesNothing:
@@ -112,17 +112,12 @@ def on(where, values):
     return [made(name, value) for name, value in values.items()]
 
 
-def here(device):
-    if triton_version() < tuple(map(int, (device.profile.first_triton or "3.2").split(".")[:2])):
-        pytest.skip("this Triton does not compile for the device")
-
-
 @pytest.mark.each_value
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("profile", DEVICES)
 def test_it_is_what_a_launch_compiles(kernels, profile, case):
     device = Device.from_profile(profile)
-    here(device)
+    check_target(device)
     name, values, options, config = CASES[case]
     kernel, jit = getattr(kernels, name), jit_function(getattr(kernels, name))
     truth = compiled_by_a_launch(kernel, jit, device, on("cpu", values), options, config)

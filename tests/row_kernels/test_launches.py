@@ -11,6 +11,7 @@ from row_forms import FORMS, arguments_of, assert_right
 from row_kernels import RMS, adding, fresh, one_row, scaled
 
 from portable_softmax import PlanError, launcher
+from portable_softmax.runtime.compiler import triton_version
 
 NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 
@@ -52,6 +53,8 @@ def test_planned_or_refused_for_a_device_that_is_not_here(name, device):
 
 def test_a_switch_is_part_of_what_a_launch_is_known_by():
     """A number that is no size decides whether programs loop over rows."""
+    if triton_version() < (3, 6):
+        pytest.skip("Triton up to 3.5 does not compile a step that comes from a branch: Assertion `idx < size()' failed")
     form = FORMS["a switch of forms"]
     arguments, _ = arguments_of(form, 37, 50, "meta")
     run = launcher(form.kernel, **NAMES)
@@ -95,7 +98,8 @@ def test_offsets_of_32_bits_cause_a_warning():
     wide = FORMS["a loop by num_programs"]
     assert not launcher(wide.kernel, **NAMES).plan(x, x, *x.shape, device="nvidia/h200").warnings
     last = launcher(narrow, **NAMES).plan(x, x, *x.shape, device="nvidia/h200").warnings
-    assert last[0] == f"row * n_cols reaches {32767 * 151936:,} in 32 bits; cast row to tl.int64"
+    row = "row" if triton_version() >= (3, 5) else "arg"  # names of values that are no arguments
+    assert last[0] == f"{row} * n_cols reaches {32767 * 151936:,} in 32 bits; cast {row} to tl.int64"
 
 
 @pytest.mark.kernel
