@@ -2,6 +2,11 @@
 
 import functools
 import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,11 +19,12 @@ from portable_probe.text import in_units, many
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import DeviceError, GridError, PlanError, PortableSoftmaxError
+from portable_softmax.errors import CompileError, DeviceError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.planning.grid import GB_PER_S, Budget
 from portable_softmax.row_kernels.arguments import read_arguments, value_of
+from portable_softmax.row_kernels.compiling import reason_in
 from portable_softmax.row_kernels.decorators import OF_CONFIG, jit_function
 from portable_softmax.row_kernels.facts import warnings_of
 from portable_softmax.row_kernels.inspection import Chosen, Launched, inspect_kernel, refused_grid
@@ -31,6 +37,7 @@ WORDS = {"argument": "specialised, by the argument"}
 EXAMPLE = "--args 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
 Choices = dict[str, Chosen]
 Text = dict[str, Sequence[str]]  # lines by title
+LONGEST = 120  # seconds that a compilation for an absent device may take
 SHOWN = ("num_warps", "num_stages", "num_ctas")  # options that are always shown
 
 
@@ -54,6 +61,55 @@ def report_of(device: Device, case: Case, verify: bool = False) -> Report:
     if (verified := answers.get("verify")) and not verified.right:
         answers |= {"error": "WrongResult", "message": "the result differs from float64 by more than the tolerance"}
     return msgspec.structs.replace(describe(device, case), **answers)
+
+
+def bounded_report(device: Device, case: Case) -> Report:
+    """Returns the report of a case; that of an absent device from another process, after at most LONGEST seconds.
+
+    A compiler may print much, abort, or not end. What it prints is passed on unless there is an error.
+
+    Raises:
+        ValueError: as in `report_of`.
+    """
+    if device.detected is not None or not hasattr(os, "fork"):
+        return report_of(device, case)
+    forking = multiprocessing.get_context("fork")
+    result, answer = forking.Pipe(duplex=False)
+    with tempfile.TemporaryFile("w+", errors="replace") as printed:
+        child = forking.Process(target=_answer, args=(device, case, answer, printed))
+        child.start()
+        assert child.pid
+        os.setpgid(child.pid, child.pid)  # a group with the compiler's own processes
+        answer.close()
+        try:
+            report: Any = result.recv() if result.poll(LONGEST) else f"not compiled within {LONGEST} s; use smaller tiles"
+        except EOFError:
+            report = "the compiler ended the process"
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.join()
+        printed.seek(0)
+        text = printed.read()
+    if isinstance(report, str):
+        message = "; ".join(filter(None, (report, reason_in(text))))
+        return msgspec.structs.replace(describe(device, case), error=CompileError.__name__, message=message)
+    if not isinstance(report, Report):
+        raise report
+    print(text if not report.error else "", end="", file=sys.stderr)
+    return report
+
+
+def _answer(device: Device, case: Case, answer: Any, printed: Any) -> None:
+    """Sends the report of a case, or the error, to the parent process; messages go to a file."""
+    os.dup2(printed.fileno(), 2)
+    sys.stderr = printed
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)  # OpenMP's threads remain in the parent
+    try:
+        answer.send(report_of(device, case))
+    except Exception as error:
+        answer.send(error)
+    printed.flush()
 
 
 def again(report: Report) -> tuple[Device, Case]:

@@ -49,14 +49,16 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
         UnknownKernelError: the file is not there, or has no kernel of that name.
         ValueError: it cannot be imported.
     """
-    file, _, name = where.rpartition(":")
+    file, _, name = where.rpartition(":") if ":" in where else (where, "", "")
     path = Path(file) if Path(file).is_file() else _file_of_module(file)
     if path is None:
         raise UnknownKernelError(f"{where!r} should be FILE:NAME or MODULE:NAME, and {file!r} is no file and no module")
+    if path.suffix != ".py":
+        raise UnknownKernelError(f"{path} is no Python file: its name should end in .py")
     not_here = device if device and device.index is None and not interpreting() else None
     module, stopped = _imported(path, not_here)
     try:
-        kernel = functools.reduce(getattr, name.split("."), module)
+        kernel = functools.reduce(getattr, name.split("."), module) if name else None
     except AttributeError:
         kernel = None
     if not _is_kernel(kernel):
@@ -73,7 +75,12 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
             }
         known = ", ".join(found for found, value in named.items() if _is_kernel(value)) or "none"
         what = f", which is a {type(kernel).__name__}" if kernel is not None else ""
-        raise UnknownKernelError(f"{file} has no @triton.jit function {name!r}{what}; it has {known}")
+        lacks = (
+            f"{file} has no @triton.jit function {name!r}{what}; it has"
+            if name
+            else f"{where!r} lacks the kernel's :NAME; the file has"
+        )
+        raise UnknownKernelError(f"{lacks} {known}")
     return KernelFile(kernel, module)
 
 
@@ -147,8 +154,7 @@ def _new(file: Path, target: str) -> Any:
     """Returns an empty module of a name of its own for a file."""
     digest = hashlib.sha256(f"{file.resolve()}\n{target}".encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(f"kernel_file_{digest}", file)
-    if spec is None or spec.loader is None:
-        raise ValueError("it is no Python file: its name should end in .py")
+    assert spec, "its name ends in .py"
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where inspect looks for the kernel's source
     return module
 

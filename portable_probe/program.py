@@ -12,26 +12,26 @@ from typing import Any
 
 import msgspec
 
-from portable_probe.cases import BROKEN, EXAMPLE, again, report_of
+from portable_probe.cases import BROKEN, EXAMPLE, again, bounded_report, report_of
 from portable_probe.explain import unmet
-from portable_probe.loading import UnknownKernelError
 from portable_probe.profiles import facts_of, profiles
-from portable_probe.report import Case, KernelCall, Report, ReportsError, SoftmaxProblem, check_kernel, encoded, load, save
+from portable_probe.report import Case, KernelCall, Report, SoftmaxProblem, check_kernel, encoded, load, save
 from portable_probe.suggest import pasted, variants
 from portable_probe.text import as_text, compared
 from portable_probe.tune.command import tune
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.detect import devices_of, interpreting
-from portable_softmax.errors import DeviceError, NoDeviceError, ProfileError, TargetError
+from portable_softmax.devices.detect import devices_of, interpreting, named
+from portable_softmax.errors import NoDeviceError
 from portable_softmax.planning.request import SHORT
 
 INTERPRETED = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
-USAGE = ProfileError, UnknownKernelError, FileNotFoundError, IsADirectoryError, ReportsError, argparse.ArgumentTypeError
+UNCHECKED = {"DeviceError", "NoDeviceError", "TargetError", "ImportError", "ModuleNotFoundError"}
+FAILED = {"CheckFailed", "WrongResult", "CompileError", "PlanError", "GridError", "KernelError", "DtypeError", "Pruned"}
 EXIT_CODES = """exit codes:
   0  answered, and all checks passed
   1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least or --no-spills
-  2  usage: unknown options or names, or a file that is missing or holds something else
+  2  usage: wrong options, names or arguments, or a file that is missing or holds something else
   3  worse than the saved reports (diff)
   4  not checked: no such local device, or Triton does not compile for it"""
 
@@ -75,18 +75,18 @@ _SUGGEST = "all warps and stages, sorted by spills and occupancy; of a kernel th
 _SUGGEST += "expected time: rows=N cols=M block=BLOCK name its parameters"
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
+_TYPES = *DTYPE_BYTES, *SHORT
 _KERNEL: dict[str, Any] = {"metavar": "FILE:NAME"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "kernel": {**_KERNEL, "help": "a @triton.jit function, as decorated"},
-    "file": {"type": Path, "metavar": "FILE", "help": "what --save wrote; its cases are answered again"},
+    "file": {"type": Path, "metavar": "FILE", "help": "what --save wrote"},
     "action": {"nargs": "?", "choices": ("list", "show", "new"), "default": "list", "help": "list: the products (default); "
                "show NAME: facts with their sources, of the local device by default; new DIR: write its profile"},
     "what": {"nargs": "?", "metavar": "NAME or DIR", "help": "of the profile, or where to write"},
-    "--kernel": {**_KERNEL, "help": "the user kernel: verify requires --case too; diff runs its file only if it is named"},
+    "--kernel": {**_KERNEL, "help": "the user kernel, whose file runs"},
     "--on": {**_SEVERAL, "metavar": "NAME", "help": _ON},
     "--shapes": {"type": _shape, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "4096x4096"},
-    "--dtype": {"type": lambda name: SHORT.get(name, name), "choices": tuple(DTYPE_BYTES), "nargs": "+", "metavar": "TYPE",
-                "default": ["float32"], "help": ", ".join((*DTYPE_BYTES, *SHORT))},
+    "--dtype": {"choices": _TYPES, "nargs": "+", "metavar": "TYPE", "default": ["float32"], "help": ", ".join(_TYPES)},
     "--backward": {**_FLAG, "help": "the gradient instead"},
     "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": f"arguments, constexprs and Triton's options: {EXAMPLE}"},
     "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},
@@ -101,7 +101,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--json": {**_FLAG, "help": "as JSON: portable_probe/report.py"},
     "--markdown": {**_FLAG, "help": "as a table in Markdown"},
     "--save": {"type": Path, "metavar": "FILE", "help": "also write the reports, for diff"},
-    "--minutes": {"type": float, "default": 3, "help": "time limit of the launches (3)"},
+    "--minutes": {"type": _number, "default": 3, "help": "time limit of the launches (3)"},
     "--out": {"type": Path, "default": Path("profiles"), "metavar": "DIR", "help": "folder of profiles (./profiles)"},
 }  # fmt: skip
 
@@ -109,7 +109,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def softmaxes(options: argparse.Namespace) -> list[Case]:
     """Returns the softmaxes that the options mean."""
     return [
-        SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype, backward=options.backward)
+        SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=SHORT.get(dtype, dtype), backward=options.backward)
         for (n_rows, n_cols), dtype in product(options.shapes, options.dtype)
     ]
 
@@ -118,9 +118,12 @@ def kernel_call(options: argparse.Namespace) -> KernelCall:
     """Returns the user kernel that the options mean."""
     if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
         options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
-    words = re.sub(r",\s+", ",", " ".join(options.args)).split()
+    pairs = [_pair(word) for word in re.sub(r",\s+", ",", " ".join(options.args)).split()]
+    names = [name for name, _ in pairs]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        options.error(f"--args gives {', '.join(repeated)} more than once")
     config = None if options.config == "all" else options.config
-    return KernelCall(name=options.kernel, arguments=dict(map(_pair, words)), config=config, case=options.case)
+    return KernelCall(name=options.kernel, arguments=dict(pairs), config=config, case=options.case)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -137,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (*BROKEN, argparse.ArgumentTypeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2 if isinstance(error, USAGE) else 4 if isinstance(error, DeviceError | TargetError | ImportError) else 1
+        return _code({type(error).__name__})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -158,6 +161,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _answer(options: argparse.Namespace) -> int:
     """Answers plan and kernel."""
+    if "interpreter" in named(options.on)[0]:
+        options.error("the interpreter compiles nothing; --on h200 names a device that need not be here, verify runs kernels")
     cases = [kernel_call(options)] if options.kernel else softmaxes(options)
     devices, every, bounds = devices_of(options.on), options.config == "all", dict(options.at_least)
     if bounds and not bounds.keys() & {"", *(device.backend for device in devices)}:
@@ -166,7 +171,7 @@ def _answer(options: argparse.Namespace) -> int:
     reports = list[Report]()
     for device, case in product(devices, cases):
         kernel = isinstance(case, KernelCall)
-        reports += variants(case, device, every, names) if kernel else [report_of(device, case)]
+        reports += variants(case, device, every, names) if kernel else [bounded_report(device, case)]
     code = _shown(options, [_gated(report, options) for report in reports], every or names is not None)
     for device in devices if options.facts and not options.json else ():
         print(f"\n{facts_of(device)}")
@@ -207,8 +212,12 @@ def _shown(options: argparse.Namespace, reports: list[Report], choices: bool = F
         print(f"{failed[0].error}: {failed[0].message}", file=sys.stderr)
     enough = {report.device.name for report in reports if choices and not report.error}
     failed = [report for report in failed if report.device.name not in enough]
-    unchecked = all(report.error in (TargetError.__name__, DeviceError.__name__) for report in failed)
-    return 0 if not failed else 4 if unchecked else 1
+    return _code({str(report.error) for report in failed})
+
+
+def _code(errors: set[str]) -> int:
+    """Returns the exit code for names of errors: 2 for wrong usage, else 1 if a check failed, else 4; 0 for none."""
+    return 0 if not errors else 4 if errors <= UNCHECKED else 1 if errors <= UNCHECKED | FAILED else 2
 
 
 def _gated(report: Report, options: argparse.Namespace) -> Report:
@@ -225,7 +234,7 @@ def _differences(options: argparse.Namespace) -> int:
     """Answers the cases of a saved file again, and prints what changed."""
     before = load(options.file)
     check_kernel(before, options.kernel, options.file)
-    after = [report_of(*request) for request in [again(report) for report in before]]
+    after = [bounded_report(*request) for request in [again(report) for report in before]]
     if options.save:
         save(after, options.save)
     text, code = compared(before, after, "github" if options.markdown else "plain")
@@ -250,7 +259,11 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "plan": ("launches of the softmax, and their occupancy", _answer, f"--on {SOFTMAX} {GATES}"),
     "kernel": ("the launch and occupancy of a user kernel", _answer, f"kernel --on {CALL} --suggest {GATES}"),
     "verify": ("run the softmax or a kernel, and compare the result", _verify, f"--on {SOFTMAX} --kernel {CALL} {FORMS}"),
-    "diff": ("answer saved cases again, and print what changed", _differences, "file --kernel --markdown --save"),
+    "diff": (
+        "plan saved cases again, and print what changed; user kernels only with --kernel",
+        _differences,
+        "file --kernel --markdown --save",
+    ),
     "profiles": ("hardware profiles: list, show, new", profiles, "action what --json"),
     "tune": ("fit the cost of launches on the local device", tune, "--minutes --out"),
 }

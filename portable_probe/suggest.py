@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from portable_probe.cases import call_values, expected, load_case, report_of
+from portable_probe.cases import bounded_report, call_values, expected, load_case
 from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import KernelCall, Report
 from portable_softmax.devices.device import Device
@@ -36,7 +36,7 @@ def variants(call: Any, device: Device, every_config: bool, names: dict[str, str
     file = load_kernel(call.name, device)
     every = range(len(configurations(file.kernel))) if every_config else [call.config]
     if not every:
-        raise ValueError(f"--config all: {call.name} is not under @triton.autotune")
+        raise ValueError(f"--config all: {call.name} has no configurations; it is not under @triton.autotune")
     calls = [msgspec.structs.replace(call, config=number) for number in every]
     if names:
         return [_computed(variant, file, device, names) for variant in calls]
@@ -45,7 +45,7 @@ def variants(call: Any, device: Device, every_config: bool, names: dict[str, str
     pruned = _pruned(call, file, device) if every_config else set()
     unlike: dict[Any, Report] = {}
     for variant in calls:
-        report = report_of(device, variant)
+        report = bounded_report(device, variant)
         if variant.config in pruned and not report.error:
             report = msgspec.structs.replace(report, **PRUNED)
         key = variant.config, report.error, *(report.numbers.values() if variant.suggested else ())
@@ -95,14 +95,16 @@ def _computed(call: KernelCall, file: KernelFile, device: Device, names: dict[st
     from portable_softmax.row_kernels.launcher import launcher  # needs torch
 
     known, roles = load_case(file, call), dict[str, Any](names)
+    if "rows" not in names and not known:
+        raise ValueError("--suggest requires rows=PARAMETER, or --case NAME, a function that returns the grid too")
     arguments, options = call_values(jit_function(file.kernel), call, known)
     passed = {**arguments, **options} | ({} if "rows" in names or not known else {"grid": known.grid})
     try:
         plan = launcher(file.kernel, **roles).plan(device=device, **passed)
     except Exception as error:
-        return msgspec.structs.replace(report_of(device, call), error=type(error).__name__, message=str(error))
+        return msgspec.structs.replace(bounded_report(device, call), error=type(error).__name__, message=str(error))
     computed = {name: value for name, value in plan.meta.items() if name not in passed}
-    report = report_of(device, msgspec.structs.replace(call, suggested=computed))
+    report = bounded_report(device, msgspec.structs.replace(call, suggested=computed))
     text = {**report.text, "why": (f"num_programs {plan.num_programs}", *plan.reasons)}
     numbers = report.numbers | ({"expected_us": plan.terms.total} if plan.terms else {})
     text |= {"time": (expected(plan.terms, device),)} if plan.terms else {}

@@ -62,8 +62,7 @@ def devices_of(words: Iterable[str]) -> list[Device]:
     try:
         device = current_device()
     except NoDeviceError as error:
-        hint = "--on NAME answers for an absent device, --on interpreter runs kernels without one"
-        raise NoDeviceError(f"{error}\n{hint}") from error
+        raise NoDeviceError(f"{error}\n--on NAME names an absent device; tests and verify run with --on interpreter") from error
     if backends - {device.backend}:
         raise DeviceError(f"{', '.join(sorted(backends))} is required; the local device is {device}")
     if profiles and profiles != [device.profile]:

@@ -21,8 +21,8 @@ from portable_softmax.row_kernels.decorators import by_position, constexprs_of, 
 CONSTANTS = {"True": True, "False": False, "None": None}
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 SIZES = r"\[([0-9]{1,19}(?:,[ ]*[0-9]{1,19})*)\]"
-TENSOR = re.compile(rf"(\w+){SIZES}")
-POINTER = re.compile(r"\*(\w+)(:16)?")
+TENSOR = re.compile(rf"(?:torch\.)?(\w+){SIZES}")
+POINTER = re.compile(r"\*(?:torch\.)?(\w+)(:16)?")
 SCALAR = re.compile(r"(\w+)(:16)?")
 DESCRIPTOR = re.compile(rf"tensordesc<(\w+){SIZES}>")  # a layout behind the sizes is Python, which Triton would run
 
@@ -46,7 +46,7 @@ def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) ->
     A kernel of TorchInductor has arguments of its own, which it was generated for.
 
     Raises:
-        CompileError: text is no argument.
+        ValueError: text is no argument.
         TypeError: there is no such parameter.
     """
     jit = jit_function(kernel)
@@ -80,7 +80,7 @@ def _argument_of(name: str, text: str) -> tuple[Any, bool]:
             raise CompileError(f"this Triton has no TensorDescriptor ({error}); install Triton 3.4 or later") from error
         tensor = _tensor(*descriptor.groups())
         return TensorDescriptor.from_tensor(tensor, list(tensor.shape)), False
-    raise CompileError(
+    raise ValueError(
         f"{name}={text}: an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16, *fp16:16, i32, i32:16 "
         f"or fp32 (:16 says a multiple of 16, in bytes of a pointer); types of tensors are {', '.join(TORCH)}, "
         f"and torch's names, of numbers {', '.join(OF_TYPE)}; tuples, functions and infinities need a case: --case NAME"
@@ -105,4 +105,4 @@ def _tensor(kind: str, sizes: str) -> Any:
     try:
         return torch.empty(shape, dtype=getattr(torch, TORCH[NAMES[kind]]), device="meta")
     except (RuntimeError, TypeError) as error:
-        raise CompileError(f"{kind}{shape} is no tensor of torch, {error}; give it a smaller shape") from error
+        raise ValueError(f"{kind}{shape} is no tensor of torch, {error}; give it a smaller shape") from error

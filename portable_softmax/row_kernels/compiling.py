@@ -112,9 +112,13 @@ def _explained(future: "Future[Any]", again: Callable[[], Any]) -> Any:
             os.dup2(before, 2)
             os.close(before)
         stderr.seek(0)
-        written = stderr.read().decode(errors="replace")
-    reasons = re.findall(r"(?:error: (?!Failures have been)|: (?=Assertion ))(.+)", written)
-    return RuntimeError(f"{error}: {reasons[0]}") if reasons else error
+        why = reason_in(stderr.read().decode(errors="replace"))
+    return RuntimeError(f"{error}: {why}") if why else error
+
+
+def reason_in(printed: str) -> str:
+    """Returns the first error that a compiler printed; "" if there is none."""
+    return next(iter(re.findall(r"(?i:error: (?!Failures have been)|: (?=Assertion ))(.+)", printed)), "")
 
 
 def dropped(kernel: Any, values: Mapping[str, Any], device: Device) -> set[int]:

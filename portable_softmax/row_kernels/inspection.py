@@ -95,11 +95,11 @@ def inspect_kernel(
         options: options of Triton's backend, such as num_warps, num_stages, maxnreg or waves_per_eu; None is Triton's default.
 
     Raises:
-        CompileError: the kernel does not compile, with the compiler's message; an argument's text is invalid; or a decorator
-            reads an argument of which only the type is known.
+        CompileError: the kernel does not compile, with the compiler's message; or a decorator reads an argument of which only
+            the type is known.
         TypeError: a parameter is missing or unknown, or `device` is neither a Device nor a name.
         ProfileError: no profile has that name.
-        ValueError: @triton.autotune has several configurations, and `config` is None.
+        ValueError: an argument's text is invalid; there is no such configuration, or there are several and `config` is None.
     """
     device, jit, selected = chosen(device), jit_function(kernel), configuration(kernel, config)
     passed, unknown = read_arguments(kernel, arguments)
@@ -185,8 +185,8 @@ def fits(
     def matmul(...): ...
     ```
 
-    All are compiled, into Triton's cache. Configurations that spill are dropped if others do not. The logger
-    `portable_softmax.fits` reports the reason for every dropped one.
+    All are compiled, into Triton's cache, without a time limit: tiles of 2**20 elements may take hours. Configurations that
+    spill are dropped if others do not. The logger `portable_softmax.fits` reports the reason for every dropped one.
 
     Args:
         configs: list of triton.Config.

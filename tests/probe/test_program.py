@@ -1,18 +1,22 @@
 """The program `portable-softmax`: what it refuses, what it answers, and with which exit code; the next step of an occupancy."""
 
 import ast
+import functools
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import portable_softmax
-from portable_probe import program
+from portable_probe import cases, program
 from portable_probe.explain import next_step
 from portable_softmax import Device, KernelResources, occupancy, plan
+from portable_softmax.runtime import compiler
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
@@ -22,6 +26,7 @@ TYPES = "--args x_ptr=*fp32:16 y_ptr=*fp32:16 out_ptr=*fp32:16 n_elements=i32:16
 NAMES = {
     "KERNELS": SUPPORT / "launched_kernels.py",
     "EXAMPLES": SUPPORT / "example_kernels.py",
+    "PAGE": ROOT / "README.md",
     "RMS": ROOT / "examples" / "rms_norm.py",
     "BLOCKS": "--args BLOCK_M=16 BLOCK_N=16 BLOCK_K=16 GROUP_M=1",
     "ROWS": "x=bf16[16384,4096] w=bf16[4096] y=bf16[16384,4096] n_rows=16384 n_cols=4096 eps=1e-6",
@@ -40,7 +45,11 @@ TABLE = """
  | 2 | the following arguments are required: COMMAND
 plan --on | 2 | argument --on: expected at least one argument
 plan --on '' | 2 | no profile named ''
-plan --on H200 --dtype int8 | 2 | argument --dtype: invalid choice: 'int8'
+plan --on H200 --dtype half | 2 | argument --dtype: invalid choice: 'half' (choose from
+plan --on amd | 2 | no profile named 'amd'; `portable-softmax profiles` lists all, 'amd/*' selects one of each architecture
+plan --on interpreter | 2 | the interpreter compiles nothing; --on h200 names a device
+kernel KERNELS:add --on interpreter | 2 | the interpreter compiles nothing; --on h200 names a device
+tune --minutes -1 | 2 | '-1' is not a number from 1 on
 plan --on H200 --shapes 0x4 | 2 | argument --shapes: '0' is not a number from 1 on
 plan --on H200 --shapes 44 | 2 | argument --shapes: '44' is not ROWSxCOLS
 plan --on H200 --at-least metal=3 | 2 | 'metal' is not one of cuda, hip
@@ -49,14 +58,22 @@ plan --on hip | 4 | NoDeviceError: nothing there
 verify --on H200 | 2 | an emulated AMD GPU (--on amd/mi300x)
 verify --on amd/mi300x --kernel KERNELS:add | 2 | --kernel requires --case NAME
 kernel f.py --on H200 | 2 | UnknownKernelError: 'f.py' should be FILE:NAME or MODULE:NAME
+kernel KERNELS --on H200 | 2 | lacks the kernel's :NAME; the file has matmul, tuned, layernorm,
+kernel PAGE:add --on H200 | 2 | README.md is no Python file: its name should end in .py
+kernel KERNELS:add --on H200 --args n=1 n=2 | 2 | --args gives n more than once
+kernel KERNELS:add --on H200 --args n=1 --args n=1 | 2 | --args gives n more than once
+kernel KERNELS:add --on H200 --args x=bf17[4096] y=f32[4] z=f32[4] n=4 BLOCK=4 | 2 | x=bf17[4096]: an argument is a tensor
+kernel KERNELS:add --on H200 --config 0 | 2 | has no configurations (it is not under @triton.autotune), and 0 was chosen
+kernel KERNELS:tuned --on H200 --config 7 | 2 | has 3 configurations, and 7 is none of them; select one with --config N:
+kernel RMS:rms_norm_kernel --on H200 --suggest cols=n_cols block=BLOCK | 2 | requires rows=PARAMETER, or --case NAME
 kernel KERNELS:add --suggest rows=n | 2 | --suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing
 kernel nowhere.py:k --on H200 | 2 | UnknownKernelError:
-kernel EXAMPLES:add_kernel --on H200 --case nothing | 1 | has no function 'nothing'
-kernel KERNELS:add --on H200 --args n=1 | 1 | ; such as --args 'x=f16[4096,4096] n=4096
+kernel EXAMPLES:add_kernel --on H200 --case nothing | 2 | has no function 'nothing'
+kernel KERNELS:add --on H200 --args n=1 | 2 | ; such as --args 'x=f16[4096,4096] n=4096
 kernel KERNELS:add --on intel/arc-a770 --args n=1 | 4 | TargetError: this Triton's backends (
-kernel KERNELS:tuned --on H200 --args MATRICES | 1 | and none was chosen; select one with --config N:
+kernel KERNELS:tuned --on H200 --args MATRICES | 2 | and none was chosen; select one with --config N:
 kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel needs 'n_elements'; give its value
-kernel KERNELS:add --on H200 --config all | 1 | is not under @triton.autotune
+kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
 diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
 profiles new | 2 | profiles new DIR: where to write
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
@@ -118,6 +135,35 @@ def test_what_is_printed(run, nothing_here, line, expected, words):
     assert [part for part in words.split(" ;; ") if " ".join(part.split()) not in said] == []
     if "Error: " in words and expected in "14" and (out := run(*spelled(line), "--json")[1]):
         assert all(report.get("error", "") in said for report in json.loads(out))
+
+
+def test_a_compiler_that_aborts_does_not_end_or_warns(run, monkeypatch):
+    softmax = "plan", "--on", "h200", "--shapes", "8x64"
+    inner = cases.report_of
+
+    def noisy(device, case, then):
+        os.write(2, b"x.py:1:1: Error: unknown unit\nmodule {\n")
+        return then() or inner(device, case)
+
+    outcomes = [
+        (lambda: os._exit(1), 1, "CompileError: the compiler ended the process; unknown unit\n"),
+        (lambda: time.sleep(60), 1, "CompileError: not compiled within 1 s; use smaller tiles; unknown unit\n"),
+        (lambda: None, 0, "x.py:1:1: Error: unknown unit\nmodule {\n"),
+    ]
+    for then, expected, printed in outcomes:
+        monkeypatch.setattr(cases, "LONGEST", 1 if expected else 60)
+        monkeypatch.setattr(cases, "report_of", functools.partial(noisy, then=then))
+        assert (*run(*softmax)[::2],) == (expected, printed)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "words"), [("gfx1030", (3, 9), "3.5.1 to 3.8"), ("mi50", (3, 7), "3.8.0 or later")]
+)
+def test_a_device_that_this_triton_does_not_know_is_4(run, monkeypatch, name, version, words):
+    monkeypatch.setattr(compiler, "triton_version", lambda: version)
+    for command in ("plan", ("kernel", f"{SUPPORT}/launched_kernels.py:add", "--args", *VECTORS.split(), "BLOCK=64")):
+        code, _, err = run(*([command] if command == "plan" else command), "--on", name)
+        assert (code, f"install Triton {words}\n" in err) == (4, True)
 
 
 def test_configurations_that_a_kernel_prunes_are_marked(run, tmp_path):
