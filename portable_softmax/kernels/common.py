@@ -75,8 +75,9 @@ def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.conste
 
 
 @triton.jit
-def find_columns(rows, head, query, exists, n_cols, n_heads, n_queries, s_batch, s_head, s_query, C: tl.constexpr):
-    """Returns (offsets of place 0 in x and in the result, lead, past, which exist) of rows; aligned ones have one past."""
+def find_tile(tile, n_rows, n_cols, n_heads, n_queries, s_batch, s_head, s_query, C: tl.constexpr):
+    """Returns what find_rows does, and for tiles offsets of place 0 in x and the result, lead, past (or one), which exist."""
+    rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
     s_query = s_query * C.ROW_UNIT if C.AXIS == 1 else 1
     offset = offsets_of_rows(head, query, n_heads, s_batch * C.UNIT, s_head * C.UNIT, s_query, C)
     # Results of rows side by side are [head, column, query].
@@ -91,7 +92,8 @@ def find_columns(rows, head, query, exists, n_cols, n_heads, n_queries, s_batch,
     elif C.AXIS == 0 and (C.VECTOR > 1 and not C.HEAD_TILES):  # VECTOR divides the number of queries
         offset = tl.max_contiguous(tl.multiple_of(offset, C.VECTOR), C.VECTOR)
         out = tl.max_contiguous(tl.multiple_of(out, C.VECTOR), C.VECTOR)
-    return along(offset, C), along(offset if C.OUT_LIKE_X else out, C), along(lead, C), along(past, C), along(exists, C)
+    out = offset if C.OUT_LIKE_X else out
+    return rows, head, query, exists, along(offset, C), along(out, C), along(lead, C), along(past, C), along(exists, C)
 
 
 @triton.jit

@@ -100,11 +100,5 @@ class InKernel:
         return getattr(self.config, name) if self.interpreted else constexpr(getattr(self.config, name))
 
 
-def _attribute(constant: Any, name: str) -> Any:
-    if not name.isupper():
-        raise AttributeError(name)
-    return getattr(constant.value, name)
-
-
 if not hasattr(constexpr, "__getattr__"):  # Triton before 3.4 does not look up attributes of constexprs
-    constexpr.__getattr__ = _attribute
+    constexpr.__getattr__ = lambda constant, name: InKernel.__getattr__(constant.value, name)

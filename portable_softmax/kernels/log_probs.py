@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, HIGHEST, along, bounded, end_of_split, exp, find_columns, find_rows, finite, first_column, last_tile,
+    BOTH, ENDS, HIGHEST, along, bounded, end_of_split, exp, find_tile, finite, first_column, last_tile,
     load_per_row, places, places_of_ends, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import of_splits, publish, words_of
@@ -28,9 +28,8 @@ def token_log_probs_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
-        x_at, _, lead, past, reads = find_columns(
-            rows, head, query, exists, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
+        rows, _, _, exists, x_at, _, lead, past, reads = find_tile(
+            tile, n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
         )
         x = x_ptr + x_at
         by = load_per_row(scale, rows, exists, C.SCALE, C)
@@ -65,8 +64,7 @@ def token_log_probs_kernel(
                 write_rows(statistics_ptr, ids, ids_ptr, rows, exists, n_rows, n_ids, ignored, peak, total, falls, heat, C)
                 for k in tl.range(0, n_ids):
                     log_prob = fall_of(score, peak, heat, C) - tl.log(total)
-                    no_token = tl.where(ids == ignored, 0.0, float("nan"))
-                    log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, no_token)
+                    log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, tl.where(ids == ignored, 0.0, float("nan")))
                     tl.store(out_ptr + along(rows, C) * n_ids + k, log_prob, mask=along(exists, C))
                     ids = load_ids(ids_ptr, rows, writes, k + 1, n_ids, ignored, C)
                     score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
@@ -75,12 +73,9 @@ def token_log_probs_kernel(
 @triton.jit
 def any_token(ids, ids_ptr, rows, exists, n_ids, ignored, C: tl.constexpr):
     """Returns True for rows that are read: with ENTROPY or LSE all, else those with an id that is not ignored. [ROWS, 1]."""
-    some = ids != ignored
-    if C.ENTROPY or C.LSE:
-        some = along(exists, C)
-    else:
-        for k in tl.range(1, n_ids):
-            some = some | (load_ids(ids_ptr, rows, exists, k, n_ids, ignored, C) != ignored)
+    some = along(exists, C) if C.ENTROPY or C.LSE else ids != ignored
+    for k in tl.range(1, 1 if C.ENTROPY or C.LSE else n_ids):
+        some = some | (load_ids(ids_ptr, rows, exists, k, n_ids, ignored, C) != ignored)
     return some
 
 
@@ -134,9 +129,8 @@ def token_log_probs_backward_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
-        x_at, dx_at, lead, past, there = find_columns(
-            rows, head, query, exists, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
+        rows, _, _, exists, x_at, dx_at, lead, past, there = find_tile(
+            tile, n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
         )
         x, dx, end = x_ptr + x_at, dx_ptr + dx_at, end_of_split(past, split, n_cols, C)
         by = load_per_row(scale, rows, exists, C.SCALE, C)

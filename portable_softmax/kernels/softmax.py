@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, NEG_INF, end_of_split, exp, find_columns, find_rows, finite, first_column, fma, get, last_tile, load,
+    BOTH, ENDS, NEG_INF, end_of_split, exp, find_tile, finite, first_column, fma, get, last_tile, load,
     load_per_row, of_row, opaque, places, places_of_ends, put, store, times,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import MISSING, left_behind, look, of_rows, of_splits, publish, words_of
@@ -30,9 +30,8 @@ def softmax_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
-        x_at, y_at, lead, past, there = find_columns(
-            rows, head, query, exists, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
+        rows, head, query, exists, x_at, y_at, lead, past, there = find_tile(
+            tile, n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
         )
         x, y = x_ptr + x_at, y_ptr + y_at
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, m_col, lead, C)
@@ -118,9 +117,8 @@ def softmax_backward_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, head, query, exists = find_rows(tile, n_rows, n_heads, n_queries, C)
-        dy_at, y_at, lead, past, there = find_columns(
-            rows, head, query, exists, n_cols, n_heads, n_queries, dy_batch, dy_head, dy_query, C
+        rows, _, _, exists, dy_at, y_at, lead, past, there = find_tile(
+            tile, n_rows, n_cols, n_heads, n_queries, dy_batch, dy_head, dy_query, C
         )
         dy, y, dx = dy_ptr + dy_at, y_ptr + y_at, dx_ptr + y_at
         x = x_ptr + y_at if C.CAP != 0.0 else y
@@ -207,8 +205,7 @@ def gradient(dy, y, total, x, place, x_col, lead, past, there, scale, temperatur
         e = tl.exp2(tl.abs(load(x, place, x_col, lead, past, there, 0.0, EDGE, C) * scale) * (-2.885390081777927 / C.CAP))
         slope = slope * (4.0 * e / ((1.0 + e) * (1.0 + e)))  # 1 - tanh**2, which would cancel
     dx = tl.where(temperature == 0, 0.0, dx * slope) if C.TEMPERATURE != "" else dx * slope
-    if C.MASKED_GRADIENT == "rows":  # what a mask hides has no weight, and rows that it hides wholly are nan
-        dx = tl.where(y > (NEG_INF if C.LOG else 0.0), dx, 0.0)
-    elif C.MASKED_GRADIENT == "elements":
-        dx = tl.where(y == (NEG_INF if C.LOG else 0.0), 0.0, dx)
+    if C.MASKED_GRADIENT != "":  # what a mask hides has no weight, and rows that it hides wholly are nan
+        none = NEG_INF if C.LOG else 0.0
+        dx = tl.where(y > none if C.MASKED_GRADIENT == "rows" else y != none, dx, 0.0)
     return dx
