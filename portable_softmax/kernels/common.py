@@ -8,6 +8,7 @@ have [1, BLOCK] ([BLOCK, 1]): both broadcast against a tile. EDGE states what a 
 import triton
 import triton.language as tl
 
+TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471824645996)  # in float32
 LN2_REST = tl.constexpr(-1.9046542121259336e-09)

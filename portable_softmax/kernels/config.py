@@ -5,7 +5,7 @@ from typing import Any
 
 from triton.language import constexpr
 
-from portable_softmax.kernels.common import INTERPRETED
+from portable_softmax.kernels.common import INTERPRETED, TRITON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,5 +100,5 @@ class InKernel:
         return getattr(self.config, name) if self.interpreted else constexpr(getattr(self.config, name))
 
 
-if not hasattr(constexpr, "__getattr__"):  # Triton before 3.4 does not look up attributes of constexprs
-    constexpr.__getattr__ = lambda constant, name: InKernel.__getattr__(constant.value, name)
+if TRITON < (3, 4):  # it does not look up attributes of what constexprs hold
+    constexpr.__getattr__ = lambda constant, name: getattr(constant.value if name.isupper() else None, name)

@@ -8,11 +8,11 @@ to be cleared. With a STEP, words are float32 alone. A tile has [SPLITS, ROWS, 2
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.common import INTERPRETED, NEG_INF, along
+from portable_softmax.kernels.common import INTERPRETED, NEG_INF, TRITON, along
 from portable_softmax.kernels.scores import merge, reduce_row
 
 gather = getattr(tl, "gather", None)  # Triton 3.2 has none, and that of 3.3 does not compile
-GATHERS = tl.constexpr([*map(int, triton.__version__.split(".")[:2])] > [3, 3] and not INTERPRETED.value)
+GATHERS = tl.constexpr(TRITON > (3, 3) and not INTERPRETED.value)
 MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not sent: sent ones are below
 
 

@@ -28,7 +28,7 @@ def token_log_probs_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, _, _, exists, x_at, _, lead, past, reads = find_tile(
+        rows, _head, _query, exists, x_at, _y_at, lead, past, reads = find_tile(
             tile, n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
         )
         x = x_ptr + x_at
@@ -129,7 +129,7 @@ def token_log_probs_backward_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, _, _, exists, x_at, dx_at, lead, past, there = find_tile(
+        rows, _head, _query, exists, x_at, dx_at, lead, past, there = find_tile(
             tile, n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
         )
         x, dx, end = x_ptr + x_at, dx_ptr + dx_at, end_of_split(past, split, n_cols, C)

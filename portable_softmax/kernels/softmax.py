@@ -117,7 +117,7 @@ def softmax_backward_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, _, _, exists, dy_at, y_at, lead, past, there = find_tile(
+        rows, _head, _query, exists, dy_at, y_at, lead, past, there = find_tile(
             tile, n_rows, n_cols, n_heads, n_queries, dy_batch, dy_head, dy_query, C
         )
         dy, y, dx = dy_ptr + dy_at, y_ptr + y_at, dx_ptr + y_at
