@@ -126,8 +126,6 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
     whole, longest = next_power_of_2(problem.width), budget.most_threads * problem.vector  # an access of every thread
     in_two = budget.splits_in_two_launches and not problem.across
     splittable = (budget.shares or in_two) and not problem.scattered
-    if problem.unaligned and not problem.stores:  # a third slower than expected where programs share many such rows
-        splittable = splittable and problem.n_rows < budget.multiprocessors
     if problem.across:
         sizes = powers(max(problem.vector, WORD_BYTES // problem.element_bytes), 2 * problem.widest)[::-1]
         narrow, wide = budget.rows_of(budget.sector), budget.rows_of(2 * budget.line)
@@ -150,7 +148,9 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
             held += _shared(budget, rows, warps, of_shared)
         yield from held
         again = not problem.reads_again or not any(map(is_possible, held))
-        counts = [1] * again + splits * (again or in_two or rows > narrow or (problem.across and rows == wide))
+        in_blocks = problem.reads_again or not problem.unaligned  # splits of others take a third longer than expected
+        several = (again and in_blocks) or in_two or rows > narrow or (problem.across and rows == wide)
+        counts = [1] * again + splits * several
         for tiling in _read_twice(budget, rows, warps[2:] or warps, of_twice, counts):
             yield replace(tiling, two_launches=True) if in_two and tiling.is_shared else tiling
     width = min(max(1, NARROWEST_TILE // narrow), next_power_of_2(problem.width))
