@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 from portable_softmax.devices.policy import CostNumbers
 
 NS = 1e-3  # microseconds of a nanosecond
-AHEAD = 16  # latency that a turn loaded ahead hides
 IN_STEP = 12  # turns in which programs still wait at the same time, at most
-FLOOR = 8  # exponent: nearly the larger of beginning all programs and all else
 SECOND = 0.6  # start of a launch that follows another one, in parts of the first one's: 2.7 us on an H100
 
 
@@ -105,7 +103,7 @@ class Terms(NamedTuple):
 
 def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     """Returns the terms of a launch. Arithmetic alone, so arrays of facts yield arrays of terms."""
-    latency = numbers.latency_us * facts.loads / (1 + AHEAD * facts.ahead)
+    latency = numbers.latency_us * facts.loads
     elements = NS * numbers.element_ns * facts.elements
     exchange = numbers.exchange_us * facts.exchanges
     issue = NS * numbers.issue_ns * facts.issued * facts.beside
@@ -126,7 +124,7 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     turns = (moving**2 + (later * turn + (facts.waves - 1) * own) ** 2) ** (1 / 2) - moving
 
     rest = turn * in_step + own + turnover + moving + turns
-    begun = NS * numbers.launch_ns * facts.programs * facts.launches / rest
+    begun = NS * numbers.launch_ns * facts.programs * facts.launches - rest
     return Terms(
         start=numbers.start_us * (1 + SECOND * (facts.launches - 1)),
         memory=memory,
@@ -138,5 +136,5 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
         issue=issue * in_step + own,
         turnover=turnover,
         turns=turns,
-        programs=rest * ((1 + begun**FLOOR) ** (1 / FLOOR) - 1),
+        programs=(abs(begun) + begun) / 2,
     )

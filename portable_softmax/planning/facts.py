@@ -31,7 +31,7 @@ def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: i
     covered = tiling.covers(problem.width) // tiling.splits
     elements = tiling.tile_rows * covered
     vector, operands = budget.access(tiling), budget.loads + problem.stores
-    left_out, under, lines = _pieces(budget, tiling, vector)
+    left_out, under, lines = _pieces(budget, tiling, vector, beside)
     all_elements = problem.n_rows * problem.n_cols
     read, moved = all_elements * budget.read, all_elements * (budget.read + budget.written)
     between = elements * (budget.read + budget.written) * beside * budget.multiprocessors
@@ -78,7 +78,7 @@ def _mask(problem: Problem) -> float:
     return (1 if mask == "bool" else DTYPE_BYTES[mask]) / math.prod(shared)
 
 
-def _pieces(budget: Budget, tiling: Tiling, vector: int) -> tuple[float, float, float]:
+def _pieces(budget: Budget, tiling: Tiling, vector: int, resident: float) -> tuple[float, float, float]:
     """Returns the cost of runs of neighbouring elements that are shorter than a cache line.
 
     Unused bytes of lines per byte that is moved; moves of all operands' worth of sectors beyond the first; and
@@ -103,6 +103,7 @@ def _pieces(budget: Budget, tiling: Tiling, vector: int) -> tuple[float, float, 
             under += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
         elif inner * element % sector:
             under += sector / (run * element)  # a run ends within a sector that another one begins in
+            under += resident * budget.warp / budget.resident_threads * (rows < inner)  # the later, the more are between
     return line / min(line, max(run * element, sector)) - 1, under, requested
 
 

@@ -19,7 +19,7 @@ MOST_SPLITS = 64  # per row: a program reads two words of every split
 MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MOST_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compile for minutes
 NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
-REGISTERS = 8  # of a thread for addresses and numbers of a row: 2 to 6 times as many, in compiled launches of sm_90
+REGISTERS = 24  # of a thread for addresses and numbers of a row: 16 to 48 in compiled launches of sm_90
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks that are read twice
 MOST_PIECES = 5  # blocks of at most one access of a row: more hit lines on their way
 
@@ -65,11 +65,9 @@ class Budget:
 
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    """Estimates what a program uses: registers per element, and some more; those above a thread's limit are spilled."""
+    """Estimates what a program uses, at least: a register per element, and a few; those above a thread's limit are spilled."""
     threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
-    more = 2 + problem.across + problem.unaligned + tiling.is_shared / 2 + 2 * (not tiling.held)
-    elements = tiling.elements * (2 if problem.backward else 1) / threads
-    wanted = round(REGISTERS * more + elements * (1 + problem.across * tiling.is_shared / 2))
+    wanted = REGISTERS + -(-tiling.elements * (2 if problem.backward else 1) // threads)
     there = min(available(wanted, threads, device), tiling.max_registers or wanted)
     return KernelResources(tiling.num_warps, there, spilled_bytes_per_thread=WORD_BYTES * (wanted - there))
 

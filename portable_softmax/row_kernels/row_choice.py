@@ -200,8 +200,8 @@ class Choice:
         used, hardware, threads = like.resources, self._device.hardware, self._threads(setting)
         wanted, longer = used.registers_per_thread, setting.block / like.setting.block
         if wanted is not None:
-            elements = (wanted - 2 * REGISTERS) * longer * self._threads(like.setting) / threads
-            wanted = available(2 * REGISTERS + max(0, math.ceil(elements)), threads, self._device)
+            elements = (wanted - REGISTERS) * longer * self._threads(like.setting) / threads
+            wanted = available(REGISTERS + max(0, math.ceil(elements)), threads, self._device)
         staged = (setting.stages - 1) * int(self._traffic.row * setting.block / cols)
         resources = replace(
             used,

@@ -165,14 +165,15 @@ def test_every_number_counts_and_has_a_sign(name):
         facts_of(problem, tiling, 2, 16)
         for problem, tiling in (
             (contiguous_problem(2**16, 64, "float32"), Tiling(8, 8, 1, 1, blocks=8)),
-            (contiguous_problem(2**22, 4, "float32"), Tiling(1, 4, 1, 1)),
             (contiguous_problem(512, 16384, "float32"), Tiling(1, 1024, 4, 1, splits=8, blocks=2)),
             (Problem(4096, 4096, "float32", "float32", 4, inner=1024), Tiling(8, 512, 8, 1, splits=8)),
         )
     ]
+    launches.append(facts_of(contiguous_problem(2**22, 4, "float32"), Tiling(1, 4, 1, 1), 32))
     launches.append(row_facts(Traffic(4096, 4096, 0, 4, 2, 1, 1), RowLaunch(4096, 512, 16, 1056, 8, 4, 512), H100_DEVICE))
     more = msgspec.structs.replace(NUMBERS, **{name: 2 * getattr(NUMBERS, name)})
     changes = [cost(facts, more).total - cost(facts, NUMBERS).total for facts in launches]
+    changes = [round(change, 6) for change in changes]
     assert any(changes)
     assert all(change <= 0 if name in FASTER else change >= 0 for change in changes)
 
