@@ -17,6 +17,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.row_kernels.decorators import configuration, decorated
+from portable_softmax.row_kernels.row_settings import axes_of
 
 GUARD = 16  # elements after a result that must keep their value
 PEAK = 200.0  # its exponential overflows float32
@@ -106,9 +107,7 @@ class KernelCase(NamedTuple):
 
     def grid_for(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
         """Returns the grid for the values of constexprs."""
-        grid = self.grid({**self.arguments, **constants}) if callable(self.grid) else self.grid
-        width, height, depth = (*grid, 1, 1)[:3]
-        return width, height, depth
+        return axes_of(self.grid, {**self.arguments, **constants})
 
 
 def load_case(file: KernelFile, name: str) -> KernelCase:

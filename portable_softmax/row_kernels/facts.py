@@ -29,6 +29,7 @@ class Form(NamedTuple):
         walks: any number of programs along axis 0 is right, as together they take every row once.
         in_blocks: a program loops over blocks of a row, so that a block may be shorter than a row.
         what: which rows a program takes, if it does not walk.
+        grid: such a kernel's grid, of {rows}, {cols} and {block}; "" if it is unknown.
         parts: parameters of which every program writes its own part, and the elements from one part to the next.
         decisive: parameters whose values all of this depends on.
     """
@@ -36,6 +37,7 @@ class Form(NamedTuple):
     walks: bool
     in_blocks: bool = False
     what: str = ""
+    grid: str = ""
     parts: Mapping[str, int] = {}
     decisive: frozenset[str] = frozenset()
 
@@ -65,7 +67,8 @@ def of_launches(observe: Observe, cols: int) -> Form:
     for rows in ROWS:
         launched = [observe(rows, programs) for programs in PROGRAMS]
         if axes := sorted({access.offset or 0 for access in launched[0][0] if access.kind == "axis"}):
-            return Form(False, what=f"it reads tl.program_id({axes[0]}), so its grid has {axes[-1] + 1} axes")
+            what = f"it reads tl.program_id({axes[0]}), so its grid has {axes[-1] + 1} axes"
+            return Form(False, what=what, grid=f"({{rows}}{', ...' * axes[-1]})")
         counted = [Counter(access[:3] for one in of for access in one) for of in launched]
         odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
         stored = {root for count in counted for root, kind, _ in count if kind != "load"}
@@ -75,7 +78,8 @@ def of_launches(observe: Observe, cols: int) -> Form:
         alone, shared = (Counter(access.root for access in of[0]) for of in launched[:2])
         if any(alone[root] > shared[root] for root in alone.keys() - odd):  # which two programs share
             return Form(True, parts={root: part for root, part in parts.items() if part})
-    return Form(False, what=_rows_of(observe(ROWS[-1], 2), cols))
+    what, grid = _rows_of(observe(ROWS[-1], 2), cols)
+    return Form(False, what=what, grid=grid)
 
 
 def _starts(accesses: Sequence[Access], root: str) -> list[int]:
@@ -94,22 +98,27 @@ def _part(root: str, launched: Sequence[Sequence[Sequence[Access]]]) -> int | No
     return steps.pop() if len(steps) == 1 and min(steps) >= 0 and (adds or min(steps)) else None
 
 
-def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> str:
-    """Returns a sentence about the rows that two programs take, where not any number of them is right."""
+def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> tuple[str, str]:
+    """Returns a sentence about the rows that two programs take, where not any number of them is right, and the grid for it."""
     if programs[0] == programs[1]:
-        return "all its programs do the same" if programs[0] else "its programs access no row of such a launch"
+        return ("all its programs do the same", "(1,)") if programs[0] else ("its programs access no row of such a launch", "")
     stored = [[_starts(accesses, root) for accesses in programs] for root in sorted({access.root for access in programs[0]})]
     moving = [starts for starts in stored if all(starts) and starts[0] != starts[1] and -1 not in starts[0] + starts[1]]
     if not moving:
-        return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
+        return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)", ""
     starts = max(moving, key=lambda starts: len(starts[0]))
     first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
     if len(first) == 1:
-        rows = second[0] - first[0]
-        return "a program takes " + {0: "a part of a row", 1: "one row"}.get(rows, f"a tile of {rows} rows")
+        if (rows := second[0] - first[0]) == 0:
+            return "a program takes a part of a row", "({rows} * triton.cdiv({cols}, {block}),)"
+        return ("a program takes one row", "({rows},)") if rows == 1 else _several(f"tile of {rows}")
     if (step := first[1] - first[0]) == 1:
-        return f"a program takes a chunk of {second[0] - first[0]} rows"
-    return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is"
+        return _several(f"chunk of {second[0] - first[0]}")
+    return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is", f"({step},)"
+
+
+def _several(rows: str) -> tuple[str, str]:
+    return f"a program takes a {rows} rows", f"(triton.cdiv({{rows}}, {rows.split()[-1]}),)"
 
 
 def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block: int) -> bool:
@@ -130,12 +139,14 @@ def most_programs(form: Form, request: Request) -> int | None:
     """
     if request.grid is not None:
         return None
-    name, n_rows, wanted = jit_function(request.kernel).__name__, request.names[0], request.num_programs or 1
+    name, wanted = jit_function(request.kernel).__name__, request.num_programs or 1
     if not form.walks:
+        meta = {role: f"meta[{parameter!r}]" for role, parameter in zip(("rows", "cols", "block"), request.names, strict=True)}
+        such_as = f", such as grid=lambda meta: {form.grid.format(**meta)}" if form.grid else ""
+        loop = f"for row in range(tl.program_id(0), {request.names[0]}, tl.num_programs(0))"
         raise PlanError(
-            f"{name}: {form.what}, so its grid cannot be computed; pass it as kernel[grid] takes it, such as "
-            f"grid=lambda meta: (meta['{n_rows}'],), or let any number of programs be right: "
-            f"for row in range(tl.program_id(0), {n_rows}, tl.num_programs(0))"
+            f"{name}: {form.what}, so its grid cannot be computed; pass grid= as kernel[grid] takes it{such_as}"
+            + f", or let any number of programs be right: {loop}" * ("..." not in form.grid)
         )
     tensors: dict[str, Any] = {part: request.arguments.get(part) for part in form.parts}
     rooms = {part: value.numel() // form.parts[part] for part, value in tensors.items() if hasattr(value, "numel")}

@@ -1,13 +1,16 @@
 """The request of a row kernel's launch, and the settings that are candidates: blocks, stages and warps."""
 
+import contextlib
 import copy
 import inspect
 import itertools
+import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.device import Device
+from portable_softmax.errors import GridError
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.decorators import configurations, constexprs_of, jit_function
 
@@ -49,10 +52,19 @@ class Request(NamedTuple):
 
 
 def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
-    """Returns the programs along all axes of a grid as `kernel[grid]` takes it; `values` are the arguments by name."""
+    """Returns the programs along all axes of a grid as `kernel[grid]` takes it; `values` are the arguments by name.
+
+    Raises:
+        GridError: it is not one to three integers from 0 on.
+    """
     axes = grid(values) if callable(grid) else grid
-    width, height, depth = (*(axes if isinstance(axes, tuple | list) else (axes,)), 1, 1)[:3]
-    return int(width), int(height), int(depth)
+    axes = axes if isinstance(axes, tuple | list) else (axes,)
+    with contextlib.suppress(TypeError):
+        numbers = [operator.index(axis) for axis in axes]
+        if 1 <= len(numbers) <= 3 and min(numbers) >= 0:
+            width, height, depth = (*numbers, 1, 1)[:3]
+            return width, height, depth
+    raise GridError(f"a grid is one to three integers from 0 on, the programs along its axes, not {axes!r}")
 
 
 class Setting(NamedTuple):

@@ -32,6 +32,8 @@ ARCHITECTURES = {  # one product of each
     if (device := Device.from_profile(name)).backend in ("cuda", "hip")
 }
 
+GRIDS = (-1, 2), (), (1, 2, 3, 4), (1.5,), ("4",), lambda meta: (meta["n_rows"], -3)  # which no device launches
+
 
 def is_quick(device, name):
     """A device of QUICK for each kernel, in turn."""
@@ -92,12 +94,21 @@ def test_passed_options_take_precedence():
         (("*fp32", "*fp32", 2**33, 8), {}, GridError, "a grid of 8589934592 x 1 x 1 has 8,589,934,592 programs along x"),
         (("*fp32", "*fp32", 4, 8), {"num_programs": 3}, TypeError, "num_programs=3 is for a computed grid, and grid= was"),
         (("*fp32", "*fp32", 4, 8), {"num_warps": "4"}, TypeError, "num_warps of one_row should be a number from 1 on, not '4'"),
+        (("*fp32", "*fp32", 4, 8), {"grid": (0,)}, GridError, "a grid of no programs leaves 4 rows undone"),
+        *((("*fp32", "*fp32", 4, 8), {"grid": grid}, GridError, "a grid is one to three integers from 0 on") for grid in GRIDS),
         (("*fp32", "*fp32", 4, 2**21), {}, CompileError, "(?i)1048576"),
     ],
 )
 def test_refusals(arguments, options, error, words):
     with pytest.raises(error, match=words):
         scaled.plan(*arguments, **{"device": "nvidia/h100-sxm"} | options)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_grids_that_no_configuration_has(grid):
+    with pytest.raises(GridError, match="one to three integers"):
+        fits([triton.Config({"BLOCK": 8})], {"x": "*fp32", "y": "*fp32", "n_rows": 4, "n_cols": 8}, kernel=one_row,
+             device="nvidia/t4", grid=grid)  # fmt: skip
 
 
 def test_launches_do_not_depend_on_rows_where_batches_must_not_matter():
