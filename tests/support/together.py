@@ -26,106 +26,85 @@ class _Stopped(BaseException):
     """Ends a program's thread; nothing catches it on its way."""
 
 
-class _Program:
-    def __init__(self, index, work, back):
-        self.index, self.turn, self.error, self.done = index, threading.Semaphore(0), None, False
-        threading.Thread(target=self._run, args=(work, back), daemon=True).start()
+def launch(kernel, num_programs, arguments, seed, resident=None, order=sorted):
+    """Launches a kernel as `kernel[grid](**arguments)` does, with its programs in the interleaving of a seed; see at_once."""
+    from triton.runtime.interpreter import interpreter_builder as builder
 
-    def _run(self, work, back):
-        self.turn.acquire()
-        try:
-            work()
-        except BaseException as error:  # the launch raises it again
-            self.error = error
-        self.done = True
+    chosen, back, turns = random.Random(seed), threading.Semaphore(0), [threading.Semaphore(0) for _ in range(num_programs)]
+    left, errors, running, stopped = [*order(range(num_programs))], [], 0, False
+
+    def step():  # ends a step of the running program: another one goes on
+        mine = turns[running]
         back.release()
-
-
-class Together:
-    """Launches kernels as `kernel[grid]` does, in the interleavings of a seed.
-
-    Args:
-        resident: programs that run at once, at most; the next begins when one is done. None is all.
-        order: returns the numbers of programs in the order in which they begin.
-    """
-
-    def __init__(self, seed, resident=None, order=sorted):
-        self.random, self.back = random.Random(seed), threading.Semaphore(0)
-        self.resident, self.order, self.running, self.stopped = resident, order, None, False
-
-    def launch(self, kernel, num_programs, **arguments):
-        from triton.runtime.interpreter import interpreter_builder as builder
-
-        def grid(converted):  # called with the kernel's arguments; the interpreter would then run its programs one by one
-            builder.set_grid_dim(num_programs, 1, 1)
-            work = functools.partial(kernel.rewrite(), **converted)
-            self._run([_Program(index, work, self.back) for index in self.order(range(num_programs))], builder)
-            return (0,)  # no programs are left for the interpreter
-
-        names = ("create_masked_load", "create_masked_store", "create_atomic_rmw")
-        steps = {name: self._stepping(getattr(builder, name), name == "create_masked_load") for name in names}
-        with patched_once(), mock.patch.multiple(builder, **steps):
-            kernel[grid](**arguments)
-
-    def _run(self, programs, builder):
-        left, steps, self.stopped = list(programs), 0, False
-        while left:
-            steps += 1
-            self.stopped = self.stopped or steps > MOST_STEPS
-            self.running = self.random.choice(left[: self.resident])
-            builder.set_grid_idx(self.running.index, 0, 0)
-            self.running.turn.release()
-            self.back.acquire()
-            if self.running.done:
-                left.remove(self.running)
-                self.stopped = self.stopped or self.running.error is not None
-        for program in programs:
-            if program.error and not isinstance(program.error, _Stopped):
-                raise program.error
-        if self.stopped:
-            raise TimeoutError(f"{len(programs)} programs still wait for each other after {MOST_STEPS} steps")
-
-    def _step(self):
-        """Ends a step of the running program: another one goes on."""
-        mine = self.running
-        self.back.release()
-        mine.turn.acquire()
-        if self.stopped:
+        mine.acquire()
+        if stopped:
             raise _Stopped
 
-    def _stepping(self, access, only_volatile):
-        """Makes an access a step of its own: a store, an atomic operation, or a load that is volatile."""
+    def stepping(access, *arguments, only_volatile=False):  # an access is a step of its own
+        if only_volatile and not arguments[-1]:
+            return access(*arguments)
+        step()
+        result = access(*arguments)
+        step()
+        return result
 
-        def stepping(*arguments):
-            if only_volatile and not arguments[-1]:
-                return access(*arguments)
-            self._step()
-            result = access(*arguments)
-            self._step()
-            return result
+    def program(index, work):
+        turns[index].acquire()
+        try:
+            work()
+        except _Stopped:
+            pass
+        except BaseException as error:  # the launch raises it again
+            errors.append(error)
+        left.remove(index)
+        back.release()
 
-        return stepping
+    def grid(converted):  # called with the kernel's arguments; the interpreter would then run its programs one by one
+        nonlocal running, stopped
+        builder.set_grid_dim(num_programs, 1, 1)
+        work, steps = functools.partial(kernel.rewrite(), **converted), 0
+        for index in range(num_programs):
+            threading.Thread(target=program, args=(index, work), daemon=True).start()
+        while left:
+            steps += 1
+            stopped = bool(errors) or steps > MOST_STEPS
+            running = chosen.choice(left[:resident])
+            builder.set_grid_idx(running, 0, 0)
+            turns[running].release()
+            back.acquire()
+        if errors:
+            raise errors[0]
+        if stopped:
+            raise TimeoutError(f"{num_programs} programs still wait for each other after {MOST_STEPS} steps")
+        return (0,)  # no programs are left for the interpreter
+
+    steps = {name: functools.partial(stepping, getattr(builder, name)) for name in ("create_masked_store", "create_atomic_rmw")}
+    steps["create_masked_load"] = functools.partial(stepping, builder.create_masked_load, only_volatile=True)
+    with patched_once(), mock.patch.multiple(builder, **steps):
+        kernel[grid](**arguments)
 
 
 def at_once(device, seed, polls=3, left=lambda words, number: None, **order):
-    """Returns a machine whose programs run at once; see Together.
+    """Returns a machine whose programs run at once.
 
     Args:
-        device, seed, order: the interpreter's; of the interleavings; which programs run at once.
+        device, seed: the interpreter's; of the interleavings.
         polls: how often programs look for words, at most.
         left: fills a launch's words, of the number of the launch, ahead of it.
+        order: `resident` programs run at once, at most, and the next begins when one is done: all if it is None. `order`
+            returns the numbers of programs in the order in which they begin.
     """
 
     def prepare(spec, device, grid, sizes):
         (in_order, fixed), names = arranged(spec, sizes), tuple(signature_of(spec))
 
-        def launch(*operands):
+        def run(*operands):
             if spec.exchanges:
                 left(*operands[-2:])
             named = dict(zip(names, in_order((*operands, *fixed)), strict=True)) | constexprs_of(spec, device)
-            Together(seed, **order).launch(kernel_of(spec), grid[0], **named)
+            launch(kernel_of(spec), grid[0], named, seed, **order)
 
-        return launch
+        return run
 
     policy = msgspec.structs.replace(device.profile.launch, polls=Polls(polls, "a test"))
     device = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
