@@ -39,23 +39,13 @@ def test_memory_that_is_read_is_written_last(x):
     torch.testing.assert_close(softmax(x, scale=2.0, out=x[0].expand(2, 3, 8).clone()), (x * 2).softmax(-1))
 
 
-def test_errors(x):
-    for out, error, words in (
-        (torch.empty_like(x, dtype=torch.half), RuntimeError, "Expected out tensor to have dtype"),
-        (torch.empty_like(x, device="meta"), RuntimeError, "Expected out tensor to have device"),
-        (3, TypeError, "argument 'out' must be Tensor, not int"),
-        (x[:1, :1, :1].clone().expand(x.shape), RuntimeError, "single memory location"),
-        (torch.empty_like(x).requires_grad_(), RuntimeError, "automatic differentiation"),
-    ):
-        with pytest.raises(error, match=words):
-            softmax(x, out=out)
+def test_modes_of_autograd(x):
     with pytest.raises(RuntimeError, match="automatic differentiation"):
         softmax(x.clone().requires_grad_(), out=torch.empty_like(x))
     with torch.inference_mode():
-        out = torch.empty_like(x)
-        softmax(x, out=out)
-    with torch.no_grad(), pytest.raises(RuntimeError, match="InferenceMode"):
-        softmax(x, out=out)
+        out = softmax(x, out=torch.empty_like(x))
     with torch.no_grad():
+        with pytest.raises(RuntimeError, match="InferenceMode"):
+            softmax(x, out=out)
         leaf = x.clone().requires_grad_()
         softmax(leaf, out=leaf)

@@ -32,11 +32,10 @@ def launched(monkeypatch):
     launch.calls.clear()
 
 
-def tables():
-    return [torch._C._dispatch_dump_table(f"aten::{name}") for name in NAMES]
-
-
 def test_calls_are_launched_and_restored(x, launched):
+    def tables():
+        return [torch._C._dispatch_dump_table(f"aten::{name}") for name in NAMES]
+
     before, plain = tables(), x.softmax(-1)
     with override_aten():
         torch.testing.assert_close(x.softmax(-1), plain)

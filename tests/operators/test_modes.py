@@ -1,5 +1,6 @@
 """Calls under functorch, forward mode, dispatch modes, hooks, autocast, of subclasses and in threads are right."""
 
+import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,29 +12,6 @@ from portable_softmax import softmax, token_log_probs
 from portable_softmax.operators import launch
 
 pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]
-NAMES = "softmax", "log_softmax", "log_probs"
-
-
-@pytest.fixture
-def cases(where):
-    """(function, options) of each function: plain, and with options of each kind."""
-    rows, sink = torch.rand(2, 3, 1, device=where) + 0.5, torch.randn(3, 1, device=where)
-    seen, bias = torch.rand(3, 5, device=where) < 0.7, torch.randn(3, 5, device=where)
-    ids = torch.tensor([[0, 4, -100], [1, 2, 3]], device=where)
-    scores = [
-        {}, {"mask": seen}, {"mask": bias, "scale": 2.0}, {"scale": rows, "softcap": 1.5}, {"temperature": rows},
-        {"sink": sink, "causal": "lower_right"}, {"temperature": 0.5, "masked_rows": "zero", "mask": seen},
-        {"temperature": 0.0},
-    ]  # fmt: skip
-    of_tokens = [{}, {"temperature": rows, "entropy": True}, {"softcap": 2.0, "return_lse": True}]
-    return [(name, options) for name in NAMES[:2] for options in scores] + [
-        ("log_probs", {"ids": ids, **options}) for options in of_tokens
-    ]
-
-
-@pytest.fixture
-def x(where):
-    return torch.randn(2, 3, 5, device=where)
 
 
 def close(actual, exact, error=1e-5):
@@ -41,48 +19,41 @@ def close(actual, exact, error=1e-5):
         torch.testing.assert_close(ours.double(), double.double(), rtol=error, atol=error, equal_nan=True)
 
 
+def in_both(x, function, options):
+    """Yields (an input that needs a gradient, results of it): of x, and in float64 by the reference."""
+    for leaf, call in ((x.clone(), results), (x.double(), lambda *arguments, **more: in_double(*arguments, more))):
+        yield leaf.requires_grad_(), lambda leaf, call=call: call(function, leaf, -1, **options)
+
+
 def test_functorch_and_forward_mode(x, cases):
-    for function, options in cases:
+    for case in cases:
+        (_, ours), (double, exact) = in_both(x, *case)
 
-        def call(x, function=function, options=options):
-            return results(function, x, -1, **options)[0]
+        def call(x, ours=ours):
+            return ours(x)[0]
 
-        both = torch.stack([x, x + 1])
-        close((torch.func.vmap(call)(both),), (torch.stack([call(x), call(x + 1)]),))
-        value, tangent = torch.func.jvp(call, (x,), (x,))
-        double = torch.func.jvp(lambda x, f=function, o=options: in_double(f, x, -1, o)[0], (x.double(),), (x.double(),))
-        close((value, tangent), double, 1e-4)
+        close((torch.func.vmap(call)(torch.stack([x, x + 1])),), (torch.stack([call(x), call(x + 1)]),))
+        found, double = [torch.func.jvp(f, (t,), (t,)) for f, t in ((call, x), (lambda x, f=exact: f(x)[0], double.detach()))]
+        close(found, double, 1e-4)
         close((torch.func.jacrev(call)(x),), (torch.func.jacfwd(call)(x),), 1e-4)
         close((jacobian(call, x, vectorize=True),), (jacobian(call, x),))
 
 
-def test_gradients_of_unusual_tensors(x, cases):
-    """Gradients that are negative views, zero tensors, expanded or not contiguous."""
-    for function, options in cases:
-        like = results(function, x, -1, **options)[0]
+def test_gradients_that_lie_elsewhere(x, cases):
+    """Gradients that are negative views, expanded or not contiguous; saved tensors that hooks lay out with gaps."""
+    for case in cases:
+        like = next(in_both(x, *case))[1](x)[0]
         apart = torch.randn(*like.shape, 2, device=x.device)[..., 0]
         for dy in (torch._neg_view(torch.randn_like(like)), like.new_ones(()).expand(like.shape), apart):
             found = []
-            for leaf in (x.clone().requires_grad_(), x.double().requires_grad_()):
-                ours = leaf.dtype is torch.float32
-                y = (results(function, leaf, -1, **options) if ours else in_double(function, leaf, -1, options))[0]
-                found.append(torch.autograd.grad(torch.where(y > -1e9, y, 0.0), leaf, dy.to(y.dtype))[0])
+            for leaf, call in in_both(x, *case):
+                with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: torch.stack([t, t], -1)[..., 0]):
+                    ys = [torch.where(y > -1e9, y, 0.0) for y in call(leaf)]
+                found.append(torch.autograd.grad(ys, leaf, [dy.to(ys[0].dtype), *ys[1:]])[0])
             close(found[:1], found[1:], 1e-4)
-    leaf = x.clone().requires_grad_()
-    zero = torch._efficientzerotensor(x.shape, device=x.device)
+    leaf, zero = x.clone().requires_grad_(), torch._efficientzerotensor(x.shape, device=x.device)
     assert (torch.autograd.grad(softmax(leaf), leaf, zero)[0] == 0).all()
     close((softmax(zero),), (torch.full(x.shape, 0.2),)) if x.is_cpu else None
-
-
-def test_saved_tensors_that_hooks_lay_out_elsewhere(x, cases):
-    for function, options in cases:
-        found = []
-        for leaf in (x.clone().requires_grad_(), x.double().requires_grad_()):
-            double = leaf.dtype is torch.float64
-            with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: torch.stack([t, t], -1)[..., 0]):
-                ys = in_double(function, leaf, -1, options) if double else results(function, leaf, -1, **options)
-            found += torch.autograd.grad(sum(torch.where(y > -1e9, y, 0.0).double().square().sum() for y in ys), leaf)
-        close(found[:1], found[1:], 1e-4)
 
 
 def test_types_of_tensors(x):
@@ -103,7 +74,7 @@ def test_types_of_tensors(x):
     close((traced(x + 1),), (((x + 1) * 2).softmax(-1),))
 
 
-def test_checkpoints_threads_and_second_derivatives(x):
+def test_checkpoints_threads_and_second_derivatives(x, ids):
     leaf = x.clone().requires_grad_()
     torch.utils.checkpoint.checkpoint(lambda x: softmax(x, scale=2.0), leaf, use_reentrant=False)[0].sum().backward()
 
@@ -116,9 +87,9 @@ def test_checkpoints_threads_and_second_derivatives(x):
     launch.calls.clear()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(24)))
-    ids = torch.tensor([[0, 4, -100], [1, 2, 3]], device=x.device)
     for call in (lambda x: token_log_probs(x, ids).sum(), lambda x: softmax(x, scale=2.0, softcap=1.5).square().sum()):
-        pair = [torch.func.hessian(call)(t) for t in (x, x.double())]
-        close(pair[:1], pair[1:], 1e-4)
-        pair = [torch.autograd.functional.hessian(call, t) for t in (x, x.double())]
-        close(pair[:1], pair[1:], 1e-4)
+        for hessian in (
+            lambda t, call=call: torch.func.hessian(call)(t),
+            functools.partial(torch.autograd.functional.hessian, call),
+        ):
+            close((hessian(x),), (hessian(x.double()),), 1e-4)

@@ -8,16 +8,6 @@ from portable_softmax import token_log_probs
 pytestmark = pytest.mark.kernel
 
 
-@pytest.fixture
-def x(where):
-    return torch.randn(2, 3, 40, device=where)
-
-
-@pytest.fixture
-def ids(where):
-    return torch.tensor([[0, 39, -100], [1, 2, 3]], device=where)
-
-
 def double(x, ids):
     """Returns log-probabilities by torch's operators in float64, 0 for ids of -100."""
     return x.double().log_softmax(-1).gather(-1, ids.clamp(min=0)[..., None])[..., 0] * (ids >= 0)
@@ -61,7 +51,7 @@ def test_ids_of_any_kind(x, ids):
     torch.testing.assert_close(token_log_probs(x, torch.stack([ids, ids.flip(0)], -1))[..., 0], exact)
     torch.testing.assert_close(token_log_probs(x.movedim(-1, 0), ids, dim=0), exact)
     torch.testing.assert_close(token_log_probs(x[0, 0], torch.tensor(3, device=x.device)), x[0, 0].log_softmax(-1)[3])
-    for outside in (40, -1, 2**40):
+    for outside in (5, -1, 2**40):
         leaf = x.clone().requires_grad_()
         y = token_log_probs(leaf, torch.full_like(ids, outside))
         assert y.isnan().all()
