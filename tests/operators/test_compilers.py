@@ -34,8 +34,9 @@ def test_opcheck(x, ids, cases):
         leaf = x.to((torch.float32, torch.float64)[at // 2 % 2], copy=True).requires_grad_()
         opcheck(OPS.softmax.default, arguments(function == "log_softmax", leaf, **needing_gradients(options)))
     leaf, rows = x.clone().requires_grad_(), torch.rand(2, 3, 1, device=x.device) + 0.5
-    for entropy, lse, temperature in ((False, False, None), (True, True, rows.clone().requires_grad_())):
-        opcheck(OPS.token_log_probs.default, (leaf, ids, None, temperature, None, None, 1.5, 2, -100, entropy, lse))
+    for some, temperature in ((False, None), (True, rows.clone().requires_grad_())):
+        opcheck(OPS.token_log_probs.default, (leaf, ids, None, temperature, None, None, 1.5, 2, -100, some, some))
+    opcheck(OPS.token_log_probs.default, (x.movedim(-1, 0), ids, None, None, None, None, None, 0, -100, True, False))
     statistics, dy = torch.rand(2, 2, 3, device=x.device) + 1, torch.randn_like(rows[..., 0])
     tail = None, None, None, rows, None, None, None, 2, -100, False, False
     opcheck(OPS.token_log_probs_backward.default, (x, ids, statistics, dy, *tail))

@@ -159,6 +159,16 @@ def test_programs_go_in_waves(n_rows, resident, beside, waves):
     assert (found.elements, found.loads, found.l2_us, found.left_out, found.exchanges) == (8 + 8, 1, 0, 0, 0)
 
 
+def test_facts_of_a_row_kernel():
+    """Checks 528 programs of 4 warps, of rows of 1,024 elements of 2 bytes: 4,000 rows, 8 turns, 16 bytes in an access."""
+    traffic = Traffic(4096, 0, 0, 2, 2, reductions=1)
+    for stages, ahead in ((1, 0), (2, 0), (3, 1), (4, 2), (20, 7)):
+        found = row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 1024, stages), H100_DEVICE)
+        assert (found.programs, found.beside, found.waves, found.turns, found.loads, found.ahead) == (528, 4, 1, 8, 1, ahead)
+        assert (found.elements, found.l2_us, found.alone) == (8, 0, 1)
+    assert row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 256, 4, in_blocks=True), H100_DEVICE)[:2] == found[:2]
+
+
 @pytest.mark.parametrize("name", COST_NUMBERS)
 def test_every_number_counts_and_has_a_sign(name):
     launches = [

@@ -7,6 +7,8 @@ import pytest
 from offline import A2, H200, MI300X, planned, table, with_hardware
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
+from portable_softmax.planning.grid import estimated
+from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
@@ -49,11 +51,34 @@ def test_when_nothing_fits_the_error_names_all_attempts():
         planned(MI300X, 64, 4096, measure=measure)
 
 
+@pytest.mark.parametrize(
+    ("form", "backward", "name"),
+    [
+        ("softmax", False, "float32 softmax"),
+        ("log_softmax", True, "gradient of a float32 log_softmax"),
+        ("token_log_probs", False, "float32 log-probabilities of tokens"),
+        ("token_log_probs", True, "gradient of log-probabilities of tokens in float32"),
+    ],
+)
+def test_names_of_problems_and_registers_of_launches_that_are_not_compiled(form, backward, name):
+    problem, device = contiguous_problem(64, 4096, "float32", form=form, backward=backward), Device.from_profile(H200)
+    assert problem.name == name
+    narrow, wide, bounded = (
+        estimated(problem, tiling, device)
+        for tiling in (Tiling(1, 1024, 4, 1), Tiling(4, 4096, 4, 1), Tiling(1, 1024, 4, 1, max_registers=16))
+    )
+    assert wide.registers_per_thread == min(
+        255, narrow.registers_per_thread + (4 * 4096 - 1024) * (1 + problem.backward) // 128
+    )
+    assert (wide.spilled_bytes_per_thread > 0, narrow.spilled_bytes_per_thread) == (problem.backward, 0)
+    assert (bounded.registers_per_thread, bounded.spilled_bytes_per_thread // 4) == (16, narrow.registers_per_thread - 16)
+
+
 def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     plan = planned(H200, 1823, 500)
     text = "\n".join(plan.reasons)
     assert "per program, read once; 500 columns padded to" in text
-    assert "elements of float32" in text
+    assert f"a thread holds {plan.tiling.elements / plan.tiling.num_warps / 32:g} elements of float32 at once" in text
     assert f"num_programs {plan.num_programs}: one per tile" in text
     assert "runner-up of " in text
     assert f"expected {plan.terms}" in str(plan).replace("\n    ", " ")
