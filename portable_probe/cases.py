@@ -25,17 +25,15 @@ from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.planning.grid import GB_PER_S, Budget
 from portable_softmax.row_kernels.arguments import read_arguments, value_of
 from portable_softmax.row_kernels.compiling import reason_in
-from portable_softmax.row_kernels.decorators import OF_CONFIG, jit_function
+from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, jit_function
 from portable_softmax.row_kernels.facts import warnings_of
-from portable_softmax.row_kernels.inspection import Chosen, Launched, inspect_kernel, refused_grid
+from portable_softmax.row_kernels.inspection import Launched, inspect_kernel, refused_grid
 from portable_softmax.runtime.plans import plan
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
 ATTRIBUTES = {"tt.divisibility": "multiple of {}", "tt.pointer_range": "pointer range {} bits"}
-UNCHOSEN = ("default", "Triton")  # origins of an option that was not chosen
-WORDS = {"argument": "specialised, by the argument"}
+SPECIALISED = "specialised, by the argument"
 EXAMPLE = "--args 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
-Choices = dict[str, Chosen]
 Text = dict[str, Sequence[str]]  # lines by title
 LONGEST = 120  # seconds that a compilation for an absent device may take
 SHOWN = ("num_warps", "num_stages", "num_ctas")  # options that are always shown
@@ -178,16 +176,13 @@ def _kernel(device: Device, case: Any, file: KernelFile, verify: bool) -> dict[s
         return {"verify": _run(device, case, file, known, None)}
     arguments, options = call_values(jit, case, known)
     used, _, launch = inspect_kernel(file.kernel, arguments, config=case.config, device=device, **options)
-    grid = known and known.grid_for({name: constant.value for name, constant in launch.constants.items()})
-    chosen, constants = (
-        {name: Chosen(choice.value, "suggested" if name in case.suggested else choice.by) for name, choice in group.items()}
-        for group in (launch.options, launch.constants)
-    )
+    grid = known and known.grid_for(launch.constants)
+    launch = launch._replace(origins=launch.origins | dict.fromkeys(case.suggested, "suggested"))
     values, _ = read_arguments(file.kernel, arguments)
     more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, grid[0] if grid else None))}
-    shown = {name: chosen[name].value for name in SHOWN[:2] if name in chosen}
-    answers = _answers(device, used, shown, _launch_text(launch, chosen, constants, grid), more)
-    answers["config"] = _config(chosen, constants)
+    shown = {name: launch.options[name] for name in SHOWN[:2] if name in launch.options}
+    answers = _answers(device, used, shown, _launch_text(launch, jit, grid), more)
+    answers["config"] = _config(launch)
     if grid and (refused := refused_grid(launch.compiled, grid, device)):
         answers |= {"error": GridError.__name__, "message": refused}
     elif known and verify and "error" not in answers:
@@ -203,14 +198,15 @@ def call_values(jit: Any, case: KernelCall, known: Any) -> tuple[dict[str, Any],
     return arguments, {name: value for name, value in values.items() if name not in arguments}
 
 
-def _launch_text(launch: Launched, options: Choices, constants: Choices, grid: tuple[int, ...] | None) -> Text:
+def _launch_text(launch: Launched, jit: Any, grid: tuple[int, ...] | None) -> Text:
     """Returns options, constants, the grid and arguments in words; options that most launches leave out are left out."""
-    text: Text = {}
-    for title, group in (("launch", options), ("constants", constants)):
-        shown = {name: choice for name, choice in group.items() if name in SHOWN or choice.by not in UNCHOSEN}
-        text[title] = [
-            "  ".join(f"{name}={choice.value} ({WORDS.get(choice.by, choice.by)})" for name, choice in shown.items())
-        ]
+    origins, constexprs = launch.origins, constexprs_of(jit)
+    options = {name: value for name, value in launch.options.items() if name in SHOWN or name in origins}
+    by = {name: SPECIALISED for name in launch.constants if name not in constexprs}
+    text: Text = {
+        title: ["  ".join(f"{name}={value} ({by.get(name) or origins.get(name, 'default')})" for name, value in group.items())]
+        for title, group in (("launch", options), ("constants", launch.constants))
+    }
     kinds: dict[str, list[str]] = {}
     for name, (kind, attributes) in launch.arguments.items():
         known = [ATTRIBUTES.get(fact, fact + " {}").format(value) for fact, value in attributes]
@@ -219,12 +215,13 @@ def _launch_text(launch: Launched, options: Choices, constants: Choices, grid: t
     return text | {"grid": [" x ".join(map(str, grid))] if grid else [], "arguments": arguments}
 
 
-def _config(options: Choices, constants: Choices) -> str:
+def _config(launch: Launched) -> str:
     """Returns a launch as a triton.Config."""
-    chosen = {name: choice.value for name, choice in constants.items() if choice.by in ("configuration", "suggested")}
-    others = {name: choice.value for name, choice in options.items() if choice.by not in UNCHOSEN}
+    options, origins = launch.options, launch.origins
+    chosen = {name: value for name, value in launch.constants.items() if origins.get(name) in ("configuration", "suggested")}
+    others = {name: value for name, value in options.items() if name in origins}
     chosen |= {name: value for name, value in others.items() if name not in OF_CONFIG}
-    words = [f"{name}={options[name].value}" for name in OF_CONFIG[:2] if name in options]
+    words = [f"{name}={options[name]}" for name in OF_CONFIG[:2] if name in options]
     words += [f"{name}={value}" for name in OF_CONFIG[2:] if (value := others.get(name)) not in (None, 1)]
     return f"triton.Config({', '.join([repr(chosen), *words])}),"
 

@@ -57,7 +57,7 @@ def run_case(launch: Launched, case: Any, device: Device) -> str:
         KernelError: the kernel did what none should.
     """
     values = {name: case.arguments[name] for name in launch.arguments}
-    grid = case.grid_for({name: constant.value for name, constant in launch.constants.items()})
+    grid = case.grid_for(launch.constants)
     try:
         return RAN.format(device.arch, _run(launch.compiled, grid, [*values.values()]))
     except KernelError as error:

@@ -4,7 +4,6 @@ x=f16[4096,4096]   a contiguous tensor that starts on a multiple of 16 bytes
 x=*f16:16  x=*f16  a pointer to a tensor of any shape below 2 GiB, on a multiple of 16 bytes or not
 n=4096  eps=1e-5  flag=True  mask=None
 n=i32:16  n=i32    a number of which only the type is known, a multiple of 16 or not
-d=tensordesc<f16[64,64]>
 BLOCK=1024  ACC=tl.float32  NAME=text   of a constexpr
 """
 
@@ -15,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from portable_softmax.errors import CompileError
 from portable_softmax.row_kernels.decorators import by_position, constexprs_of, implied_arguments, jit_function
 
 CONSTANTS = {"True": True, "False": False, "None": None}
@@ -24,7 +22,6 @@ SIZES = r"\[([0-9]{1,19}(?:,[ ]*[0-9]{1,19})*)\]"
 TENSOR = re.compile(rf"(?:torch\.)?(\w+){SIZES}")
 POINTER = re.compile(r"\*(?:torch\.)?(\w+)(:16)?")
 SCALAR = re.compile(r"(\w+)(:16)?")
-DESCRIPTOR = re.compile(rf"tensordesc<(\w+){SIZES}>")  # a layout behind the sizes is Python, which Triton would run
 
 TORCH = {
     "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "i1": "bool",
@@ -73,17 +70,10 @@ def _argument_of(name: str, text: str) -> tuple[Any, bool]:
         return SimpleNamespace(dtype=NAMES[pointer[1]], data_ptr=lambda: int(not pointer[2]), ptr_range=lambda: 0), False
     if (scalar := SCALAR.fullmatch(text)) and (kind := NAMES.get(scalar[1], scalar[1])) in OF_TYPE:
         return OF_TYPE[kind][bool(scalar[2])], False
-    if (descriptor := DESCRIPTOR.fullmatch(text)) and descriptor[1] in NAMES:
-        try:
-            from triton.tools.tensor_descriptor import TensorDescriptor
-        except ImportError as error:
-            raise CompileError(f"this Triton has no TensorDescriptor ({error}); install Triton 3.4 or later") from error
-        tensor = _tensor(*descriptor.groups())
-        return TensorDescriptor.from_tensor(tensor, list(tensor.shape)), False
     raise ValueError(
         f"{name}={text}: an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16, *fp16:16, i32, i32:16 "
         f"or fp32 (:16 says a multiple of 16, in bytes of a pointer); types of tensors are {', '.join(TORCH)}, "
-        f"and torch's names, of numbers {', '.join(OF_TYPE)}; tuples, functions and infinities need a case: --case NAME"
+        f"and torch's names, of numbers {', '.join(OF_TYPE)}; others, as tuples and descriptors, need a case: --case NAME"
     )
 
 

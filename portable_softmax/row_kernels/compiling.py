@@ -198,7 +198,9 @@ def _answer(
     torch: Any, device: Device, properties: dict[str, Any], capability: tuple[int, int], replaced: contextlib.ExitStack
 ) -> None:
     """Makes torch's queries of the current accelerator return the device's facts."""
-    kind, name = device.vendor.torch_device_type, _reported(device)
+    patterns = getattr(device.profile.product, "matches", ())
+    name = re.sub(r"\|[^)]*|(?<!\\)[()?]|\\|\.\*", "", next(iter(patterns), device.name))  # as the runtime reports it
+    kind = device.vendor.torch_device_type
     known = {"name": name, "gcnArchName": str(device.arch), "major": capability[0], "minor": capability[1]}
     answers = {
         "is_available": True,
@@ -216,10 +218,3 @@ def _answer(
     if device.backend in vars(torch.version):
         toolkit = getattr(torch.version, device.backend) or TOOLKIT
         replaced.enter_context(mock.patch.object(torch.version, device.backend, toolkit))
-
-
-def _reported(device: Device) -> str:
-    """Returns the name that the runtime reports, by its profile's patterns: first alternatives, and what is optional."""
-    patterns = device.profile.product.matches if device.profile.product else ()
-    names = [(re.sub(r"(?<!\\)\(([^()|]*)[^()]*\)\??|\.\*?$|\\", r"\1", pattern), pattern) for pattern in patterns]
-    return next((name for name, pattern in names if re.fullmatch(pattern, name)), device.name.replace("/", " "))

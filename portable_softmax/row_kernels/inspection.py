@@ -9,8 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
@@ -21,7 +19,6 @@ from portable_softmax.row_kernels.compiling import absent, compiled_for, failure
 from portable_softmax.row_kernels.decorators import (
     configuration,
     constants_of,
-    constexprs_of,
     jit_function,
     name_of,
     origins_of,
@@ -34,13 +31,6 @@ REFUSED = 3  # more than spills, 1, and may not fit, 2
 logger = logging.getLogger("portable_softmax.fits")
 
 
-class Chosen(msgspec.Struct, frozen=True):
-    """A value, and its origin: passed, configuration, heuristic, default, argument (it is 1 or None), or Triton."""
-
-    value: Any
-    by: str = msgspec.field(name="from")
-
-
 class Launched(NamedTuple):
     """A kernel as Triton launches it.
 
@@ -49,12 +39,14 @@ class Launched(NamedTuple):
         arguments: the run-time arguments, by name: Triton's type, and known attributes, as (("tt.divisibility", 16),).
         constants: the arguments that are compiled into the kernel, by name.
         options: the compiler's options, by name.
+        origins: of constexprs and options that do not have their default: passed, configuration or heuristic.
     """
 
     compiled: Any
     arguments: dict[str, tuple[str, tuple[tuple[str, int], ...]]]
-    constants: dict[str, Chosen]
-    options: dict[str, Chosen]
+    constants: dict[str, Any]
+    options: dict[str, Any]
+    origins: dict[str, str]
 
 
 class Inspected(NamedTuple):
@@ -66,10 +58,10 @@ class Inspected(NamedTuple):
 
     def __str__(self) -> str:
         """Gives the arguments, constants and usual options of the launch, what a program uses, and how many fit."""
-        compiled, arguments, constants, options = self.launch
+        compiled, arguments, constants, options, origins = self.launch
         types = ", ".join(f"{name} {kind}" for name, (kind, _) in arguments.items())
-        known = ", ".join(f"{name} {value.value} ({value.by})" for name, value in constants.items())
-        usual = ", ".join(f"{name} {options[name].value}" for name in ("num_warps", "num_stages") if name in options)
+        known = ", ".join(f"{name} {value} ({origins.get(name, 'default')})" for name, value in constants.items())
+        usual = ", ".join(f"{name} {options[name]}" for name in ("num_warps", "num_stages") if name in options)
         launch = f"{compiled.metadata.name}: {types}\nconstants {known or 'none'}\nlaunch {usual}"
         return f"{launch}\nuses {self.resources}\n{self.occupancy}"
 
@@ -112,23 +104,19 @@ def inspect_kernel(
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
 
 
-def _launched(compiled: Any, jit: Any, origins: Mapping[str, str], device: Device) -> Launched:
+def _launched(compiled: Any, jit: Any, origins: dict[str, str], device: Device) -> Launched:
     """Returns a launch; a pass of the compiler may have changed its options."""
     from triton.compiler import make_backend
 
     attributes = compiled.src.attrs.get_fn_attrs() if hasattr(compiled.src.attrs, "get_fn_attrs") else compiled.src.attrs  # 3.2
     known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
-    constexprs, constants, options = constexprs_of(jit), {}, {}
-    for name, value in constants_of(compiled, jit).items():
-        constants[name] = Chosen(value, origins.get(name, "default") if name in constexprs else "argument")
+    constants = constants_of(compiled, jit)
     runtime = {name: str(kind).replace("'", "") for name, kind in compiled.src.signature.items() if name not in constants}
     with absent(device):
         usual = make_backend(target_of(device)).parse_options({})
-    for name, value in vars(usual).items():
-        final = getattr(compiled.metadata, name, value)
-        by = "default" if final == getattr(type(usual), name, None) else "Triton"
-        options[name] = Chosen(final, origins.get(name, by))
-    return Launched(compiled, {name: (kind, known.get(name, ())) for name, kind in runtime.items()}, constants, options)
+    options = {name: getattr(compiled.metadata, name, value) for name, value in vars(usual).items()}
+    arguments = {name: (kind, known.get(name, ())) for name, kind in runtime.items()}
+    return Launched(compiled, arguments, constants, options, origins)
 
 
 def resident_programs(kernel: Any, device: Device | str | None = None) -> int:

@@ -1,5 +1,6 @@
 """Launches any kernel that works on rows: its block, warps and stages are computed, and its grid where that is safe."""
 
+import contextlib
 import functools
 import importlib
 import math
@@ -14,16 +15,15 @@ from torch.compiler import is_dynamo_compiling
 
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import GridError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.planner import MANY
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels import interpreted
 from portable_softmax.row_kernels.arguments import read_arguments
-from portable_softmax.row_kernels.decorators import by_position, configurations, constexprs_of, decorated, jit_function
+from portable_softmax.row_kernels.decorators import by_position, constexprs_of, decorated, jit_function
 from portable_softmax.row_kernels.facts import KNOWN, Form
 from portable_softmax.row_kernels.row_choice import Choice, RowPlan
-from portable_softmax.row_kernels.row_settings import BLOCKS, Grid, Request, axes_of
+from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
 
 MAX_KEPT = 4096  # launches, of all sizes, and choices
 
@@ -72,7 +72,6 @@ class Launcher:
                 raise TypeError(f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(known)}")
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
-        self._first: dict[str, Any] = next((config.all_kwargs() for config in configurations(kernel)), {})
         self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of others a class is enough
         self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # knows nothing
         self._kept: dict[Any, Any] = {}  # launches, and choices
@@ -136,23 +135,10 @@ class Launcher:
     def _key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
         """Returns what the choice of a launch depends on."""
         values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
-        extent = self._extent(request.grid, request.arguments) if request.grid is not None else None
-        if isinstance(extent, tuple):
-            programs = MANY if request.fixed else next_power_of_2(max(1, math.prod(extent[1])))
-            extent = extent[0] == extent[1], programs
-        return where, rows, request.fixed, request.num_programs, extent, *self._reader((), values, None)(**values)
-
-    def _extent(self, grid: Any, values: Mapping[str, Any]) -> Any:
-        """Returns a grid's axes for the shortest and the longest block; the function if a value is missing."""
-        if not callable(grid):
-            return (axes_of(grid, {}),) * 2
-        _, cols, block = self._names
-        longest = next_power_of_2(values[cols])
-        blocks = [values[block]] * 2 if block in values else [min(longest, BLOCKS[0]), longest]
-        try:
-            return tuple(axes_of(grid, {**self._first, **values, block: size}) for size in blocks)
-        except Exception:
-            return grid
+        grid = getattr(request.grid, "__code__", request.grid)  # a lambda in a call is another function in every call
+        if isinstance(grid, tuple):
+            grid = next_power_of_2(math.prod(request.grid_of({})))
+        return where, rows, request.fixed, request.num_programs, grid, *self._reader((), values, None)(**values)
 
     def request(self, *args: Any, **kwargs: Any) -> Request:
         """Returns what a launch is chosen by; errors as of a call."""
@@ -179,14 +165,14 @@ class Launcher:
         meta = {name: value for name, value in arguments.items() if name in constants} | options
         multiple = math.gcd(arguments[n_cols], KNOWN)
         known = multiple if multiple == KNOWN or n_cols in self._constexprs else 1  # Triton knows this alone of other numbers
-        extent = self._extent(grid, arguments | options) if grid is not None else None
-        programs = math.prod(extent[1]) if isinstance(extent, tuple) else 1
-        if n_rows and arguments[n_rows] and not programs:
-            raise GridError(f"{jit.__name__}: a grid of no programs leaves {arguments[n_rows]} rows undone")
-        return Request(
-            self.kernel, self._names, arguments | options, meta, num_programs, grid, arguments[n_rows] if n_rows else programs,
+        request = Request(
+            self.kernel, self._names, arguments | options, meta, num_programs, grid, arguments[n_rows] if n_rows else 1,
             arguments[n_cols], known, num_programs is not None or is_batch_invariant(),
         )  # fmt: skip
+        if n_rows is None:
+            with contextlib.suppress(KeyError):  # a grid that follows from a heuristic is known after compiling
+                request = request._replace(rows=math.prod(request.grid_of(settings_of(request, None)[0].config.all_kwargs())))
+        return request
 
     def _note(self, form: Form) -> None:
         """Lets launches differ in all that a kernel's form depends on: numbers, and sizes of tensors."""
@@ -214,24 +200,23 @@ class Launcher:
         """Returns a function of such arguments that reads what launches differ in; Triton too makes one per kernel."""
         first = self._jit.arg_names[: len(args)]
         parts = ["index()"] * bool(index) + ["invariant()", *map(repr, named)]
-        if callable(named.get("grid", self._grid)) and ("grid" in named or self._names[0] is None):
-            values = ", ".join(f"{name!r}: {name}" for name in (*first, *named) if name != "grid")
-            parts.append(f"extent(grid, {{{values}}})")
+        sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         for name, value in zip((*first, *named), (*args, *named.values()), strict=False):
-            if name == "grid" and callable(value):
-                continue  # its axes are what counts
-            if name in self._names[:2]:
+            if name == "grid":
+                parts.append("getattr(grid, '__code__', grid)")
+            elif name in self._names[:2]:
                 parts.append(f"{name} | 0")  # no float
             elif name in self._constexprs or name not in self._jit.arg_names:
                 parts += f"type({name})", f"{name} or repr({name})"  # 1 is True, and 0.0 is -0.0
             elif type(value) is int:
                 parts += [name] if name in self._exact else [f"{name} == 1", f"{name} & 15 == 0"]
+                parts += [f"{name}.bit_length()"] * sized
             elif hasattr(value, "data_ptr"):
                 parts += f"type({name})", f"{name}.dtype", f"{name}.data_ptr() & 15"
-                parts += [f"{name}.numel()"] if name in self._exact and hasattr(value, "numel") else []
+                parts += [f"{name}.numel()"] * (hasattr(value, "numel") and (sized or name in self._exact))
             else:
                 parts.append(f"type({name})")
-        known = {"index": index, "invariant": is_batch_invariant, "extent": self._extent, "grid": self._grid}
+        known = {"index": index, "invariant": is_batch_invariant}
         signature = ", ".join([*first, *(["/"] if args else []), *(["*"] if named else []), *named])
         read: Callable[..., tuple[Any, ...]] = eval(f"lambda {signature}: ({', '.join(parts)},)", known)
         return read

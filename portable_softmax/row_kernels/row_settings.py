@@ -47,8 +47,11 @@ class Request(NamedTuple):
     fixed: bool
 
     def grid_of(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
-        """Returns the grid of the request, for values of constexprs."""
-        return axes_of(self.grid, {**self.arguments, **constants})
+        """Returns the grid of the request, for values of constexprs; GridError if it is none, or leaves rows undone."""
+        axes = axes_of(self.grid, {**self.arguments, **constants})
+        if 0 in axes and self.names[0] and self.rows:
+            raise GridError(f"the grid {axes} has no program for {self.names[0]}={self.rows}")
+        return axes
 
 
 def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:

@@ -120,7 +120,7 @@ def test_what_torchinductor_writes(tmp_path):
         kernel = load_kernel(f"{tmp_path}/{name}.py:sine", Device.from_profile(device)).kernel
         found = inspect_kernel(kernel, {}, config=0, device=device)
         assert dict(found.launch.arguments["in_ptr0"][1])["tt.divisibility"] == 16
-        assert found.launch.constants["XBLOCK"].by == "configuration"
+        assert found.launch.origins["XBLOCK"] == "configuration"
 
 
 INDUCTOR_FILE = """
