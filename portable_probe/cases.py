@@ -71,20 +71,31 @@ def bounded_report(device: Device, case: Case) -> Report:
     """
     if device.detected is not None or not hasattr(os, "fork"):
         return report_of(device, case)
-    forking = multiprocessing.get_context("fork")
-    result, answer = forking.Pipe(duplex=False)
     with tempfile.TemporaryFile("w+", errors="replace") as printed:
-        child = forking.Process(target=_answer, args=(device, case, answer, printed))
+        forking = multiprocessing.get_context("fork")
+        result, answer = forking.Pipe(duplex=False)
+
+        def answering() -> None:
+            os.dup2(printed.fileno(), 2)
+            sys.stderr = printed
+            if torch := sys.modules.get("torch"):
+                torch.set_num_threads(1)  # OpenMP's threads remain in the parent
+            try:
+                answer.send(report_of(device, case))
+            except Exception as error:
+                answer.send(error)
+            printed.flush()
+
+        child = forking.Process(target=answering)
         child.start()
-        assert child.pid
-        os.setpgid(child.pid, child.pid)  # a group with the compiler's own processes
+        os.setpgid(group := child.pid or -1, group)  # with the compiler's own processes
         answer.close()
         try:
             report: Any = result.recv() if result.poll(LONGEST) else f"not compiled within {LONGEST} s; use smaller tiles"
         except EOFError:
             report = "the compiler ended the process"
         finally:
-            os.killpg(child.pid, signal.SIGKILL)
+            os.killpg(group, signal.SIGKILL)
             child.join()
         printed.seek(0)
         text = printed.read()
@@ -93,21 +104,8 @@ def bounded_report(device: Device, case: Case) -> Report:
         return msgspec.structs.replace(describe(device, case), error=CompileError.__name__, message=message)
     if not isinstance(report, Report):
         raise report
-    print(text if not report.error else "", end="", file=sys.stderr)
+    print("" if report.error else text, end="", file=sys.stderr)
     return report
-
-
-def _answer(device: Device, case: Case, answer: Any, printed: Any) -> None:
-    """Sends the report of a case, or the error, to the parent process; messages go to a file."""
-    os.dup2(printed.fileno(), 2)
-    sys.stderr = printed
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(1)  # OpenMP's threads remain in the parent
-    try:
-        answer.send(report_of(device, case))
-    except Exception as error:
-        answer.send(error)
-    printed.flush()
 
 
 def again(report: Report) -> tuple[Device, Case]:
@@ -140,7 +138,7 @@ def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:
     launch: dict[str, Scalar] = {"tiling": tiling, "num_programs": planned.num_programs}
     answers = _answers(device, planned.resources, launch, text, more)
     answers["numbers"] |= {"expected_us": planned.terms.total} if planned.terms else {}
-    return answers | ({"verify": _module("verify").verify_softmax(case, planned, device)} if verify else {})
+    return answers | ({"verify": _verifying().verify_softmax(case, planned, device)} if verify else {})
 
 
 def _answers(device: Device, used: KernelResources, launch: dict[str, Scalar], text: Text, more: Text) -> dict[str, Any]:
@@ -228,10 +226,10 @@ def _config(launch: Launched) -> str:
 
 def _run(device: Device, case: KernelCall, file: KernelFile, known: Any, launch: Launched | None) -> Verified:
     """Runs a kernel on the device, in the interpreter, or on the emulator of its vendor."""
-    verify = _module("verify")
+    verify = _verifying()
     known = known._replace(arguments={**known.arguments, **{name: value_of(text) for name, text in case.arguments.items()}})
     if launch and device.index is None:
-        run = functools.partial(_module("virtual").run_case, launch, known, device)
+        run = functools.partial(verify.virtual.run_case, launch, known, device)
     else:
         run = functools.partial(verify.run_here, file.kernel, case.config, known, device)
     verified: Verified = verify.verify_case(known, run)
@@ -240,12 +238,12 @@ def _run(device: Device, case: KernelCall, file: KernelFile, known: Any, launch:
 
 def load_case(file: KernelFile, case: KernelCall) -> Any:
     """Returns the KernelCase that a function in the kernel's file makes, if one is named; see verify.load_case."""
-    return _module("verify").load_case(file, case.case) if case.case else None
+    return _verifying().load_case(file, case.case) if case.case else None
 
 
-def _module(name: str) -> Any:
-    """Returns a module of this package that needs torch; DeviceError if it is not installed."""
+def _verifying() -> Any:
+    """Returns the module that needs torch; DeviceError if it is not installed."""
     try:
-        return importlib.import_module(f"portable_probe.{name}")
+        return importlib.import_module("portable_probe.verify")
     except ImportError as error:
         raise DeviceError(f"verify and --case require torch ({error}); {INSTALL}") from error

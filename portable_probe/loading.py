@@ -22,10 +22,6 @@ from portable_softmax.devices.device import Device
 from portable_softmax.row_kernels.compiling import absent
 
 
-class UnknownKernelError(ValueError):
-    """There is no such file, or no such kernel in it."""
-
-
 class KernelFile(NamedTuple):
     """A kernel, with its decorators, and the module of its file."""
 
@@ -46,15 +42,14 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
         device: the current one while the file is imported, if it is absent; None for the local device.
 
     Raises:
-        UnknownKernelError: the file is not there, or has no kernel of that name.
-        ValueError: it cannot be imported.
+        ValueError: the file is missing, cannot be imported, or has no kernel of that name.
     """
     file, _, name = where.rpartition(":") if ":" in where else (where, "", "")
     path = Path(file) if Path(file).is_file() else _file_of_module(file)
     if path is None:
-        raise UnknownKernelError(f"{where!r} should be FILE:NAME or MODULE:NAME, and {file!r} is no file and no module")
+        raise ValueError(f"{where!r} should be FILE:NAME or MODULE:NAME, and {file!r} is no file and no module")
     if path.suffix != ".py":
-        raise UnknownKernelError(f"{path} is no Python file: its name should end in .py")
+        raise ValueError(f"{path} is no Python file: its name should end in .py")
     not_here = device if device and device.index is None and not interpreting() else None
     module, stopped = _imported(path, not_here)
     try:
@@ -64,23 +59,15 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     if not _is_kernel(kernel):
         if stopped:
             missing = stopped.name if isinstance(stopped, ModuleNotFoundError) else None
-            why = (
-                f"it needs the module {missing}, which is not installed" if missing else f"{type(stopped).__name__}: {stopped}"
-            )
+            why = f"{type(stopped).__name__}: {stopped}"
+            why = f"it needs the module {missing}, which is not installed" if missing else why
             raise ValueError(f"{path} cannot be imported: {why}") from stopped
-        named = dict(vars(module))
-        for holder in [value for value in named.values() if getattr(value, "__module__", "") == module.__name__]:
-            named |= {
-                f"{holder.__name__}.{member}": value for member, value in vars(holder).items() if isinstance(holder, type)
-            }
-        known = ", ".join(found for found, value in named.items() if _is_kernel(value)) or "none"
-        what = f", which is a {type(kernel).__name__}" if kernel is not None else ""
-        lacks = (
-            f"{file} has no @triton.jit function {name!r}{what}; it has"
-            if name
-            else f"{where!r} lacks the kernel's :NAME; the file has"
-        )
-        raise UnknownKernelError(f"{lacks} {known}")
+        classes = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
+        members = {f"{holder.__name__}.{member}": value for holder in classes for member, value in vars(holder).items()}
+        known = ", ".join(known for known, value in (vars(module) | members).items() if _is_kernel(value)) or "none"
+        what = f"{name!r}, which is a {type(kernel).__name__}" if kernel is not None else repr(name)
+        lacks = f"{file} has no @triton.jit function {what}; it" if name else f"{where!r} lacks the kernel's :NAME; the file"
+        raise ValueError(f"{lacks} has {known}")
     return KernelFile(kernel, module)
 
 
@@ -219,6 +206,5 @@ class _Finder:
 
 
 def _is_kernel(value: Any) -> bool:
-    return any(
-        hasattr(layer, "arg_names") for layer in (value, getattr(value, "fn", None), getattr(value, "__wrapped__", None))
-    )
+    layers = value, getattr(value, "fn", None), getattr(value, "__wrapped__", None)
+    return any(hasattr(layer, "arg_names") for layer in layers)

@@ -11,7 +11,7 @@ import yaml
 
 from portable_probe.report import encoded, software
 from portable_probe.text import as_columns
-from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.detect import current_device, devices_of
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles as every_product
 from portable_softmax.errors import DeviceError
@@ -31,12 +31,11 @@ def profiles(options: argparse.Namespace) -> int:
         if not options.what:
             options.error("profiles new DIR: where to write")
         print(_new(Path(options.what)))
-    elif options.action == "show":
-        device = Device.from_profile(options.what) if options.what else current_device()
-        print(encoded(_values(device)) if options.json else facts_of(device))
-    else:
-        devices = [Device.from_profile(name) for name in every_product()]
-        print(encoded([_values(device) for device in devices]) if options.json else as_columns(HEADER, map(_row, devices)))
+        return 0
+    show = options.action == "show"
+    devices = devices_of([options.what] if options.what else []) if show else list(map(Device.from_profile, every_product()))
+    text = "\n\n".join(map(facts_of, devices)) if show else as_columns(HEADER, map(_row, devices))
+    print(encoded([_values(device) for device in devices]) if options.json else text)
     return 0
 
 
@@ -67,7 +66,7 @@ def facts_of(device: Device) -> str:
         (
             f"device    {device.name}  ({target}), profile {profile.name}",
             f"software  {_versions()}\n",
-            as_columns(("", "value", "from"), rows, align=("left", "right", "left")) + "\n",
+            as_columns(("", "value", "from"), rows) + "\n",
             *(f"[{at}] {source.title}{f', {source.url}' if source.url else ''}" for at, source in enumerate(sources, 1)),
         )
     )

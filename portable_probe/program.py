@@ -18,7 +18,7 @@ from portable_probe.profiles import facts_of, profiles
 from portable_probe.report import Case, KernelCall, Report, SoftmaxProblem, check_kernel, encoded, load, save
 from portable_probe.suggest import pasted, variants
 from portable_probe.text import as_text, compared
-from portable_probe.tune.command import tune
+from portable_probe.tune import tune
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.detect import devices_of, interpreting, named
@@ -83,7 +83,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "action": {"nargs": "?", "choices": ("list", "show", "new"), "default": "list", "help": "list: the products (default); "
                "show NAME: facts with their sources, of the local device by default; new DIR: write its profile"},
     "what": {"nargs": "?", "metavar": "NAME or DIR", "help": "of the profile, or where to write"},
-    "--kernel": {**_KERNEL, "help": "the user kernel, whose file runs"},
+    "--kernel": {**_KERNEL, "help": "the user kernel; its file runs only if it is named"},
     "--on": {**_SEVERAL, "metavar": "NAME", "help": _ON},
     "--shapes": {"type": _shape, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "4096x4096"},
     "--dtype": {"choices": _TYPES, "nargs": "+", "metavar": "TYPE", "default": ["float32"], "help": ", ".join(_TYPES)},
@@ -106,16 +106,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def softmaxes(options: argparse.Namespace) -> list[Case]:
-    """Returns the softmaxes that the options mean."""
-    return [
-        SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=SHORT.get(dtype, dtype), backward=options.backward)
-        for (n_rows, n_cols), dtype in product(options.shapes, options.dtype)
-    ]
-
-
-def kernel_call(options: argparse.Namespace) -> KernelCall:
-    """Returns the user kernel that the options mean."""
+def cases_of(options: argparse.Namespace) -> Sequence[Case]:
+    """Returns the softmaxes, or the user kernel, that the options mean."""
+    if not options.kernel:
+        sizes = [(*shape, SHORT.get(dtype, dtype)) for shape, dtype in product(options.shapes, options.dtype)]
+        return [SoftmaxProblem(n_rows=m, n_cols=n, dtype=dtype, backward=options.backward) for m, n, dtype in sizes]
     if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
         options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
     pairs = [_pair(word) for word in re.sub(r",\s+", ",", " ".join(options.args)).split()]
@@ -123,7 +118,7 @@ def kernel_call(options: argparse.Namespace) -> KernelCall:
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         options.error(f"--args gives {', '.join(repeated)} more than once")
     config = None if options.config == "all" else options.config
-    return KernelCall(name=options.kernel, arguments=dict(pairs), config=config, case=options.case)
+    return [KernelCall(name=options.kernel, arguments=dict(pairs), config=config, case=options.case)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -163,8 +158,7 @@ def _answer(options: argparse.Namespace) -> int:
     """Answers plan and kernel."""
     if "interpreter" in named(options.on)[0]:
         options.error("the interpreter compiles nothing; --on h200 names a device that need not be here, verify runs kernels")
-    cases = [kernel_call(options)] if options.kernel else softmaxes(options)
-    devices, every, bounds = devices_of(options.on), options.config == "all", dict(options.at_least)
+    cases, devices, every, bounds = cases_of(options), devices_of(options.on), options.config == "all", dict(options.at_least)
     if bounds and not bounds.keys() & {"", *(device.backend for device in devices)}:
         options.error(f"--at-least has a number for {', '.join(bounds)}, and none for {devices[0].backend}, which --on names")
     names = None if options.suggest is None else dict(options.suggest)
@@ -193,9 +187,7 @@ def _verify(options: argparse.Namespace) -> int:
         return _in_interpreter(options.typed)
     if others or (device.detected is None and device.backend != "hip"):
         options.error("verify runs on the local device, on an emulated AMD GPU (--on amd/mi300x), or in the interpreter")
-    cases = [kernel_call(options)] if options.kernel else softmaxes(options)
-    reports = [report_of(device, case, verify=True) for case in cases]
-    return _shown(options, reports)
+    return _shown(options, [report_of(device, case, verify=True) for case in cases_of(options)])
 
 
 def _shown(options: argparse.Namespace, reports: list[Report], choices: bool = False) -> int:
@@ -260,7 +252,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "kernel": ("the launch and occupancy of a user kernel", _answer, f"kernel --on {CALL} --suggest {GATES}"),
     "verify": ("run the softmax or a kernel, and compare the result", _verify, f"--on {SOFTMAX} --kernel {CALL} {FORMS}"),
     "diff": (
-        "plan saved cases again, and print what changed; user kernels only with --kernel",
+        "plan saved cases again, and print changes",
         _differences,
         "file --kernel --markdown --save",
     ),

@@ -122,10 +122,6 @@ def encoded(answer: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(answer, enc_hook=str), indent=2).decode()
 
 
-class ReportsError(ValueError):
-    """A file holds no reports that this version can read."""
-
-
 def save(reports: list[Report], path: Path) -> None:
     """Writes reports to a file for `load`."""
     path.write_text(encoded(reports) + "\n", encoding="utf-8")
@@ -136,23 +132,23 @@ def load(path: Path) -> list[Report]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ReportsError: it holds no reports, or those of another schema version.
+        ValueError: it holds no reports, or those of another schema version.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; {HOW_TO_SAVE}")
     try:
         reports: list[Report] = msgspec.json.decode(path.read_bytes(), type=Annotated[list[Report], msgspec.Meta(min_length=1)])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ReportsError(f"{path} holds no reports of this version: {error}; {HOW_TO_SAVE}") from error
+        raise ValueError(f"{path} holds no reports of this version: {error}; {HOW_TO_SAVE}") from error
     return reports
 
 
 def check_kernel(reports: list[Report], named: str | None, path: Path) -> None:
-    """Refuses a kernel that --kernel does not name, as its file would run: ReportsError."""
+    """Raises ValueError for a kernel that --kernel does not name, as its file would run."""
     held = sorted({report.case.name for report in reports if isinstance(report.case, KernelCall)})
     if held != ([named] if named else []):
         again = " --kernel ".join(shlex.quote(word) for word in (str(path), *held[:1]))
-        raise ReportsError(
+        raise ValueError(
             f"{path} holds reports of {', '.join(held) or 'no user kernel'}; a kernel's file runs only if --kernel names it, "
             f"one for each FILE. If you trust it: `portable-softmax diff {again}`"
         )

@@ -17,8 +17,6 @@ from portable_softmax.row_kernels.compiling import dropped
 from portable_softmax.row_kernels.decorators import configurations, jit_function
 from portable_softmax.row_kernels.row_settings import stages_of
 
-PRUNED = {"error": "Pruned", "message": "the kernel's own pruning drops this configuration"}
-
 
 def variants(call: Any, device: Device, every_config: bool, names: dict[str, str] | None) -> list[Report]:
     """Returns reports of launches of a kernel on a device, the best first.
@@ -47,7 +45,7 @@ def variants(call: Any, device: Device, every_config: bool, names: dict[str, str
     for variant in calls:
         report = bounded_report(device, variant)
         if variant.config in pruned and not report.error:
-            report = msgspec.structs.replace(report, **PRUNED)
+            report = msgspec.structs.replace(report, error="Pruned", message="the kernel's own pruning drops it")
         key = variant.config, report.error, *(report.numbers.values() if variant.suggested else ())
         unlike.setdefault(key, report)  # of equal ones with other warps and stages the one with the fewest stages
     return sorted(unlike.values(), key=_rank)

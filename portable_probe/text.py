@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tabulate import tabulate
 
@@ -28,10 +28,8 @@ def as_text(reports: list[Report], form: str = "plain", explain: bool = False) -
     """
     if len(reports) == 1 and form == "plain":
         wrapped = textwrap.TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).wrap
-        details = [
-            (title, [part for line in lines for part in wrapped(line)]) for title, lines in _details(reports[0], explain)
-        ]
-        return "\n".join(f"{title * (not at):<10}{line}" for title, lines in details for at, line in enumerate(lines))
+        details = {title: [part for line in lines for part in wrapped(line)] for title, lines in _details(reports[0], explain)}
+        return "\n".join(f"{title * (not at):<10}{line}" for title, lines in details.items() for at, line in enumerate(lines))
     first, rows = reports[0].case, [_row(report) for report in reports]
     cases, timed = {row["case"] for row in rows}, any("us" in row for row in rows)
     title = f"kernel {first.name}" if isinstance(first, KernelCall) else "softmax"
@@ -100,23 +98,18 @@ def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
         yield f"{'; '.join(dict.fromkeys(names))}: {remark}"
 
 
-def as_columns(
-    header: Sequence[str], rows: Iterable[Sequence[Any]], form: str = "plain", align: Sequence[str] | None = None
-) -> str:
+def as_columns(header: Sequence[str], rows: Iterable[Sequence[Any]], form: str = "plain") -> str:
     """Returns rows below a header.
 
     Args:
         header: names of the columns.
         rows: their cells; None is "-".
         form: tabulate's; "github" for Markdown, where text stays one cell whatever a kernel or a file is called.
-        align: "left" or "right" for each column; all are left if None.
     """
     if form != "plain":
-        rows = [
-            [cell if cell is None else re.sub(CELL, r"\\\g<0>", " ".join(str(cell).split())) for cell in row] for row in rows
-        ]
+        rows = [[cell and re.sub(CELL, r"\\\g<0>", " ".join(str(cell).split())) for cell in row] for row in rows]
     above, body = ((), [header, *rows]) if form == "plain" else (header, list(rows))  # tabulate widens a plain header
-    return tabulate(body, above, form, missingval="-", disable_numparse=True, colalign=align)
+    return tabulate(body, above, form, missingval="-", disable_numparse=True)
 
 
 def many(number: Any, word: str) -> str:
@@ -132,19 +125,8 @@ def in_units(number: float, unit: str) -> str:
     return f"{number / size:{',.0f' if number >= 1e15 else '.3g'}} {prefix.strip()}{unit}"
 
 
-class Change(NamedTuple):
-    """One number of a case that changed; `worse` if it is another plan, fewer programs, more spilled bytes, or a new error."""
-
-    device: str
-    case: str
-    what: str
-    before: Scalar
-    after: Scalar
-    worse: bool
-
-
 def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tuple[str, int]:
-    """Compares reports of the same cases, in the same order.
+    """Compares reports of the same cases, in the same order. Worse is another plan, fewer programs, more spills, a new error.
 
     Returns:
         The changes as text, or as Markdown with the form "github", and the exit code: 3 if something is worse, 4 if a case was
@@ -152,22 +134,22 @@ def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tu
     """
     pairs = list(zip(before, after, strict=True))
     skipped = sum(not all(report.launch for report in pair) for pair in pairs)
-    changes = []
+    changes, number = [], 0
     for older, report in pairs:
         new_values = _values(report)
         for what, was in _values(older).items():
             now = new_values.get(what, was)
-            worse = what in older.launch or _is_worse(what, was, now)
             if now != was:
-                changes.append(Change(report.device.profile, str(report.case), what, was, now, worse))
-    number = sum(change.worse for change in changes)
+                worse = what in older.launch or _is_worse(what, was, now)
+                changes.append((report.device.profile, report.case, what, was, now, "worse" * worse))
+                number += worse
     words = f"{number} for the worse{f', {skipped} not compiled' if skipped else ''}"
     parts = [f"{many(len(changes), 'change')} in {many(len(before), 'case')}, {words}"]
     old, new = before[0].software, after[0].software
     if moved := [f"{name} {old.get(name)} -> {new.get(name)}" for name in sorted(old | new) if old.get(name) != new.get(name)]:
         parts.append(f"software: {', '.join(moved)}")
     if changes:
-        parts.append(as_columns(CHANGES, [(*change[:-1], "worse" * change.worse) for change in changes], form))
+        parts.append(as_columns(CHANGES, changes, form))
     return "\n\n".join(parts), 3 if number else 4 if skipped else 0
 
 

@@ -46,10 +46,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Returns the devices and their profiles."""
     devices = devices_of(words) if (words := _words(config)) else []
-    about = [
-        f"{one.name} ({one.backend}/{one.arch}, profile {one.profile.name}{', absent' * (not one.detected)})" for one in devices
-    ]
-    return f"device: {', '.join(about) or 'the current one, when a test needs it'}"
+    return f"device: {', '.join(map(repr, devices)) or 'the current one, when a test needs it'}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

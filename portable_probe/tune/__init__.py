@@ -1,1 +1,54 @@
-"""Times launches on the local device, and fits the numbers of their cost to them."""
+"""The command `tune`: times launches on the local device, and writes a profile with the fitted numbers of their cost."""
+
+import argparse
+import logging
+import sys
+import time
+from typing import Any
+
+from portable_probe.profiles import product_of, profile_of
+from portable_probe.text import as_columns
+from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.policy import COST_NUMBERS
+from portable_softmax.errors import PortableSoftmaxError, ProfileError
+
+
+def tune(options: argparse.Namespace) -> int:
+    """Times launches of the local device, and writes DIR/<vendor>/<product>.yaml; returns 0.
+
+    A launch that does not fit, does not compile or is wrong is printed and left out. Any other error ends the timing, as the
+    device may be unusable.
+
+    Raises:
+        ProfileError: the device has no cost to fit.
+        ValueError: too few launches were timed.
+    """
+    from portable_probe.tune import fit, launches
+
+    device, timed, began = current_device(), [], time.monotonic()
+    if not device.profile.launch.cost or not device.hardware.memory_bandwidth_gb_per_s:
+        raise ProfileError(f"{device.profile.name} has no `cost` or no memory_bandwidth_gb_per_s to begin with")
+    logging.getLogger("portable_softmax").setLevel(logging.ERROR)  # slow launches are timed on purpose
+    for job in launches.jobs_of(device):
+        if time.monotonic() - began > 60 * options.minutes:
+            break
+        try:
+            timed.append(job())
+        except Exception as error:
+            print(f"{job}: {type(error).__name__}: {error}", file=sys.stderr)
+            if not isinstance(error, PortableSoftmaxError):
+                break
+    print(f"{len(timed)} launches timed in {time.monotonic() - began:.0f} s\n")
+    listed, before = fit.prepared(timed), [getattr(device.profile.launch.cost, name) for name in COST_NUMBERS]
+    numbers, errors = ([float(f"{value:.4g}") for value in values] for values in fit.fitted(listed, before))
+    print(as_columns(("number", "before", "fitted", "standard error"), zip(COST_NUMBERS, before, numbers, errors, strict=True)))
+    regret, worst, half, error_90 = fit.accuracy(listed, fit.left_out(listed, before))
+    cost: dict[str, Any] = dict(zip(COST_NUMBERS, numbers, strict=True))
+    cost |= {"errors": dict(zip(COST_NUMBERS, errors, strict=True)), "error_90": round(error_90, 4)}
+    summary = f"least squares of {len(timed)} launches; left out of the fit: error near the fastest {half:.1%} (median), "
+    summary += f"{error_90:.1%} (90%), regret {regret:.1%}, at most {worst:.1%}"
+    path = options.out / f"{product_of(device)}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(profile_of(device, "tuned", f"portable-softmax tune, {device.name}: {summary}", cost), encoding="utf-8")
+    print(f"\n{summary}\n{path}: used with PORTABLE_SOFTMAX_PROFILES={options.out}")
+    return 0

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from portable_softmax.devices.profiles import DeviceProfile, every_profile, profiles, reported_as
 from portable_softmax.errors import ProfileError
 
-LIST = "`portable-softmax profiles` lists all, 'amd/*' selects one of each architecture; `profiles new DIR` writes one"
+LIST = "`portable-softmax profiles` lists all, 'VENDOR/*' selects one of each architecture; `profiles new DIR` writes one"
 
 
 def find_profile(name: str) -> DeviceProfile:

@@ -76,7 +76,7 @@ def test_a_file_without_reports_is_2(saved, tmp_path, run, text):
     file = tmp_path / "other.json"
     file.write_text(saved.read_text().replace('"schema_version": ', '"schema_version": -') if text == "older" else text)
     code, out, err = run("diff", file)
-    assert (code, out, f"ReportsError: {file} holds no reports" in err) == (2, "", True), err
+    assert (code, out, f"ValueError: {file} holds no reports" in err) == (2, "", True), err
 
 
 CLEAR = """

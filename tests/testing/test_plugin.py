@@ -41,7 +41,7 @@ def test_devices_that_are_not_here_and_skips_that_fail_if_that_is_requested(proj
     chosen = "-k", "not missed"
     ran = project.runpytest_inprocess("--on", "nvidia/h200,amd/mi300x", *chosen)
     ran.assert_outcomes(passed=2, skipped=3, deselected=6)
-    ran.stdout.fnmatch_lines(["device: nvidia/h200 (cuda/90, profile nvidia/h200, absent), amd/mi300x (hip/gfx942, *"])
+    ran.stdout.fnmatch_lines(["device: Device('nvidia/h200', cuda/90, *), Device('amd/mi300x', hip/gfx942, *"])
     project.runpytest_inprocess(*H200, "--fail-on-skip", *chosen).assert_outcomes(passed=1, errors=2, deselected=3)
     unknown = "--on", "intel/max-1550", "-k", "fits"
     project.runpytest_inprocess(*unknown).assert_outcomes(skipped=1, deselected=5)
