@@ -145,10 +145,9 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         if budget.shares and splits and rows <= line:
             held += _shared(budget, rows, warps, of_shared)
         yield from held
-        again = not problem.reads_again or not any(map(is_possible, held))
-        in_blocks = problem.reads_again or not problem.unaligned  # splits of others take a third longer than expected
-        several = (again and in_blocks) or in_two or rows > narrow or (problem.across and rows == wide)
-        counts = [1] * again + splits * several
+        alone = not any(map(is_possible, held))
+        several = alone or in_two or rows > narrow or (problem.across and rows == wide)
+        counts = [1] * (alone or not problem.reads_again) + splits * several
         for tiling in _read_twice(budget, rows, warps[2:] or warps, of_twice, counts):
             yield replace(tiling, two_launches=True) if in_two and tiling.is_shared else tiling
     width = min(max(1, NARROWEST_TILE // narrow), next_power_of_2(problem.width))
