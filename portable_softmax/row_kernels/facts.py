@@ -108,17 +108,14 @@ def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> tuple[str, str]
         return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)", ""
     starts = max(moving, key=lambda starts: len(starts[0]))
     first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
-    if len(first) == 1:
-        if (rows := second[0] - first[0]) == 0:
-            return "a program takes a part of a row", "({rows} * triton.cdiv({cols}, {block}),)"
-        return ("a program takes one row", "({rows},)") if rows == 1 else _several(f"tile of {rows}")
-    if (step := first[1] - first[0]) == 1:
-        return _several(f"chunk of {second[0] - first[0]}")
-    return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is", f"({step},)"
-
-
-def _several(rows: str) -> tuple[str, str]:
-    return f"a program takes a {rows} rows", f"(triton.cdiv({{rows}}, {rows.split()[-1]}),)"
+    rows, step = second[0] - first[0], first[-1] - first[0] and first[1] - first[0]
+    if step > 1:
+        return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is", f"({step},)"
+    if rows == 0:
+        return "a program takes a part of a row", "({rows} * triton.cdiv({cols}, {block}),)"
+    several = f"a {'chunk' if step else 'tile'} of {rows} rows", f"(triton.cdiv({{rows}}, {rows}),)"
+    what, grid = several if step or rows > 1 else ("one row", "({rows},)")
+    return f"a program takes {what}", grid
 
 
 def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block: int) -> bool:

@@ -15,8 +15,9 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.arguments import read_arguments
-from portable_softmax.row_kernels.compiling import absent, compiled_for, failure
+from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import (
+    OF_CONFIG,
     configuration,
     constants_of,
     jit_function,
@@ -38,7 +39,7 @@ class Launched(NamedTuple):
         compiled: Triton's CompiledKernel; its `run` and `[grid]` need the device, its `asm`, `metadata` and `src` do not.
         arguments: the run-time arguments, by name: Triton's type, and known attributes, as (("tt.divisibility", 16),).
         constants: the arguments that are compiled into the kernel, by name.
-        options: the compiler's options, by name.
+        options: num_warps, num_stages, num_ctas, maxnreg and those that the launch sets, by name.
         origins: of constexprs and options that do not have their default: passed, configuration or heuristic.
     """
 
@@ -100,21 +101,18 @@ def inspect_kernel(
     if isinstance(compiled, BaseException):
         raise failure(compiled, jit, device, unknown) from compiled
     resources = device.vendor.resources(compiled)
-    launch = _launched(compiled, jit, origins_of(kernel, selected, passed), device)
+    launch = _launched(compiled, jit, origins_of(kernel, selected, passed))
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
 
 
-def _launched(compiled: Any, jit: Any, origins: dict[str, str], device: Device) -> Launched:
+def _launched(compiled: Any, jit: Any, origins: dict[str, str]) -> Launched:
     """Returns a launch; a pass of the compiler may have changed its options."""
-    from triton.compiler import make_backend
-
     attributes = compiled.src.attrs.get_fn_attrs() if hasattr(compiled.src.attrs, "get_fn_attrs") else compiled.src.attrs  # 3.2
     known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
     constants = constants_of(compiled, jit)
     runtime = {name: str(kind).replace("'", "") for name, kind in compiled.src.signature.items() if name not in constants}
-    with absent(device):
-        usual = make_backend(target_of(device)).parse_options({})
-    options = {name: getattr(compiled.metadata, name, value) for name, value in vars(usual).items()}
+    used = compiled.metadata._asdict()
+    options = {name: used[name] for name in (*OF_CONFIG, *origins) if name in used}
     arguments = {name: (kind, known.get(name, ())) for name, kind in runtime.items()}
     return Launched(compiled, arguments, constants, options, origins)
 
@@ -232,8 +230,11 @@ def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) 
     used = device.vendor.resources(compiled)
     occupancy = device.vendor.occupancy(used, device.hardware)
     if not occupancy.programs_per_multiprocessor:
-        there = f"a program has at most {device.hardware.shared_memory_per_program_max} bytes of shared memory"
-        return REFUSED, f"does not fit: it uses {used}, limited by {' and '.join(occupancy.limited_by)}; {there}"
+        limits, most = " and ".join(occupancy.limited_by), device.hardware.shared_memory_per_program_max
+        return (
+            REFUSED,
+            f"does not fit: it uses {used}, limited by {limits}; a program has at most {most} bytes of shared memory",
+        )
     if grid and (refused := refused_grid(compiled, grid, device)):
         return REFUSED, refused
     if doubt := device.doubt(used):

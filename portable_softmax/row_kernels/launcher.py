@@ -138,7 +138,7 @@ class Launcher:
         grid = getattr(request.grid, "__code__", request.grid)  # a lambda in a call is another function in every call
         if isinstance(grid, tuple):
             grid = next_power_of_2(math.prod(request.grid_of({})))
-        return where, rows, request.fixed, request.num_programs, grid, *self._reader((), values, None)(**values)
+        return where, rows, request.fixed, request.num_programs, grid, *self._reader((), values)(**values)
 
     def request(self, *args: Any, **kwargs: Any) -> Request:
         """Returns what a launch is chosen by; errors as of a call."""
@@ -194,9 +194,7 @@ class Launcher:
             self._read = self._reader(args, kwargs, current_index())  # of what the plan's form depends on, too
             return self._keep(self._read(*args, **kwargs), launch)
 
-    def _reader(
-        self, args: Sequence[Any], named: Mapping[str, Any], index: Callable[[], int] | None
-    ) -> Callable[..., tuple[Any, ...]]:
+    def _reader(self, args: Sequence[Any], named: Mapping[str, Any], index: Any = None) -> Callable[..., tuple[Any, ...]]:
         """Returns a function of such arguments that reads what launches differ in; Triton too makes one per kernel."""
         first = self._jit.arg_names[: len(args)]
         parts = ["index()"] * bool(index) + ["invariant()", *map(repr, named)]

@@ -89,7 +89,7 @@ plan --on intel/arc-b580 MI300X | 4 | amd/mi300x tile
 plan --on H200 --at-least 1 --no-spills | 0 | occupancy
 plan --on H200 ascend/910b3 --at-least cuda=64 npu=1 | 1 | CheckFailed: ;; at least 64 required; limited by
 kernel KERNELS:matmul --on H200 --args MATRICES BM=64 BN=64 BK=64 | 0 |
-    num_warps=4 (default) num_ctas=1 (default) num_stages=3 (default) ;; sak=1 (specialised, by the argument) ;;
+    num_warps=4 (default) num_stages=3 (default) num_ctas=1 (default) ;; sak=1 (specialised, by the argument) ;;
     4 programs per SM ;; M N K sam sbk scm: i32, multiple of 16
 kernel EXAMPLES:tuned --on H200 --config 1 TYPES num_warps=2 | 0 | num_warps 2
 kernel KERNELS:tuned --on H200 MI300X --args MATRICES --config all | 0 | nvidia/h200 configuration 1 8 warps ;;
