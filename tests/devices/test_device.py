@@ -209,7 +209,7 @@ def test_a_new_device_is_a_profile_at_once(monkeypatch, tmp_path, capsys):
     assert before.profile.estimated
     assert main(["profiles", "new", str(tmp_path)]) == 0
     assert f"PORTABLE_SOFTMAX_PROFILES={tmp_path}" in capsys.readouterr().out
-    assert main(["profiles", "new", str(tmp_path)]) == 1
+    assert main(["profiles", "new", str(tmp_path)]) == 2
     assert "FileExistsError" in capsys.readouterr().err
     monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
     detect._device.cache_clear()
