@@ -57,15 +57,6 @@ class Inspected(NamedTuple):
     occupancy: Occupancy
     launch: Launched
 
-    def __str__(self) -> str:
-        """Gives the arguments, constants and usual options of the launch, what a program uses, and how many fit."""
-        compiled, arguments, constants, options, origins = self.launch
-        types = ", ".join(f"{name} {kind}" for name, (kind, _) in arguments.items())
-        known = ", ".join(f"{name} {value} ({origins.get(name, 'default')})" for name, value in constants.items())
-        usual = ", ".join(f"{name} {options[name]}" for name in ("num_warps", "num_stages") if name in options)
-        launch = f"{compiled.metadata.name}: {types}\nconstants {known or 'none'}\nlaunch {usual}"
-        return f"{launch}\nuses {self.resources}\n{self.occupancy}"
-
 
 def inspect_kernel(
     kernel: Any,

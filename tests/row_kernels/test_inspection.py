@@ -20,12 +20,12 @@ def example(name):
 def test_a_vector_addition_fills_the_multiprocessor():
     device = Device.from_profile("nvidia/h200")
     inspected = inspect_kernel(example("add_kernel"), ADD, {"BLOCK_SIZE": 1024}, device=device)
-    resources, occupancy, _ = inspected
-    first, constants, options, used, fit, *_ = str(inspected).splitlines()
-    assert first == "add_kernel: x_ptr *fp32, y_ptr *fp32, out_ptr *fp32, n_elements i32"
-    assert (constants, options) == ("constants BLOCK_SIZE 1024 (passed)", "launch num_warps 4, num_stages 3")
-    assert used.startswith(f"uses num_warps 4, registers_per_thread {resources.registers_per_thread}, ")
-    assert fit == str(occupancy).splitlines()[0]
+    resources, occupancy, launch = inspected
+    assert [(name, kind) for name, (kind, _) in launch.arguments.items()] == [
+        ("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("out_ptr", "*fp32"), ("n_elements", "i32")
+    ]  # fmt: skip
+    assert (launch.constants, launch.origins["BLOCK_SIZE"]) == ({"BLOCK_SIZE": 1024}, "passed")
+    assert (launch.options["num_warps"], launch.options["num_stages"]) == (4, 3)
     assert resources == KernelResources(4, resources.registers_per_thread, 0, stack_frame_bytes=0)
     assert occupancy.warps_per_multiprocessor == 64
 
