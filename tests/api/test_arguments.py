@@ -13,6 +13,7 @@ from portable_softmax import (
     Softmax,
     explain,
     log_softmax,
+    plan,
     softmax,
     softmin,
     token_log_probs,
@@ -118,7 +119,14 @@ META = torch.empty(64, 4096, dtype=torch.bfloat16, device="meta")
 H100 = "nvidia/h100-sxm"
 
 
-def test_what_no_kernel_computes():
+def test_what_a_launch_computes_and_what_none_does():
+    said = explain(META, device=H100)
+    assert f"one launch computes bfloat16 softmax of 64 rows of 4096 columns on {H100}, strides (4096, 1) along dim 1" in said
+    assert str(plan(64, 4096, "bfloat16", H100)) in said
+    assert "log-probabilities of tokens" in explain(META, ids=torch.empty(64, dtype=torch.long, device="meta"), device=H100)
+    assert explain(META[:, ::2], device=H100).startswith("the input is copied first: of its strides")
+    with pytest.raises(ValueError, match="only scale, temperature and softcap"):
+        explain(META, ids=META[:, 0], causal=True)
     assert "the tensor is on cpu" in explain(torch.randn(3, 5))
     assert "the tensor is on meta" in explain(META)
     assert "no kernel does with torch.float64" in explain(META.double(), device=H100)
