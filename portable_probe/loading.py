@@ -19,7 +19,7 @@ from unittest import mock
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.row_kernels.compiling import absent
+from portable_softmax.runtime.absent import absent
 
 
 class KernelFile(NamedTuple):

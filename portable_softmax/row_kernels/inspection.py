@@ -57,6 +57,10 @@ class Inspected(NamedTuple):
     occupancy: Occupancy
     launch: Launched
 
+    def __str__(self) -> str:
+        """Gives what a program uses, and how many fit."""
+        return f"uses {self.resources}\n{self.occupancy}"
+
 
 def inspect_kernel(
     kernel: Any,

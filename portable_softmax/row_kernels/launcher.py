@@ -210,7 +210,7 @@ class Launcher:
                 parts += [name] if name in self._exact else [f"{name} == 1", f"{name} & 15 == 0"]
                 parts += [f"{name}.bit_length()"] * sized
             elif hasattr(value, "data_ptr"):
-                parts += f"type({name})", f"{name}.dtype", f"{name}.data_ptr() & 15"
+                parts += f"{name}.dtype", f"{name}.data_ptr() & 15"
                 parts += [f"{name}.numel()"] * (hasattr(value, "numel") and (sized or name in self._exact))
             else:
                 parts.append(f"type({name})")

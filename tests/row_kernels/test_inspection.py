@@ -24,6 +24,7 @@ def test_a_vector_addition_fills_the_multiprocessor():
     assert [(name, kind) for name, (kind, _) in launch.arguments.items()] == [
         ("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("out_ptr", "*fp32"), ("n_elements", "i32")
     ]  # fmt: skip
+    assert str(inspected) == f"uses {resources}\n{occupancy}"
     assert (launch.constants, launch.origins["BLOCK_SIZE"]) == ({"BLOCK_SIZE": 1024}, "passed")
     assert (launch.options["num_warps"], launch.options["num_stages"]) == (4, 3)
     assert resources == KernelResources(4, resources.registers_per_thread, 0, stack_frame_bytes=0)

@@ -13,8 +13,8 @@ import triton
 from triton.runtime.jit import KernelInterface
 
 from portable_softmax import CompileError, Device, current_device, inspect_kernel
-from portable_softmax.row_kernels.compiling import absent
 from portable_softmax.row_kernels.decorators import configurations, jit_function
+from portable_softmax.runtime.absent import absent
 from portable_softmax.runtime.compiler import check_target, target_of, triton_version
 
 
