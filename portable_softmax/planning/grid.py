@@ -120,7 +120,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
     Blocks have one access of each thread, up to two of the widest for rows side by side; or they are whole rows. Rows are read
     twice where they are not held, and where they are long and side by side.
     """
-    problem, most_warps = budget.problem, budget.most_threads // budget.warp
+    problem, warps = budget.problem, powers(1, budget.most_threads // budget.warp)
     whole, longest = next_power_of_2(problem.width), budget.most_threads * problem.vector  # an access of every thread
     in_two = budget.splits_in_two_launches and not problem.across
     splittable = (budget.shares or in_two) and not problem.scattered
@@ -128,21 +128,19 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         sizes = powers(max(problem.vector, WORD_BYTES // problem.element_bytes), 2 * problem.widest)[::-1]
         narrow, wide = budget.rows_of(budget.sector), budget.rows_of(2 * budget.line)
         narrow = max(narrow, next_power_of_2(problem.inner + 1)) if problem.scattered else narrow  # of several matrices
-        most_warps, of_shared, of_twice = max(1, most_warps // 2), sizes[1::-1], sizes[:1]
+        of_shared, of_twice = sizes[1::-1], sizes[:1]
     else:
         narrow, wide = 1, min(longest // whole, next_power_of_2(-(-problem.n_rows // budget.multiprocessors)))
         of_shared = list(dict.fromkeys((min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector)))
-        anywhere = problem.unaligned or problem.vector == 1  # where rows start: a thread has one access per row
-        of_twice = [2 * problem.vector, problem.vector][anywhere and problem.stores :]
-        if not anywhere and not problem.stores:  # a row is read once, block by block
+        of_twice = [2 * problem.vector, problem.vector]
+        if problem.vector > 1 and not problem.unaligned and not problem.stores:  # a row is read once, block by block
             of_twice = [size * problem.widest for size in (FEW, FEW // 2, 1)]
-    warps, line = powers(1, most_warps), budget.rows_of(budget.line)
     for rows in powers(narrow, wide):
         sizes = sizes if problem.across else [rows * whole, problem.vector]
         held = [tiling for place in product([rows], warps, sizes) if (tiling := _tiling(budget, *place))]
         long = 2 * rows * problem.width * budget.loads > budget.registers if problem.across else problem.width >= longest
         splits = powers(2, MOST_SPLITS) if long and splittable else []
-        if budget.shares and splits and rows <= line:
+        if budget.shares and splits and rows <= budget.rows_of(budget.line):
             held += _shared(budget, rows, warps, of_shared)
         yield from held
         alone = not any(map(is_possible, held))
@@ -173,9 +171,7 @@ def _read_twice(budget: Budget, rows: int, warps: list[int], sizes: list[int], c
         if count > 1 and budget.shares and not (budget.multiprocessors <= 2 * programs and programs * threads < 2 * resident):
             continue
         width = max(1, min(size * threads // rows, next_power_of_2(-(-problem.width // count))))
-        least = max(NARROWEST_TILE, FEW * threads if problem.across and count > 1 else 0)
-        tiling = None if rows * width < least else _tiling(budget, rows, num_warps, size, count, held=False)
-        if tiling and (tiling.splits == 1 or tiling.blocks > 1 or not budget.shares):  # else it is read once more for nothing
+        if rows * width >= NARROWEST_TILE and (tiling := _tiling(budget, rows, num_warps, size, count, held=False)):
             yield tiling
 
 
@@ -193,18 +189,13 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
     cols = blocks * width
     splits = -(-problem.width // cols)
     registers = min(budget.registers, threads * budget.most_registers)
-    if 2 * rows * (cols if held else width) * budget.loads > registers or (
-        warps > 1 and rows * min(cols, problem.width) < threads
-    ):
-        return None  # or some threads would have nothing
+    if 2 * rows * (cols if held else width) * budget.loads > registers:
+        return None
     if splits > 1 and rows * cols * budget.loads < 2 * FEW * (1 + problem.across) * threads:
         return None  # programs would exchange for little
-    access, elements = max(1, min(problem.vector, rows * width // threads)), rows * cols * budget.loads / threads
-    narrow = access * problem.element_bytes < VECTOR_BYTES and elements > 2 * FEW * access  # loads are not in flight at once
-    several = blocks > MOST_PIECES or elements > FEW * problem.vector
-    pieces = several and width * problem.element_bytes <= VECTOR_BYTES  # later ones hit lines that are on their way
-    if held and not problem.across and (narrow or pieces):
-        return None
+    several = blocks > MOST_PIECES or rows * cols * budget.loads > FEW * problem.vector * threads
+    if held and not problem.across and several and width * problem.element_bytes <= VECTOR_BYTES:
+        return None  # later blocks hit lines that are on their way
     return Tiling(rows, width, warps, 1, splits, blocks=blocks, held=held, walk=False)
 
 

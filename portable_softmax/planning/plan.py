@@ -113,15 +113,10 @@ class LaunchPlan:
     warning: str | None = None
     terms: Terms | None = None
 
-    @property
-    def spilled(self) -> int:
-        """Returns the bytes of memory that a thread spills into."""
-        return spilled_by(self.resources)
-
     @cached_property
     def us(self) -> float:
         """Returns the expected microseconds; where they are not known the bytes that are spilled."""
-        return self.terms.total if self.terms else self.spilled
+        return self.terms.total if self.terms else spilled_by(self.resources)
 
     def __repr__(self) -> str:
         return f"LaunchPlan({self.problem.name} of {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
@@ -133,21 +128,6 @@ class LaunchPlan:
         everything = (*lines, *expected, *str(self.occupancy).splitlines(), *self.reasons)
         return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in everything)
 
-    @property
-    def strategy(self) -> Strategy:
-        """Returns the word for the tiling."""
-        return self.tiling.strategy
-
-    @property
-    def num_warps(self) -> int | None:
-        """Returns Triton's num_warps of the launch; None if the vendor has none."""
-        return self.tiling.num_warps
-
-    @property
-    def num_stages(self) -> int | None:
-        """Returns Triton's num_stages of the launch; None if the vendor has none."""
-        return self.tiling.num_stages
-
 
 def spilled_by(used: KernelResources) -> int:
     """Returns the bytes of memory that a thread spills into: its stack frame, as these kernels have no other data."""
@@ -155,20 +135,15 @@ def spilled_by(used: KernelResources) -> int:
 
 
 def why(launch: LaunchPlan, device: Device) -> Iterator[str]:
-    """Yields sentences: how rows are read, the tile, elements of a thread, unknown registers, and num_programs."""
-    problem, tiling, programs = launch.problem, launch.tiling, launch.num_programs
+    """Yields sentences: how rows are read, unknown registers, and num_programs."""
+    problem, tiling, programs, grid = launch.problem, launch.tiling, launch.num_programs, device.profile.grid
     if problem.unaligned:
         yield f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements"
     if problem.in_place and device.profile.launch.polls:
         yield "in place: no programs share a row, as one may read again what another has overwritten"
-    yield _why_tile(problem, tiling)
-    if tiling.num_warps is not None and device.hardware.warp_size:
-        elements = tiling.elements / (tiling.num_warps * device.hardware.warp_size)
-        yield f"num_warps {tiling.num_warps}: a thread holds {elements:g} elements of {problem.y_dtype} at once"
     if launch.resources.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
         yield "registers are estimated: the compiler does not report registers or spills"
-    tiles, grid = problem.tiles(tiling.tile_rows) * tiling.splits, device.profile.grid
-    resident = device.resident(launch.occupancy)
+    tiles, resident = problem.tiles(tiling.tile_rows) * tiling.splits, device.resident(launch.occupancy)
     number = f"as many as are resident at once, each walking {tiles / programs:.3g} tiles on average"
     if programs == tiles:
         number = f"one per tile; {resident} are resident at once"
@@ -185,17 +160,3 @@ def why_faster(best: LaunchPlan, other: LaunchPlan, launches: int) -> Iterator[s
         most = max(more, key=lambda name: more[name])
         slower = f", as {most} takes {more[most]:.1f} more" if round(other.us - best.us, 1) > 0 else ", which is alike"
         yield f"runner-up of {launches} launches: {other.tiling}: {other.us:.1f} us{slower}"
-
-
-def _why_tile(problem: Problem, tiling: Tiling) -> str:
-    n_cols, cols, again = problem.n_cols, tiling.tile_cols, not tiling.held and problem.reads_again
-    if tiling.strategy == "online":
-        return f"online: a row of {n_cols} columns is read {'twice' if again else 'once'}, {cols} columns at a time"
-    if tiling.is_shared:
-        exchange = ", which exchange max and sum" * bool(problem.pairs) + ", and read it twice" * again
-        exchange = ", whose max and sum one launch leaves for another" if tiling.two_launches else exchange
-        return f"shared: each row of {n_cols} columns is split over {tiling.splits} programs of {cols}{exchange}"
-    rows = "one row" if tiling.tile_rows == 1 else f"{tiling.tile_rows} rows"
-    blocks = f"{tiling.blocks} x {tiling.width}" if tiling.blocks > 1 else f"{cols}"
-    cut = "" if (n_cols, tiling.blocks) == (cols, 1) else f" {'as' if n_cols == cols else 'padded to'} {blocks}"
-    return f"tile: {rows} per program, read once; {n_cols} columns{cut}"

@@ -60,8 +60,9 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
     reasons = [*why_faster(best, min(others, key=lambda launch: launch.us), len(order))] if others else []
     reasons += (f"rejected {reason}" for reason in rejected)
     warning = None
-    if best.spilled and not (best.terms and best.terms.lines < SLOW * best.us):
-        warning = f"slow: spills into {best.spilled} bytes per thread; no other of {len(order)} launches should be faster"
+    spilled = spilled_by(best.resources)
+    if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
+        warning = f"slow: spills into {spilled} bytes per thread; no other of {len(order)} launches should be faster"
     reasons = [*([warning] if warning else []), *reasons, *why(best, device)]
     return replace(best, reasons=tuple(reasons), warning=warning)
 

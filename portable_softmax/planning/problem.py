@@ -112,7 +112,7 @@ class Problem:
         log_probs: numbers per row that replace the result, or that x has a gradient of; None for neither.
 
     Raises:
-        ValueError: a size is not positive or too large.
+        ValueError: a size is too large.
     """
 
     n_rows: int
@@ -137,8 +137,6 @@ class Problem:
 
     def __post_init__(self) -> None:
         n_rows, n_cols = self.n_rows, self.n_cols
-        if n_rows < 1 or n_cols < 1:
-            raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
         line = self.inner if self.across else n_cols
         if line > MAX_COLS:
             raise ValueError(f"a row of {line} elements is too large; rows of up to {MAX_COLS} can be computed")

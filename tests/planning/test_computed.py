@@ -118,7 +118,7 @@ def test_batch_invariant_rows_are_cut_by_their_length_alone(product):
 def test_programs_are_whole_groups_within_every_limit_and_walk_if_need_be(profile, most_programs, most_threads, n_rows, n_cols):
     device = with_hardware(profile, max_programs=most_programs, max_threads=most_threads)
     plan = choose(contiguous_problem(n_rows, n_cols, "float32"), device, light)
-    threads = (plan.num_warps or 1) * (device.hardware.warp_size or 1)
+    threads = (plan.tiling.num_warps or 1) * (device.hardware.warp_size or 1)
     assert 0 < plan.num_programs <= (most_programs or plan.num_programs)
     assert plan.num_programs * threads <= (most_threads or plan.num_programs * threads)
     assert plan.num_programs % plan.tiling.splits == 0

@@ -63,7 +63,7 @@ def test_launches_are_as_planned(machine, name, shape, dtype):
     x = rows(*shape, dtype=dtype)
     assert_close(softmax(x.to(machine.where(name))).cpu(), expected("softmax", x))
     launched = machine.launches[-1]
-    assert (launched.grid, launched.num_warps) == ((planned.num_programs, 1, 1), planned.num_warps)
+    assert (launched.grid, launched.num_warps) == ((planned.num_programs, 1, 1), planned.tiling.num_warps)
 
 
 @pytest.mark.parametrize(
