@@ -178,6 +178,7 @@ def fits(
 
     Raises:
         PlanError: none can run, with the reasons.
+        GridError: the grid is not one to three integers from 0 on.
         CompileError: this Triton does not compile for the device.
         TypeError: `kernel` is None, and the caller is not an autotuner.
     """

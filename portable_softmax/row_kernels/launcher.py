@@ -13,9 +13,9 @@ import torch
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
 from torch.compiler import is_dynamo_compiling
 
+from portable_softmax import invariance
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.planner import MANY
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels import interpreted
@@ -95,7 +95,7 @@ class Launcher:
 
         Raises:
             CompileError: it does not compile, in the compiler's own words.
-            GridError: the device launches no grid of so many programs.
+            GridError: the grid is not one to three integers from 0 on, or the device launches none of so many programs.
             PlanError: the kernel requires `grid`, or no configuration fits the device.
             TypeError: an argument is missing, unknown or of another type.
         """
@@ -167,7 +167,7 @@ class Launcher:
         known = multiple if multiple == KNOWN or n_cols in self._constexprs else 1  # Triton knows this alone of other numbers
         request = Request(
             self.kernel, self._names, arguments | options, meta, num_programs, grid, arguments[n_rows] if n_rows else 1,
-            arguments[n_cols], known, num_programs is not None or is_batch_invariant(),
+            arguments[n_cols], known, num_programs is not None or invariance.is_batch_invariant(),
         )  # fmt: skip
         if n_rows is None:
             with contextlib.suppress(KeyError):  # a grid that follows from a heuristic is known after compiling
@@ -197,7 +197,7 @@ class Launcher:
     def _reader(self, args: Sequence[Any], named: Mapping[str, Any], index: Any = None) -> Callable[..., tuple[Any, ...]]:
         """Returns a function of such arguments that reads what launches differ in; Triton too makes one per kernel."""
         first = self._jit.arg_names[: len(args)]
-        parts = ["index()"] * bool(index) + ["invariant()", *map(repr, named)]
+        parts = ["index()"] * bool(index) + ["invariance._enabled or deterministic()", *map(repr, named)]
         sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         for name, value in zip((*first, *named), (*args, *named.values()), strict=False):
             if name == "grid":
@@ -214,7 +214,7 @@ class Launcher:
                 parts += [f"{name}.numel()"] * (hasattr(value, "numel") and (sized or name in self._exact))
             else:
                 parts.append(f"type({name})")
-        known = {"index": index, "invariant": is_batch_invariant}
+        known = {"index": index, "invariance": invariance, "deterministic": torch.are_deterministic_algorithms_enabled}
         signature = ", ".join([*first, *(["/"] if args else []), *(["*"] if named else []), *named])
         read: Callable[..., tuple[Any, ...]] = eval(f"lambda {signature}: ({', '.join(parts)},)", known)
         return read
