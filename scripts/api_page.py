@@ -38,11 +38,16 @@ def page() -> str:
     names = {name: (getattr(portable_softmax, name), "") for name in portable_softmax.__all__}
     for module, exported in OTHERS.items():
         names |= {name: (getattr(importlib.import_module(module), name), f"`{module}`\n\n") for name in exported}
-    parts = [HEAD]
+    parts, first = [HEAD], dict[str, str]()  # the name that a text was first printed for
     for heading, modules in HEADINGS.items():
         parts.append(f"## {heading}")
-        parts += [f"### {name}\n\n{where}{_entry(name, value)}" for name, (value, where) in names.items()
-                  if value.__module__.startswith(modules)]  # fmt: skip
+        for name, (value, where) in names.items():
+            if value.__module__.startswith(modules):
+                text = f"~~~text\n{_text(value)}\n~~~"
+                known = first.setdefault(text, name)
+                entry = _entry(name, value)
+                entry = entry if known == name else entry.replace(text, f"As [{known}](#{known.lower()}).")
+                parts.append(f"### {name}\n\n{where}{entry}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -32,10 +32,12 @@ class Launcher:
     """Launcher of a row-wise kernel, which computes its launches on any vendor's device, without tuning.
 
     ```python
-    run = launcher(rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
-    run(x, w, y, n_rows, n_cols, eps)
-    print(run.plan(x, w, y, n_rows, n_cols, eps, device="amd/mi300x"))
-    run = launcher(softmax_kernel, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["x"].shape[0],))
+    launch = persistent(rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")  # programs loop over rows
+    launch(x, w, y, n_rows, n_cols, eps)
+    print(launch.plan(x, w, y, n_rows, n_cols, eps, device="amd/mi300x"))
+
+    launch = launcher(softmax_kernel, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["x"].shape[0],))
+    launch(x, y, n_cols)
     ```
 
     BLOCK, num_warps, and a constexpr that a loop uses as `num_stages` are computed. If the kernel loops over the blocks of a
