@@ -153,16 +153,15 @@ def test_launches_are_kept_by_the_values_of_a_grid(where):
     """A function that a call passes is another one in every call; one of a launcher without rows knows how many there are."""
     x = torch.ones(8, 4, device=where)
     run, counts = launcher(one_row, cols="n_cols", block="BLOCK"), []
-    sized = launcher(one_row, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],))
+    sized = launcher(one_row, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["x"].shape[0],))
     for rows in (3, 5, 3, 5):
         for launch, options in ((run, {"grid": lambda meta, rows=rows: (rows,)}), (sized, {})):
             y = torch.zeros_like(x)
-            launch(x, y, rows, 4, **options)
+            launch(x[:rows], y, 8, 4, **options)
             assert int((y == 3).all(1).sum()) == rows
         counts.append((len(run._kept), len(sized._kept)))
-    assert counts[1][0] > counts[0][0]
-    assert counts[1][1] > counts[0][1]
-    assert counts[1] == counts[3]
+    assert counts[0] < counts[1] == counts[2] == counts[3]
+    assert sized(x[:0], y, 8, 4) is None
 
 
 @pytest.mark.kernel
