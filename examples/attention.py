@@ -66,7 +66,7 @@ def register(name: str = NAME) -> None:
     from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, sdpa_mask)  # boolean masks, and None where causal says it all
+    AttentionMaskInterface.register(name, sdpa_mask)  # boolean masks, and None where `causal` suffices
 
 
 class Attention(torch.nn.Module):

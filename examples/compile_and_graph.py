@@ -30,6 +30,6 @@ if HERE.type == "cuda":
     q.copy_(torch.randn_like(q))
     graph.replay()
     assert torch.equal(weights, scores(q, k))
-    print("CUDA graph: a replay gives the bits of a call")
+    print("CUDA graph: a replay has the same bits as a call")
 else:
     print("CUDA graph: there is no CUDA device here")

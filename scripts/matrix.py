@@ -18,7 +18,7 @@ def legs(backends: list[str] | None = None, labels: list[str] | None = None) -> 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the legs that the command line asks for; returns 1 and prints none where no leg is left."""
+    """Prints the legs that the command line selects; returns 1 and prints none where no leg is left."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", nargs="+", choices=DEVICES, help="legs of these alone")
     parser.add_argument("--runner", nargs="+", metavar="LABEL", help="legs that runners with these labels can take")

@@ -28,7 +28,7 @@ ARROWS = {
     "__main__": {"program"},
 }
 MORE = {
-    "portable_softmax/runtime/kernel_form.py": {"kernels"}  # the one file that knows them
+    "portable_softmax/runtime/kernel_form.py": {"kernels"}  # the one file that names them
 }
 
 # Words of code that only one vendor's users would know; letters end them, so `is_cuda` and `H200_POLLS` hold one too.

@@ -1,4 +1,4 @@
-"""The package as it is released, installed and imported, and what somebody meets first: errors, --help of scripts, the demo."""
+"""The package as it is released, installed and imported, and first steps: errors, --help of scripts, the demo."""
 
 import importlib.util
 import os

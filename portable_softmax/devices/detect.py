@@ -1,4 +1,4 @@
-"""Finds the device that Triton drives in this process, or says why there is none."""
+"""Finds the device that Triton drives in this process, or the reason why there is none."""
 
 import functools
 import importlib.util
@@ -23,7 +23,7 @@ INTERPRETER = "pip install torch triton 'numpy<2.4'"  # what Triton's interprete
 def chosen(device: Device | str | None) -> Device:
     """Returns the requested device: a Device as it is, a profile's name, or None for the current device.
 
-    A name gives the same object each time, so that its plans are kept.
+    The same name returns the same object, so its plans are kept.
 
     Raises:
         TypeError: `device` is none of these.
@@ -81,7 +81,7 @@ def limits(device: Device | str | None = None) -> Hardware:
 
 
 def interpreting() -> bool:
-    """True if Triton's interpreter stands in for a device; Triton decides when a kernel is defined."""
+    """True if Triton's interpreter replaces the device; Triton decides when a kernel is defined."""
     return os.environ.get("TRITON_INTERPRET", "").lower() in {"1", "true", "on", "yes", "y"}
 
 
@@ -115,7 +115,7 @@ def current_device(index: int | None = None) -> Device:
 
 @functools.cache
 def _active_backend() -> str:
-    """Returns Triton's name of the vendor that it drives, or raises an error that says why there is none."""
+    """Returns Triton's name of the vendor that it drives, or raises an error with the reason."""
     torch = _import_torch()  # first: Triton launches on torch's streams if torch is already imported
     if wrong := broken_installation():
         raise DeviceError(wrong)
@@ -139,7 +139,7 @@ def _active_backend() -> str:
             f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}. {hint}"
         ) from error
     if name not in BACKENDS:
-        raise DeviceError(f"Triton drives a {name!r} device; this package knows {', '.join(BACKENDS)}")
+        raise DeviceError(f"Triton drives a {name!r} device; this package supports {', '.join(BACKENDS)}")
     return name
 
 

@@ -17,7 +17,7 @@ Amount = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
 
 class Polls(Fact, frozen=True, forbid_unknown_fields=True):
-    """Number of looks at a neighbour's words. It is limited, because each look takes time."""
+    """Number of polls of a neighbour's words. It is limited, because a poll takes time."""
 
     value: Annotated[int, msgspec.Meta(ge=1, le=MOST_POLLS)]
 
@@ -51,7 +51,7 @@ class Cost(CostNumbers, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Number of programs. `tile`: one per tile. `resident`: as many as the device holds at once, and each walks over tiles."""
+    """Number of programs. `tile`: one per tile. `resident`: as many as are resident at once, in a loop over tiles."""
 
     value: Literal["tile", "resident"]
     source: str

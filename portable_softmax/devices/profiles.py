@@ -36,7 +36,7 @@ def _check_patterns(*texts: str) -> None:
 
 
 class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A device that can be bought. What it gives hides the same of its architecture."""
+    """A product. Its facts override those of its architecture."""
 
     matches: list[Text] = []  # regular expressions; one must match the whole name that the runtime reports
     hardware: HardwareFacts = HardwareFacts()
@@ -60,7 +60,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     multiprocessor: Text  # the vendor's word for it, for reports
     sources: dict[str, Source]
     hardware: HardwareFacts
-    extends: Text | msgspec.UnsetType = msgspec.UNSET  # an architecture, of which launches are what `launch` does not give
+    extends: Text | msgspec.UnsetType = msgspec.UNSET  # an architecture that provides what `launch` lacks
     launch: LaunchPolicy = LaunchPolicy()
     triton: Text | msgspec.UnsetType = msgspec.UNSET  # releases that compile for it without a device
     products: dict[str, Product] = {}

@@ -1,6 +1,6 @@
 """Launches: one dictionary of what calls became, and how calls of plain tensors become launches.
 
-A launch is bound once for all calls with the same key: planned, compiled, with all sizes. Calls hand over tensors and numbers.
+A launch is bound once for all calls with the same key: planned, compiled, with all sizes. A call passes tensors and numbers.
 """
 
 import math

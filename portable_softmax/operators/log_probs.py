@@ -143,7 +143,7 @@ def gradients(ctx: Any, dresults: tuple[Tensor | None, ...], compute_gradient: C
     call, in_place, *numbers, softcap = ctx.saved
     scale, temperature = joined(*tensors, *numbers)
     inputs, twice = (x, ids, scale, temperature, softcap), torch.is_grad_enabled()
-    # The reference knows that the logsumexp of a greedy row has no gradient.
+    # In the reference, the logsumexp of a greedy row has no gradient.
     if not (twice or any(call.needs[2:]) or (dresults[1] is not None and temperature is not None)):
         dx = compute_gradient(inputs, statistics, dresults, call.options, in_place)
         if dx is not None:

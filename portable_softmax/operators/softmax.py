@@ -143,7 +143,7 @@ class Recorded(torch.autograd.Function):
         return None, *gradients(ctx, dy, launched_gradient), None
 
 
-_recorded = super(torch.autograd.Function, Recorded).apply  # Function.apply itself first asks for functorch's levels: none
+_recorded = super(torch.autograd.Function, Recorded).apply  # Function.apply itself first checks functorch's levels: none
 
 
 def save(ctx: Any, call: Call, inputs: Any, y: Tensor) -> None:

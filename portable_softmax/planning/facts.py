@@ -127,7 +127,7 @@ def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
     return threads * max(vector, tiling.tile_rows // beside) * math.log2(lanes)
 
 
-PACKED_BYTES = 2  # of the elements that are packed in pairs, whatever the compiler knows of rows
+PACKED_BYTES = 2  # of elements that are packed in pairs, whatever is known of rows
 
 
 class Traffic(NamedTuple):

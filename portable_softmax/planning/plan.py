@@ -144,7 +144,7 @@ def why(launch: LaunchPlan, device: Device) -> Iterator[str]:
     if launch.resources.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
         yield "registers are estimated: the compiler does not report registers or spills"
     tiles, resident = problem.tiles(tiling.tile_rows) * tiling.splits, device.resident(launch.occupancy)
-    number = f"as many as are resident at once, each walking {tiles / programs:.3g} tiles on average"
+    number = f"as many as are resident at once, with {tiles / programs:.3g} tiles per program on average"
     if programs == tiles:
         number = f"one per tile; {resident} are resident at once"
     elif tiling.is_shared or grid.value == "tile" or programs < resident:

@@ -20,7 +20,7 @@ from portable_softmax.planning.problem import Problem
 
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
-MOST_COMPILED = 6  # launches: each takes a second or so
+MOST_COMPILED = 6  # launches: a compilation takes about a second
 SKIPPED = 0.035  # part of a launch's time that beginning its programs may take, if rows may be skipped
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
 

@@ -36,7 +36,7 @@ class Scores:
         mask: "bool", where True keeps an element, or the dtype of a mask that is added.
         causal: columns above the row's number in its matrix are masked; lower_right: the last row has all columns.
         sink: one more logit per row, in the denominator alone.
-        zero_rows: rows that are wholly masked give 0 instead of nan.
+        zero_rows: wholly masked rows are 0 instead of nan.
     """
 
     scale: Factor | None = None

@@ -91,7 +91,7 @@ def problem_of(
     n_lines, outer = lines.levels[2][0], lines.levels[0][0] * lines.levels[1][0]
     widest = VECTOR_BYTES // max(DTYPE_BYTES[x_dtype], DTYPE_BYTES[y_dtype])
     vector = math.gcd(lines.length, *lines.strides, widest)
-    # a batch-invariant mask is read one by one: its strides tell how many rows there are, and accesses the order of sums
+    # a batch-invariant mask is read one by one: strides depend on the number of rows, and accesses set the order of sums
     mask_step, mask_vector = lines.mask_access(vector if mask_aligned and not batch_invariant else 1)
     return Problem(
         n_rows=outer * (lines.length if lines.across else n_lines),

@@ -1,1 +1,1 @@
-"""Triton kernels of anybody: what they use, how many of their programs are resident, and which configurations fit a device."""
+"""User kernels: their resources, resident programs, configurations that fit a device, and launches."""

@@ -87,7 +87,7 @@ def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Colle
         config: Triton's Config, in place of those of @triton.autotune if it is there.
         decided: names that the user sets, which win over decorators.
         unknown: names of arguments whose values are unknown; a decorator that reads one raises KeyError.
-        launches: False to let hooks of configurations see stand-ins of tensors, so that none is written.
+        launches: False to pass tensors without memory to hooks of configurations.
     """
     import triton
 

@@ -1,4 +1,4 @@
-"""What Triton's IR says of a kernel: which rows its programs take, what they move, and offsets that do not fit 32 bits."""
+"""Facts in a kernel's TTIR: rows of a program, bytes that it moves, and offsets that do not fit 32 bits."""
 
 import itertools
 import math

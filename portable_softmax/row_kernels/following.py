@@ -192,7 +192,7 @@ class Run:
         self._set(op.results, passed, of, vague=condition != 0 or self.last)
 
     def _grow(self, before: Sequence[Op], names: Sequence[str]) -> None:
-        """Gives a number that grows until a condition fails the value of the last turn."""
+        """Sets a number that grows until a condition fails to its value in the last turn."""
         self._region(before)
         for op in before:
             if op.results == before[-1].operands[:1] and op.text.startswith(("arith.cmpi slt", "arith.cmpi ult")):

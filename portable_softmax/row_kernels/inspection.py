@@ -58,7 +58,7 @@ class Inspected(NamedTuple):
     launch: Launched
 
     def __str__(self) -> str:
-        """Gives what a program uses, and how many fit."""
+        """Returns the resources of a program, and the programs that fit, as text."""
         return f"uses {self.resources}\n{self.occupancy}"
 
 
@@ -209,7 +209,7 @@ def fits(
 
 
 def _of_the_autotuner() -> Any:
-    """Returns the autotuner that calls `fits`, as Triton gives it no kernel; TypeError if the caller is none."""
+    """Returns the autotuner that calls `fits`, as Triton does not pass the kernel; TypeError if the caller is none."""
     frame: Any = sys._getframe(1)
     while frame is not None:  # a pruning function of the user may be between
         asking = frame.f_locals.get("self")

@@ -75,7 +75,7 @@ class Launcher:
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of others a class is enough
-        self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # knows nothing
+        self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # has no facts
         self._kept: dict[Any, Any] = {}  # launches, and choices
         self._lock = threading.RLock()
 
@@ -166,7 +166,9 @@ class Launcher:
         constants = self._constexprs - {n_rows, n_cols}
         meta = {name: value for name, value in arguments.items() if name in constants} | options
         multiple = math.gcd(arguments[n_cols], KNOWN)
-        known = multiple if multiple == KNOWN or n_cols in self._constexprs else 1  # Triton knows this alone of other numbers
+        known = (
+            multiple if multiple == KNOWN or n_cols in self._constexprs else 1
+        )  # Triton specialises other numbers by this alone
         request = Request(
             self.kernel, self._names, arguments | options, meta, num_programs, grid, arguments[n_rows] if n_rows else 1,
             arguments[n_cols], known, num_programs is not None or invariance.is_batch_invariant(),
@@ -189,7 +191,7 @@ class Launcher:
         return value
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        self.request(*args, **kwargs)  # says what is wrong
+        self.request(*args, **kwargs)  # raises the error
         with self._lock:
             self._read = self._reader(args, kwargs, current_index())
             launch = self._kept.get(self._read(*args, **kwargs)) or self._prepared(args, kwargs)

@@ -60,7 +60,7 @@ class RowPlan:
     form: Form = field(default=Form(True), repr=False)
 
     def __str__(self) -> str:
-        """Gives the launch, its expected time, what a program uses, how many fit, and why, in short lines."""
+        """Returns the launch, its expected time, resources of a program, programs that fit, and reasons, as text."""
         grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}
         launch = ", ".join(f"{name} {value}" for name, value in {**grid, **self.meta}.items())
         lines = [f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"]
@@ -145,7 +145,7 @@ class Choice:
         )  # fmt: skip
 
     def _splits_rows(self, request: Request, shortest: Setting) -> bool:
-        """True if the grid says that programs may take blocks of rows: it differs between blocks."""
+        """True if programs may take blocks of rows: it differs between blocks."""
         longest = next_power_of_2(request.cols)
         if not callable(request.grid) or request.names[2] in request.meta:
             return False
@@ -273,7 +273,7 @@ class Choice:
         else:
             yield f"a program moves {traffic.row:,.0f} bytes of memory"
         if blocks > 1:
-            yield f"a row is {blocks} blocks, {'which the kernel loops over' if self.form.in_blocks else 'a program each'}"
+            yield f"a row is {blocks} blocks, {'which the kernel loops over' if self.form.in_blocks else 'one per program'}"
         if request.multiple < math.gcd(request.cols, KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
         others = [other for other in costed if other.used.setting != best.used.setting][:2]

@@ -83,7 +83,7 @@ def _driver(device: Device, base: type, key: object, properties: dict[str, Any],
         "get_device_capability": lambda *_: capability,
         "get_device_interface": lambda *_: getattr(importlib.import_module("torch"), kind),
         "get_active_torch_device": lambda *_: importlib.import_module("torch").device(kind, 0),
-        "get_benchmarker": lambda *_: refuse,  # @triton.autotune of 3.2 and 3.3 asks when it decorates
+        "get_benchmarker": lambda *_: refuse,  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
         "launcher_cls": refuse,
         "utils": SimpleNamespace(get_device_properties=lambda *_: properties),
     }

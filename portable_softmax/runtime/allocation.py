@@ -13,6 +13,6 @@ def allocator(where: torch.device) -> Empty:
     The device must be the current one (guard.py). Programs that torch.compile makes allocate so too, past torch's dispatcher.
     """
     quick: Empty | None = getattr(torch._C._dynamo.guards, f"_empty_strided_{where.type}", None)
-    if quick and type(torch.empty(0, device=where)) is torch.Tensor:  # and not of a class that stands in for the device
+    if quick and type(torch.empty(0, device=where)) is torch.Tensor:  # and not of a class in place of the device
         return quick
     return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=where)

@@ -73,7 +73,7 @@ def target_to_compile_for(device: Device) -> Any:
         TargetError: this Triton does not compile for it.
         CompileError: it interprets.
     """
-    triton_version()  # raises the error that says so where there is no Triton
+    triton_version()  # raises an error if there is no Triton
     check_target(device)
     check_compiles()
     from triton.backends import backends
@@ -87,7 +87,7 @@ def target_to_compile_for(device: Device) -> Any:
 
 
 def check_compiles() -> None:
-    """Raises a CompileError if Triton's interpreter stands in for all devices."""
+    """Raises a CompileError if Triton's interpreter replaces all devices."""
     if interpreting():
         raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
 
@@ -96,7 +96,7 @@ def check_target(device: Device) -> None:
     """Refuses a device that this Triton does not know: some releases would end the whole process.
 
     Raises:
-        TargetError: this release is too old or too new for the device, which is not here to ask.
+        TargetError: this release is too old or too new for the device, which is absent.
     """
     releases, version = device.profile.triton or "0.0", triton_version()
     first, last = (tuple(map(int, release.split(".")[:2])) for release in f"{releases} to 99.0".split(" to ")[:2])

@@ -27,7 +27,7 @@ def interpreted(
 ) -> Callable[..., None]:
     """Returns a launch in the interpreter, as runtime/prepared.py describes it.
 
-    The interpreter keeps bfloat16 as integers, cuts off what it rounds to it, and knows no conversion but that to float32. So
+    The interpreter keeps bfloat16 as integers, truncates when it rounds to it, and converts it to float32 only. So
     operands of bfloat16 are copied to float32, and torch rounds the result.
 
     Args:

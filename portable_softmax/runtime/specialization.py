@@ -1,6 +1,6 @@
 """Specialisations of the package's kernels.
 
-Everything that a kernel is specialised on stands in its KernelSpec: sizes and strides have fixed integer types and are
+A KernelSpec holds everything that a kernel is specialised on: sizes and strides have fixed integer types and are
 never specialised on their values, so a kernel is right for every problem of the same spec.
 """
 

@@ -12,7 +12,7 @@ from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.allocation import allocator
 
 # Both halves of a launch's number, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
-# none of zeroed memory. From launch to launch both grow, so each differs from that of any recent launch.
+# none of zeroed memory. Both grow from launch to launch, and differ from those of any recent launch.
 _LEAST, _SPAN = 0x5F800000, 2**28
 _STEPS = 2371, 2389
 
@@ -48,5 +48,5 @@ def _run() -> range:
 
 
 _numbers = itertools.chain.from_iterable(iter(_run, None))  # one run after another
-# Returns a positive number of 64 bits for one launch; each half differs from that of any recent launch, and is not 0.
+# Returns a positive number of 64 bits for one launch; its halves differ from those of any recent launch, and are not 0.
 next_number: Callable[[], int] = _numbers.__next__

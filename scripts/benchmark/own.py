@@ -94,7 +94,7 @@ def _quack(name: str) -> dict[str, Call]:
     """Returns QuACK's forward of a kernel; weights and biases of its layer norm are float32."""
     try:
         module = importlib.import_module("quack.cross_entropy" if name == "cross_entropy" else "quack.rmsnorm")
-    except Exception as error:  # it requires a GPU that it knows
+    except Exception as error:  # it requires a supported GPU
         print(f"without quack: {type(error).__name__}: {error}", file=sys.stderr)
         return {}
     calls: dict[str, Call] = {

@@ -14,7 +14,7 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 OURS = "ours"
 COPY = "copy"  # a provider that moves as many bytes and computes nothing: the ceiling
 CEILINGS = (COPY, "read")  # the other one reads them
-DISTURBED = 0.5  # spread above which a result says nothing
+DISTURBED = 0.5  # spread above which a result is left out
 STREAMS = {  # tensors that a direction must read or write
     "forward": 2, "backward": 3, "both": 5, "log_softmax": 2, "token_log_probs": 1, "token_entropy": 1, "token_backward": 2,
     "token_both": 3, "rms_norm": 2, "layer_norm": 2, "cross_entropy": 1,
@@ -90,7 +90,7 @@ CELL = ("device", "driver", "triton", "torch", "date", "sweep", "shape", "layout
 class Cell:
     """Times of all providers in one cell, in microseconds; one that failed is missing."""
 
-    result: Result  # one of them, which says what the cell is
+    result: Result  # one of them, which describes the cell
     us: dict[str, float]
 
     @property

@@ -36,7 +36,7 @@ JOBS = min(16, (os.cpu_count() or 2) - 1)
 
 
 def main() -> int:
-    """Measures what the command line asks for, writes CSV, and prints tables; returns 1 if this package failed."""
+    """Measures what the command line selects, writes CSV, and prints tables; returns 1 if this package failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweep", nargs="+", choices=SWEEPS, default=["tutorial"])
     parser.add_argument("--direction", nargs="+", default=[], help="instead of the sweep's: see problems.py")

@@ -1,7 +1,7 @@
-"""Detection: what Triton's driver and torch tell, merged with the profile; and what is said when they cannot.
+"""Detection: what Triton's driver and torch report, merged with the profile; and the errors where they cannot.
 
-The drivers are played back from tests/support/recorded/*.json. Each says where it comes from: a machine (scripts/record.py), a
-public dump, or the vendor's sources. Lookalikes are devices of other vendors whose Triton takes the name of a known backend.
+The drivers are played back from tests/support/recorded/*.json. Each names its origin: a machine (scripts/record.py), a
+public dump, or the vendor's sources. Lookalikes are devices of other vendors whose Triton has the name of a known backend.
 """
 
 import importlib.metadata
@@ -89,7 +89,7 @@ def test_a_name_follows_the_directories_of_profiles(monkeypatch, tmp_path):
 
 
 def drivers(error, **active):
-    """Triton's drivers by whether they claim the machine; whatever is asked of the active one raises `error`."""
+    """Triton's drivers by whether they claim the machine; every call of the active one raises `error`."""
 
     def prepare(monkeypatch):
         def fail():
@@ -124,7 +124,7 @@ def without_a_compiler(monkeypatch):
 
 HIP = next(name for name in MACHINES if recorded(name)["target"][0] == "hip")
 CANN = OSError("ASCEND_HOME_PATH is not set, source <ascend-toolkit>/set_env.sh first")
-BROKEN = {  # what is wrong with a machine, and what is said
+BROKEN = {  # what is wrong with a machine, and the error
     "two drivers": (
         drivers(RuntimeError("2 active drivers"), nvidia=True, ascend=True, amd=False),
         r"Triton's nvidia and ascend drivers claim this machine: 2 active drivers\nuninstall all but one",
@@ -140,9 +140,9 @@ BROKEN = {  # what is wrong with a machine, and what is said
         r"hip driver claims to be active, but torch\.cuda\.is_available\(\) is False.*/dev/kfd",
     ),
     "no compiler": (without_a_compiler, "cannot describe device 0"),
-    "a backend that nobody described": (
+    "an unknown backend": (
         lambda monkeypatch: play(monkeypatch, recorded("driver_h200") | {"target": ["tpu", "v6", 32]}),
-        "Triton drives a 'tpu' device; this package knows cuda, hip, npu, xpu",
+        "Triton drives a 'tpu' device; this package supports cuda, hip, npu, xpu",
     ),
     **{f"no {name}": (lambda monkeypatch, name=name: monkeypatch.setitem(sys.modules, name, None), f"{words}.*README")
        for name, words in (("torch", "torch is needed to find a device"), ("triton.runtime", "Triton is needed to find a"))},

@@ -137,5 +137,5 @@ def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch
     assert found == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
     unknown = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata))
     assert unknown == KernelResources(4, None, 16)
-    with pytest.raises(ValueError, match="the zebin says nothing of a kernel 'softmin'"):
+    with pytest.raises(ValueError, match="the zebin does not describe the kernel 'softmin'"):
         kernel_resources(zebin("Xe3"), "softmin")

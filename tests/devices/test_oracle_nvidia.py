@@ -139,7 +139,7 @@ ASSEMBLED = (
 
 
 def assembled(monkeypatch, capsys, profile, launch):
-    """(what inspect_kernel finds, what `ptxas -v` said when Triton ran it)."""
+    """(what inspect_kernel returns, the output of `ptxas -v` when Triton ran it)."""
     monkeypatch.setattr(triton.knobs.nvidia, "dump_ptxas_log", True)
     monkeypatch.setattr(triton.knobs.compilation, "always_compile", True)
     kernel, arguments, options = launch

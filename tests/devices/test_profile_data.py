@@ -1,4 +1,4 @@
-"""The numbers in device_profiles/ are complete, sourced and possible, and are found by reported and by written names."""
+"""The numbers in device_profiles/ are complete, sourced and possible; reported and written names select them."""
 
 import re
 from pathlib import Path

@@ -91,7 +91,7 @@ def test_a_product_extends_another_and_nothing_else_changes(use):
         assert (found[name].launch.cost.start_us, found[name].launch.cost.error_90) == (2.0, 0.2)
     assert found["nvidia/h200"].launch == h200.launch
     assert use({"nvidia/a.yaml": "extends: nvidia/sm90\n"})["nvidia/a"].hardware.register_granule == 8
-    assert match_profile("cuda", "90", "NVIDIA H299").name == "nvidia/sm90", "no device is taken for one with no names"
+    assert match_profile("cuda", "90", "NVIDIA H299").name == "nvidia/sm90", "no device matches one without names"
 
 
 REFUSED = [

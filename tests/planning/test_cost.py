@@ -65,7 +65,7 @@ SHORT = {"n_rows": 2**18, "n_cols": 64}
         pytest.param(
             {**SHORT, "tiling": Tiling(16, 64, 4, 1)},
             {**SHORT, "tiling": Tiling(16, 8, 4, 1, blocks=8)},
-            id="lines that warps ask for more than once",
+            id="lines that warps request more than once",
         ),
         pytest.param(
             {"n_rows": 8, "n_cols": 2048, "tiling": Tiling(1, 2048, 8, 1)},

@@ -96,7 +96,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def kernels():
-    """The module of kernels; @triton.autotune of Triton 3.2 and 3.3 asks a driver when it decorates."""
+    """The module of kernels; @triton.autotune of Triton 3.2 and 3.3 reads the driver when it decorates."""
     with absent(Device.from_profile("nvidia/h200")):
         return importlib.import_module("launched_kernels")
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_launched_leaves_triton_as_it_was(kernels, arguments, opt
 
 
 def test_the_reason_of_a_pass_that_fails(kernels):
-    """Triton says only that a pass failed; MLIR writes the reason to file descriptor 2."""
+    """Triton reports only that a pass failed; MLIR writes the reason to file descriptor 2."""
     bytes_of_matrices = MATRICES | {"a": "i8[512,512]", "b": "i8[512,512]", "c": "i32[512,512]"}
     with pytest.raises(CompileError, match=r"matmul for cuda/75: PassManager::run failed: 'arith.extf' op operand"):
         inspect_kernel(kernels.matmul, bytes_of_matrices | TILE, device="nvidia/t4")

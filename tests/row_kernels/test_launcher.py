@@ -57,7 +57,7 @@ def test_what_a_kernel_moves_is_read_from_it():
 
 
 def test_rows_of_a_known_length_are_read_several_elements_at_once():
-    """3000 elements are a multiple of 8, which Triton knows of a constexpr alone."""
+    """3000 elements are a multiple of 8, which Triton sees for a constexpr only."""
     known = RMS.forward.plan("bf16[4096,3000]", "bf16[3000]", "bf16[4096,3000]", 4096, 3000, 1e-6, device="nvidia/h100-sxm")
     unknown = scaled.plan("*bf16:16", "*bf16:16", 4096, 3000, device="nvidia/h100-sxm")
     reason = "rows of 3000 are read an element at a time; more at once, if their length were a tl.constexpr"

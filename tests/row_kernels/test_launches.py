@@ -150,7 +150,7 @@ def test_a_call_wins_over_its_launcher(where):
 
 @pytest.mark.kernel
 def test_launches_are_kept_by_the_values_of_a_grid(where):
-    """A function that a call passes is another one in every call; one of a launcher without rows knows how many there are."""
+    """A function that a call passes is another one in every call; one of a launcher without rows determines their number."""
     x = torch.ones(8, 4, device=where)
     run, counts = launcher(one_row, cols="n_cols", block="BLOCK"), []
     sized = launcher(one_row, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["x"].shape[0],))

@@ -1,4 +1,4 @@
-"""Bounds of Ascend's Unified Buffer, of kernels whose front end alone has run here, beside what its compiler has reported."""
+"""Bounds of Ascend's Unified Buffer, of kernels of which only the front end runs here, next to what its compiler reported."""
 
 import logging
 from functools import partial
@@ -212,7 +212,7 @@ def online_unrolled(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def test_blocks_that_were_unrolled_are_kept_on_the_950():
-    """triton-lang/triton-ascend issue 2246: its compiler asks for 541,696 bytes on the 950, and compiles for the 910B."""
+    """triton-lang/triton-ascend issue 2246: its compiler requires 541,696 bytes on the 950, and compiles for the 910B."""
     types, constants = of("bf16", "x") | of("fp32", "y"), {"N": 151936, "BLOCK": 8192}
     most = {name: used(online_unrolled, types, constants, name).resources.shared_memory_most for name in (DEVICE, A5)}
     assert most[DEVICE] <= THERE

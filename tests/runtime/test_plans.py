@@ -17,7 +17,7 @@ from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
 
 H200, LARGE = "nvidia/h200", "are too large: .* bytes, and 9223372036854775807 can be addressed"
-REFUSED = {  # what is asked for, and the error
+REFUSED = {  # what is requested, and the error
     **{f"{size!r} rows": (lambda size=size: plan(size, 5, "float32", H200), TypeError, "n_rows should be an integer, not ")
        for size in (4.5, 4.0, "4", None, np.float32(4), np.array([4, 4]))},
     "half a column": (lambda: plan(5, 4.5, "float32", H200), TypeError, r"n_cols should be an integer, not 4\.5"),
@@ -54,7 +54,7 @@ def test_sizes_may_be_integers_of_any_kind_and_large(integer):
 
 
 def test_the_interpreter_plans_nothing_that_is_compiled(monkeypatch):
-    """It says so at once, not of each tiling; a model of Ascend's needs no compiler."""
+    """One error for all tilings; the model of Ascend needs no compiler."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     for ask in (lambda: plan(12, 345, "float32", "amd/mi300x"), lambda: warm_up([(12, 345)], ["float32"], device="amd/mi300x")):
         with pytest.raises(CompileError, match=r"^TRITON_INTERPRET is set, so nothing can be compiled; unset it"):

@@ -64,7 +64,7 @@ def whiles(ttir):
 
 
 def is_bounded(condition, body, most):
-    """Tells whether a loop ends, whatever else holds, once a number that it raises by one is `most`."""
+    """True if a loop ends, whatever else holds, once a number that it raises by one is `most`."""
     counted = re.search(rf"(%\S+) = arith\.cmpi slt, (%\S+), %c{most}_i32\S* : i32", condition)
     ends = re.search(r"(%\S+) = arith\.andi (%\S+), (%\S+) : i1.*\n\s*scf\.condition\((%\S+)\)", condition)
     return bool(

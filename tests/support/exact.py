@@ -69,7 +69,7 @@ def expected(form, x, dim=-1, *, sink=None, masked_rows="nan", **steps):
 
 
 def sinks_of(sink, x, dim):
-    """Returns sinks in float64, of a shape that has 1 as the last; one number for each head stands ahead of two dims."""
+    """Returns sinks in float64, of a shape that has 1 as the last; one number per head precedes two dims."""
     sink = torch.as_tensor(sink, dtype=torch.float64, device=x.device)
     sink = sink.view(-1, 1, 1) if sink.dim() == 1 and x.dim() > 2 else sink
     return sink.reshape((1,) * (x.dim() - sink.dim()) + sink.shape).movedim(dim, -1)

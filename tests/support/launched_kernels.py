@@ -1,4 +1,4 @@
-"""Kernels of all kinds, as users write them: those on whose launch Triton decides much, and launches that use many resources.
+"""Kernels of all kinds, as users write them: those whose launch Triton specialises, and launches that use many resources.
 
 Trigonometric functions have arrays in memory on NVIDIA; large tiles of few warps spill; matrix products use shared and tensor
 memory.

@@ -1,7 +1,7 @@
 """Launches rows of the table with the runtime's own functions, and compares them with float64.
 
-Results have guards around them, and what is no element of an input is nan. Hostile rows lie between rows whose differences are
-exact, so a row that sees another one is found.
+Results have guards around them, and what is no element of an input is nan. Hostile rows are between rows whose differences are
+exact, so a row that reads another one is detected.
 """
 
 import math
@@ -28,7 +28,7 @@ def check(row, machine):
 
 # ---------------------------------------------------------------- memory
 def empty(machine, layout, shape, dtype, fill, ahead=32):
-    """Returns (a tensor of a shape that lies as a layout says, all of its memory), filled.
+    """Returns (a tensor of a shape in a layout, all of its memory), filled.
 
     Ahead of and behind the tensor there are so many elements, or none ahead and what fills 16 bytes behind it.
     """
@@ -48,7 +48,7 @@ def empty(machine, layout, shape, dtype, fill, ahead=32):
 
 
 def placed(machine, layout, content):
-    """Returns values that lie as a layout says, in memory of their own; between them is nan."""
+    """Returns values in a layout, in memory of their own; between them is nan."""
     inner, _ = empty(machine, layout, content.shape, content.dtype, NAN, 0)
     return inner.copy_(content.to(machine.where))
 

@@ -1,7 +1,7 @@
-"""A machine whose devices are not here: what they tell, which one is the current one, and the launches that happened.
+"""A machine whose devices are absent: their properties, the current one, and the launches.
 
 Real are Triton's compiler, its cache, the driver's choice of a target, and this package. Virtual are torch's tensors, a class
-that computes on the CPU, what a vendor's runtime tells and does, and the device: each vendor's tests have a driver that runs
+that computes on the CPU, what a vendor's runtime reports and does, and the device: each vendor's tests have a driver that runs
 what was compiled.
 """
 
@@ -34,7 +34,7 @@ class Machine:
 
     Args:
         kind: torch's name of the type: cuda (also for ROCm), xpu or npu.
-        facts: of each device, by its name, what `torch.KIND.get_device_properties` tells.
+        facts: of each device, by its name, the result of `torch.KIND.get_device_properties`.
     """
 
     def __init__(self, kind: str, facts: dict[str, dict[str, Any]]) -> None:
@@ -63,7 +63,7 @@ class Machine:
 
 
 def recorded(backend: str) -> dict[str, dict[str, Any]]:
-    """Machines of tests/support/recorded/driver_*.json by their files' names; each says where it comes from."""
+    """Machines of tests/support/recorded/driver_*.json by their files' names; each names its origin."""
     read = {path.stem: json.loads(path.read_text()) for path in sorted(RECORDED.glob("driver_*.json"))}
     return {name: recording for name, recording in read.items() if recording["target"][0] == backend}
 
@@ -76,7 +76,7 @@ def forget() -> None:
 
 
 def on_host(value: Any) -> Any:
-    """Returns an argument of a launch as it lies in the host's memory; a tensor must be on the current device."""
+    """Returns an argument of a launch as in the host's memory; a tensor must be on the current device."""
     if not isinstance(value, HostTensor):
         return value
     if value.device.index != HostTensor.current:
@@ -141,7 +141,7 @@ def _empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memor
 
 @contextmanager
 def _device(device):
-    """Stands in for `with torch.KIND.device(...)`: the device is the current one inside."""
+    """Replaces `with torch.KIND.device(...)`: the device is the current one inside."""
     before, HostTensor.current = HostTensor.current, _index(device)
     try:
         yield

@@ -32,7 +32,7 @@ def foremost(names) -> list[Any]:
 
 
 def light(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    """Returns the resources of a kernel that never needs much; it stands in for the compiler."""
+    """Returns small resources of a kernel, in place of the compiler."""
     return KernelResources(tiling.num_warps, tiling.num_warps and 32, 16)
 
 

@@ -22,7 +22,7 @@ MODES = "plain", "plain", *("grad",) * 3, "no_grad", "inference", "out", "out", 
 
 
 class Calls:
-    """Makes calls, checks each, and says which failed.
+    """Makes calls, checks them, and prints those that failed.
 
     Args:
         seed: of all choices.

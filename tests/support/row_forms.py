@@ -1,6 +1,6 @@
-"""Row kernels of all forms, with what each is launched on, the grid that its author would give, and what comes out.
+"""Row kernels of all forms, with their arguments, the grid of their author, and the expected result.
 
-Each multiplies rows by 2 into y, unless it says otherwise. `grid` is None where any number of programs is right.
+A kernel multiplies rows by 2 into y, unless its comment differs. `grid` is None where any number of programs is right.
 """
 
 from types import MappingProxyType
@@ -14,7 +14,7 @@ GUARD = 8  # rows behind each tensor, which no launch may write
 
 
 class Form(NamedTuple):
-    """A kernel, its grid, what a plan says of it without one, and values of further parameters."""
+    """A kernel, its grid, the error of a plan without one, and values of further parameters."""
 
     kernel: Any
     grid: Any = None

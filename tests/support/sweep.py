@@ -1,4 +1,4 @@
-"""Sweeps of many cases: the default run has those that no other stands for, `scripts/test.sh --all` has every one."""
+"""Sweeps of many cases: the default run has one of equivalent ones, `scripts/test.sh --all` has every one."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items):
 
 
 def covering(cases: Sequence[set[Any]]) -> set[int]:
-    """Returns the places of a few cases that have all values; of cases that are as good, one whose values few others have."""
+    """Returns the indices of a few cases that have all values; of equally good cases, one with rare values."""
     missing, few, used = set().union(*cases), set(), Counter()
     while missing:
         best = max(range(len(cases)), key=lambda at: (len(cases[at] & missing), -sum(used[value] for value in cases[at])))

@@ -85,7 +85,7 @@ KINDS = {"softmax": FORWARD, "log_softmax": FORWARD, "gradient": BACKWARD, "log 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table; its number decides what else varies: the columns, the values, how the result lies."""
+    """A row of the table; its number selects the columns, the values and the layout of the result."""
 
     layout: str
     tiling: str
@@ -223,7 +223,7 @@ GRADIENTS = {
 
 
 def hostile(shape, dtype, seed, kinds):
-    """Rows of each kind in turn, from one on that the seed decides; every second one for x, whose others are random."""
+    """Rows of each kind in turn, from one on that the seed selects; every second one for x, whose others are random."""
     n_cols, names, rows = shape[-1], [*kinds], []
     place, largest = torch.arange(n_cols), torch.finfo(dtype).max
     for number in range(math.prod(shape[:-1])):

@@ -1,7 +1,7 @@
 """Runs the programs of one launch at once in Triton's interpreter, which otherwise runs them one after the other.
 
 Each program is a thread, and only one thread runs at a time. When it reads or writes shared memory, a random thread goes on. So
-a seed gives one interleaving of a kernel's own steps, which can be repeated, and programs that wait in vain are found.
+a seed selects one interleaving of a kernel's own steps, which can be repeated, and programs that wait in vain are detected.
 """
 
 import dataclasses

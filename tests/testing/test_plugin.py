@@ -1,4 +1,4 @@
-"""The plugin in a project of somebody else's, in a folder of its own, with the kernel and the tests of examples/."""
+"""The plugin in a user's project, in a folder of its own, with the kernel and the tests of examples/."""
 
 import shutil
 from pathlib import Path

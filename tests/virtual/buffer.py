@@ -1,6 +1,6 @@
 """The Unified Buffer that a lowered kernel needs, counted in its code, and the compiler's error when that is too much.
 
-The count is a model: the compiler's own allocation is part of CANN. It works on the code that the compiler gets, knows
+The count is a model: the compiler's own allocation is part of CANN. It works on the code that the compiler gets, has
 nothing of the plan, and so also checks the planner's arithmetic.
 """
 
@@ -26,7 +26,7 @@ def unified_buffer_bits(linalg: str, multibuffer: bool) -> int:
 
 
 def check_unified_buffer(linalg: str, available_bytes: int, multibuffer: bool) -> None:
-    """Raises what the real last stage raises, whose words Triton puts into its MLIRCompilationError."""
+    """Raises what the real last stage raises; Triton quotes it in its MLIRCompilationError."""
     needed, available = unified_buffer_bits(linalg, multibuffer), 8 * available_bytes
     if needed > available:
         message = (

@@ -37,7 +37,7 @@ class VirtualBackend(REAL.compiler):
 
 
 class VirtualUtils:
-    """The part of NPUUtils that would ask CANN. It tells these properties and no others, `max_shared_mem` a dummy."""
+    """The part of NPUUtils that would query CANN. It has these properties and no others, `max_shared_mem` a dummy."""
 
     def get_arch(self) -> str:
         return MACHINE.npu.arch
@@ -100,7 +100,7 @@ class VirtualLauncher:
         self.types = [None if name in src.constants else kind for name, kind in src.signature.items()]
 
     def __call__(self, x, y, z, stream, function, packed_metadata, launch_metadata, enter_hook, exit_hook, *arguments) -> None:
-        if x * y * z > MOST_PROGRAMS:  # the JIT would refuse it too, but is not asked when a compiled kernel is launched
+        if x * y * z > MOST_PROGRAMS:  # the JIT would refuse it too, but does not launch a compiled kernel
             raise RuntimeError(f"rtKernelLaunch: {x} x {y} x {z} programs, more than {MOST_PROGRAMS}")
         pairs = [(kind, value) for kind, value in zip(self.types, arguments, strict=True) if kind]
         own = [_pointer(value) if kind.startswith("*") else _scalar(kind, value) for kind, value in pairs]

@@ -1,4 +1,4 @@
-"""The virtual machine: one NPU for every Ascend profile, then some that are not what their profile says."""
+"""The virtual machine: one NPU for every Ascend profile, then some that differ from their profile."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ class VirtualNpu:
     torch_tells_cores: bool = True
 
     def properties(self) -> dict[str, Any]:
-        """The fields of torch_npu 2.13 that tell anything, or of one that is older than the core counts."""
+        """The fields of torch_npu 2.13 that have values, or of a release without core counts."""
         facts = {"name": self.arch, "total_memory": self.memory_bytes}
         cores = {"cube_core_num": self.vector_cores // 2, "vector_core_num": self.vector_cores}
         return facts | cores | {"L2_cache_size": self.l2_cache_bytes} if self.torch_tells_cores else facts

@@ -42,7 +42,7 @@ TO_LLVM = (
 # A fixed processor: results do not depend on the machine, and AVX-512's bf16 instructions would flush denormals.
 HOST = ("-O2", "-mtriple=x86_64-linux-gnu", "-mcpu=x86-64-v3")
 TO_OBJECT = ("-relocation-model=pic", "-filetype=obj")
-# A vector unit adds up a row in lanes, not one element after the other; LLVM may do so too where it is told that it may.
+# A vector unit adds up a row in lanes, not one element after the other; LLVM may do so too where flags permit it.
 SUM = "arith.addf %in, %init :"
 SUM_IN_LANES = "arith.addf %in, %init fastmath<reassoc> :"
 
@@ -56,7 +56,7 @@ def shared_object(linalg: str) -> bytes:
         CACHE.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             built = _build(source, Path(folder))
-            built.replace(kept)  # at once, so that nobody loads half of it
+            built.replace(kept)  # at once, so that no process loads half of it
     return kept.read_bytes()
 
 

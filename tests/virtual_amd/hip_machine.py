@@ -20,7 +20,10 @@ def properties(index: int) -> dict[str, Any]:
 
 
 class Utils:
-    """Stands in for what Triton compiles from driver.c, and would ask the HIP runtime."""
+    """Replaces what Triton compiles from driver.c, which would query the HIP runtime.
+    docs/row_kernels.md|with the form that was
+      found in its IR|with the form in its
+      IR"""
 
     get_device_properties = staticmethod(properties)
 

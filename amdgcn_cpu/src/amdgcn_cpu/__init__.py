@@ -3,7 +3,7 @@
 Triton's `asm["amdgcn"]` is the text from which the code object is assembled. This package parses that text and executes its
 instructions, for gfx9 (waves of 64 lanes), gfx10, gfx11 and gfx12 (waves of 32). It follows AMD's public documents: the
 "CDNA3" (MI300), "RDNA2", "RDNA3" and "RDNA4" Instruction Set Architecture reference guides, and LLVM's "User Guide for AMDGPU
-Backend" for the descriptor and the state of registers at entry. README.md says what is exact, what is approximate, and what is
+Backend" for the descriptor and the state of registers at entry. README.md lists what is exact, what is approximate, and what is
 not executed.
 
     tensors.py     a launch on arrays and tensors; dispatch.py, on memory; machine.py, a kernel's text as functions

@@ -159,7 +159,7 @@ def _buffer(instruction: Instruction, modifiers: dict[str, str], access: Access,
 def _atomic(
     instruction: Instruction, modifiers: dict[str, str], cache: dict[str, str], in_buffer: bool, name: str
 ) -> Callable[[Wave], None]:
-    """Compiles GLOBAL_ATOMIC or BUFFER_ATOMIC. GLC, SC0 or TH_ATOMIC_RETURN ask for the old value."""
+    """Compiles GLOBAL_ATOMIC or BUFFER_ATOMIC. GLC, SC0 or TH_ATOMIC_RETURN request the old value."""
     atomic = atomic_of(name)
     if atomic is None:
         raise instruction.unknown("unknown atomic")

@@ -1,6 +1,6 @@
 """Numbers as the instructions compute them. Each function takes and returns arrays of lanes.
 
-Triton's descriptors ask for rounding to nearest, ties to even, with denormals.
+Triton's descriptors request rounding to nearest, ties to even, with denormals.
 """
 
 from collections.abc import Callable
@@ -168,7 +168,7 @@ def half(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 def rounded(x: Array) -> Array:
-    """Returns a transcendental result as the nearest float32. Hardware may give a neighbour; a test may override this."""
+    """Returns a transcendental result as the nearest float32. Hardware may return a neighbour; a test may override this."""
     return x.astype(np.float32)
 
 

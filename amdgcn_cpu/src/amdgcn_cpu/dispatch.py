@@ -47,7 +47,7 @@ def launch(
         seed: chooses the interleaving of waves and programs.
         resident: programs that run at once, at most; None is all.
         order: the order in which programs begin, as a permutation of their numbers.
-        strict: True refuses reads of LDS that was never written; False gives random bytes. A kernel may read such bytes into a
+        strict: True refuses reads of LDS that was never written; False reads random ones. A kernel may read such bytes into a
             lane whose value it drops: Triton's kernels do so with masked lanes of an atomic.
         most_steps: instructions of all waves, at most; a launch with more counts as endless.
 
@@ -69,7 +69,7 @@ def launch(
         ready = [wave for wave in waves if not wave.blocked or wave.local.all_arrived(wave.waits)]
         if not ready or steps > most_steps:
             raise Stuck(f"{len(waves)} waves of {len(running)} programs still run after {steps} instructions")
-        with np.errstate(all="ignore"):  # hardware gives overflow and nan too
+        with np.errstate(all="ignore"):  # hardware sets overflow and nan too
             steps += _turn(kernel, chance.choice(ready), chance.randint(1, _LONGEST_TURN))
         running = [program for program in running if not all(wave.ended for wave in program)]
     memory.release(arguments_at)

@@ -23,7 +23,7 @@ class Scaling(NamedTuple):
         return (np.ascontiguousarray(x).view(self.bits) >> self.mantissa & self.exponents).astype(np.int32)
 
     def denormal(self, x: Array) -> Array:
-        """Tells which numbers are denormal in the type."""
+        """True for numbers that are denormal in the type."""
         return (x != 0) & (np.abs(x) < 2.0 ** (1 - self.exponents // 2))
 
 

@@ -98,7 +98,7 @@ def _swap_rows(instruction: Instruction, modifiers: dict[str, str]) -> Callable[
 
 
 def _permute_backward(instruction: Instruction, modifiers: dict[str, str]) -> Callable[[Wave], None]:
-    """Compiles DS_BPERMUTE_B32: each lane reads the lane that its byte address names; an inactive lane gives 0."""
+    """Compiles DS_BPERMUTE_B32: each lane reads the lane that its byte address names; an inactive lane reads as 0."""
     target, address, register = _registers(instruction, *instruction.operands)
     offset = int(modifiers.pop("offset", "0"), 0)
 

@@ -19,7 +19,7 @@ class LocalMemory:
     Args:
         size: bytes.
         n_waves: waves of the workgroup.
-        strict: True refuses reads of a byte that was never written; False gives a random one.
+        strict: True refuses reads of a byte that was never written; False returns a random one.
         seed: chooses the random bytes.
     """
 
@@ -32,7 +32,7 @@ class LocalMemory:
         self.arrived: dict[int, int] = dict.fromkeys(range(n_waves), 0)  # barriers of the waves that have not ended
 
     def all_arrived(self, passed: int) -> bool:
-        """Tells whether all waves have arrived at the barrier that follows so many others."""
+        """True if all waves have arrived at the barrier that follows so many others."""
         return all(count > passed for count in self.arrived.values())
 
     def _places(self, addresses: Array, size: int) -> Array:

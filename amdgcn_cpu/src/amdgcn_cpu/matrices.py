@@ -135,7 +135,7 @@ def _decoder(kind: str, arch: str) -> Callable[[Array], Array]:
 
 
 def _eight_bits(kind: str, without_zero: bool) -> Array:
-    """Returns the numbers that bytes stand for: e4m3 or e5m2, of OCP, or with one zero and a larger bias (FNUZ)."""
+    """Returns the numbers that bytes encode: e4m3 or e5m2, of OCP, or with one zero and a larger bias (FNUZ)."""
     mantissa, bias = (3, 7) if kind == "fp8" else (2, 15)
     byte = np.arange(256)
     exponent, fraction = byte >> mantissa & (1 << 7 - mantissa) - 1, byte & (1 << mantissa) - 1

@@ -1,4 +1,4 @@
-"""Global memory: allocations lie far apart, so that an address out of bounds of one lies in none."""
+"""Global memory: allocations are far apart, so an address out of bounds of one is in none."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """Operands as functions of a wave, after the guides' tables of operand encodings.
 
-A kind says how bits are read: a letter (b bits, u unsigned, i signed, f float) and a width. Constants are arrays of one
+A kind defines how bits are read: a letter (b bits, u unsigned, i signed, f float) and a width. Constants are arrays of one
 element; numpy broadcasts them over lanes.
 """
 

@@ -1,6 +1,6 @@
 """Packed numbers (VOP3P: V_PK_*) and mixed precision (V_FMA_MIX), after "Packed Math" in the CDNA3 guide and RDNA's VOP3P.
 
-For each operand, `op_sel` and `op_sel_hi` name the half that the low and the high result read. For V_FMA_MIX, `op_sel_hi` says
+For each operand, `op_sel` and `op_sel_hi` name the half that the low and high result read. For V_FMA_MIX, `op_sel_hi` selects
 that an operand is float16, and `op_sel` names its half of the register.
 """
 

@@ -36,7 +36,7 @@ class Instruction:
     second: "Instruction | None" = None
 
     def unknown(self, why: str) -> UnknownInstruction:
-        """Returns the error that says why this instruction cannot run, and where it is."""
+        """Returns the error of an instruction that cannot run, with the reason and its place."""
         return UnknownInstruction(f"{why}: line {self.line}: {self.text}")
 
 

@@ -34,7 +34,7 @@ class ScalarOp(NamedTuple):
 
 
 def signed(value: int, width: int) -> int:
-    """Returns the number that bits stand for in two's complement."""
+    """Returns the number that bits encode in two's complement."""
     return value - (1 << width) if value >> (width - 1) & 1 else value
 
 
@@ -123,7 +123,7 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "s_mul_hi_u32": ScalarOp(32, lambda a, b: a * b >> 32),
     "s_mul_hi_i32": ScalarOp(32, lambda a, b: signed(a, 32) * signed(b, 32) >> 32),
     "s_mul_u64": ScalarOp(64, lambda a, b: a * b),
-    # minimum and maximum; SCC: the first operand was taken
+    # minimum and maximum; SCC: the first operand was selected
     "s_min_i32": ScalarOp(32, lambda a, b: min(signed(a, 32), signed(b, 32)), lambda r, a, b: signed(a, 32) < signed(b, 32)),
     "s_max_i32": ScalarOp(32, lambda a, b: max(signed(a, 32), signed(b, 32)), lambda r, a, b: signed(a, 32) >= signed(b, 32)),
     "s_min_u32": ScalarOp(32, min, lambda r, a, b: a < b),

@@ -39,7 +39,7 @@ def move(wave: Wave, register: int, access: Access, lanes: Array, places: Array,
     """Loads or stores registers of lanes, at places of their scratch memory.
 
     Raises:
-        OutOfBounds: a place lies outside of it.
+        OutOfBounds: a place is outside of it.
     """
     if ((places < 0) | (places + access.size > wave.scratch.shape[1])).any():
         raise OutOfBounds(f"{access.size} bytes of scratch memory at {int(places.max())}, of {wave.scratch.shape[1]}")

@@ -48,7 +48,7 @@ def cache_modifiers(arch: str) -> set[str]:
 
 
 def returns_old(modifiers: dict[str, str]) -> bool:
-    """Tells whether an atomic returns the old value."""
+    """True if an atomic returns the old value."""
     return "glc" in modifiers or "sc0" in modifiers or "RETURN" in modifiers.get("th", "")
 
 

@@ -1,7 +1,7 @@
 """Waits that the text lacks: no instruction may touch a register while a load that writes it may not be done.
 
 Loads take time and count in counters: VMEM in vmcnt (loadcnt on gfx12), LDS in lgkmcnt (dscnt), scalar loads in lgkmcnt too
-(kmcnt). A wait says how many loads may still be pending. VMEM and LDS finish in order, so a load is done if as many loads as
+(kmcnt). A wait bounds the pending loads. VMEM and LDS finish in order, so a load is done if as many loads as
 that started after it. Scalar loads finish in any order, so only a wait for all of them is certain ("Manually Inserted Wait
 States" and "S_WAITCNT" in the guides; LLVM's SIInsertWaitcnts.cpp).
 
@@ -27,7 +27,7 @@ _STORES = re.compile(r"(global|buffer|scratch|flat)_(?:store|atomic)|(ds)_(?:wri
 _COUNTERS = {"vmcnt": ("vmem",), "lgkmcnt": ("lds", "scalar")}
 _WAITS = {"s_wait_loadcnt": ("vmem",), "s_wait_dscnt": ("lds",), "s_wait_kmcnt": ("scalar",)}
 _ENOUGH = 64  # no counter is larger
-_LDS_ITSELF = "LDS"  # stands for what a store to LDS will write
+_LDS_ITSELF = "LDS"  # represents what a store to LDS will write
 
 
 def check_waits(assembly: Assembly) -> None:

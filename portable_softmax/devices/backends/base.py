@@ -115,7 +115,7 @@ WHEEL = "an environment with `pip install triton` does"  # Triton's own release 
 
 
 class Backend(abc.ABC):
-    """A vendor. The rest of the package knows vendors only through this class; its defaults are those of most GPUs."""
+    """A vendor. The rest of the package reaches vendors only through this class; its defaults are those of most GPUs."""
 
     torch_device_type: str
     required: tuple[str, ...] = (  # fields of Hardware without which launches cannot be planned
@@ -147,13 +147,13 @@ class Backend(abc.ABC):
     def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Translates a plan's choices into options of Triton's compiler.
 
-        These are options that every Triton for GPUs has. They ask for products and sums to be fused, because Triton 3.10 fuses
+        These are options that every Triton for GPUs has. They enable fused multiply-adds, because Triton 3.10 fuses
         none by default. The kernels' accuracy, and the bits that programs share, are known for fused ones only.
         """
         return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
 
     def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources | None:
-        """Estimates the resources of a [n_lines, length] tile; returns None if only the compiler can tell.
+        """Estimates the resources of a [n_lines, length] tile; returns None if only the compiler determines them.
 
         Args:
             n_lines, length: elements of the tile, across and along its lines.
@@ -172,7 +172,7 @@ class Backend(abc.ABC):
         """Counts resident programs by the vendor's exact rule."""
 
     def without_binary(self, compiled: Any) -> KernelResources:
-        """Returns what Triton's metadata say of a kernel whose binary has an unknown format: its registers are unknown."""
+        """Returns the resources in Triton's metadata, for a binary of an unknown format; registers are unknown."""
         warps, shared = compiled.metadata.num_warps, getattr(compiled.metadata, "shared", None)  # -1 or None without such
         return KernelResources(num_warps=max(1, warps), shared_memory_bytes=max(0, shared or 0))
 

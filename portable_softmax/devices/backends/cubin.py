@@ -36,12 +36,12 @@ def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
         if string(names, struct.unpack_from("<I", symbols.content, symbol * 24)[0]) == kernel
     }
     if REGISTER_COUNT not in attributes:
-        raise ValueError(f"the cubin says nothing of a kernel {kernel!r}")
+        raise ValueError(f"the cubin does not describe the kernel {kernel!r}")
     return attributes
 
 
 def local_stores(cubin: bytes) -> int:
-    """Counts the bytes that the code stores to local memory, each store once however often it runs."""
+    """Counts the bytes that the code stores to local memory, a store in a loop once."""
     code = (section.content for name, section in sections(cubin, "cubin") if name.startswith(".text."))
     instructions = (instruction for content in code for instruction in struct.iter_unpack("<QQ", content))
     return sum(WIDTHS[high >> 9 & 7] for low, high in instructions if low & 0xFFF == LOCAL_STORE)

@@ -75,7 +75,7 @@ class Hip(Backend):
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.
 
-        On gfx9 the wavefronts of a SIMD share its 800 SGPRs; later architectures give each a fixed set. A wavefront takes 16
+        On gfx9 the wavefronts of a SIMD share its 800 SGPRs; later ones have a fixed set for each. A wavefront takes 16
         more for the trap handler, which LLVM's table up to Triton 3.8 does not count: it allows 10 wavefronts up to 80 SGPRs.
         Sources: AMDGPUBaseInfo.cpp and GCNSubtarget of LLVM; LLVM pull request 201342; ROCm/rocm-systems pull request 10618,
         in which 92 SGPRs leave room for 7 on gfx942.

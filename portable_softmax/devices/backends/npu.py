@@ -72,7 +72,7 @@ class Npu(Backend):
     def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources:
         """Estimates the Unified Buffer of a [n_lines, length] tile.
 
-        Inputs and output take twice their size (double buffering). Each input takes a copy in fp32, and the reduction takes
+        Inputs and output take twice their size (double buffering). An input takes a copy in fp32, and the reduction takes
         half of one. This agrees with the kernels that are known to compile or to overflow on A2; it errs high.
 
         Sources: AscendNPU-IR ExtraBufferOpInterface (the reduction's buffer), Liger's softmax of 8192 elements (fits 192 KiB),

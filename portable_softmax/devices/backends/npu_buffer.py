@@ -4,7 +4,7 @@ Each tensor is a buffer from where it is made to its last use, with rows of whol
 ids and ranges alone is an address or a mask of a transfer, and takes none.
 
 At least: results overwrite operands of their size, broadcasts are part of instructions, and nothing is there twice. At most:
-each result has memory of its own, broadcasts are made, reductions take half of their input, and what is loaded or stored in a
+a result has memory of its own, broadcasts are made, reductions take half of their input, and what is loaded or stored in a
 loop is there twice, all the time. Where the compiler keeps the blocks of a loop that was unrolled, each of them takes a float32
 tile more.
 

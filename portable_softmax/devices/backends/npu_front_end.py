@@ -24,7 +24,7 @@ def front_end() -> Iterator[None]:
     from triton.backends.compiler import GPUTarget
 
     name = "ascend" if "ascend" in backends else "nvidia"
-    if name not in backends:  # another vendor's Triton, which then says what it compiles for
+    if name not in backends:  # another vendor's Triton, which then reports its targets
         yield
         return
     before = backends.get("ascend")

@@ -38,7 +38,7 @@ def spilled_bytes(compiled: Any) -> int:
 
 
 def _assembled(ptx: str, metadata: Any) -> tuple[str, bytes]:
-    """Runs the assembler on PTX as Triton does; returns what `ptxas -v` says, and the cubin."""
+    """Runs the assembler on PTX as Triton does; returns the output of `ptxas -v`, and the cubin."""
     import triton
 
     arch = re.search(r"^\.target (sm_(\d+)\w*)", ptx, re.MULTILINE)

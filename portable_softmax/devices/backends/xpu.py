@@ -113,7 +113,7 @@ class Xpu(Backend):
         """Reads the native binary, which `ocloc` makes from Triton's SPIR-V. Without ocloc the registers are unknown.
 
         On the device the driver compiles the same SPIR-V with the same options. With TRITON_XPU_GEN_NATIVE_CODE Triton itself
-        gives the binary instead of SPIR-V.
+        returns the binary instead of SPIR-V.
 
         Raises:
             CompileError: ocloc failed; the text is ocloc's own.

@@ -28,7 +28,7 @@ def kernel_resources(zebin: bytes, kernel: str) -> dict[str, int]:
     kernels = yaml.safe_load(by_name[".ze_info"].content.rstrip(b"\0"))["kernels"]
     described = next((entry for entry in kernels if entry["name"] == kernel), None)
     if described is None:
-        raise ValueError(f"the zebin says nothing of a kernel {kernel!r}")
+        raise ValueError(f"the zebin does not describe the kernel {kernel!r}")
     environment, memory = described["execution_env"], described.get("per_thread_memory_buffers", ())
     lanes = environment["simd_size"]
     wide = _core_family(by_name[".note.intelgt.compat"].content) >= WIDE_GRF_FAMILY
