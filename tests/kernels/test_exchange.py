@@ -69,12 +69,30 @@ def in_turn(cases, *others):
 
 
 @pytest.mark.kernel
+@pytest.mark.parametrize("row", [row for row in FINITE if row.tiling == "splits"], ids=str)
+def test_words_arrive(interpreter, row, looks):
+    """No row is read again by programs that wait for long enough."""
+    check(row, at_once(interpreter, 1, polls=200))
+    assert looks
+    assert not any(looks)
+
+
+@pytest.mark.kernel
 @pytest.mark.parametrize(("row", "order", "fault", "polls"), in_turn(HOSTILE, ORDERS, [None, *FAULTS], (1, 3)))
 def test_words_that_are_lost_late_or_overwritten_in_any_order(interpreter, row, order, fault, polls, looks, monkeypatch):
     if fault:
         publish_by(monkeypatch, FAULTS[fault])
     check(row, at_once(interpreter, row.number, polls, **order))
     assert any(looks) or not fault, "no program missed a word"
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("row", [row for row in HOSTILE if row.kind == "log_probs"], ids=str)
+def test_words_of_entropies_alone_that_are_lost(interpreter, row, looks, monkeypatch):
+    calls = itertools.count()
+    publish_by(monkeypatch, lambda *arguments: None if next(calls) % 2 else exchange.publish(*arguments))
+    check(row, at_once(interpreter, 1, polls=9, resident=1))  # so that the two calls of a program follow each other
+    assert any(looks)
 
 
 ANOTHER, LOW = next_number(), 0xFFFFFFFF
