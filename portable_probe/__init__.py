@@ -1,1 +1,1 @@
-"""Explains a device: its facts and where they come from, a plan and its reasons, and what any kernel uses of it."""
+"""Reports devices, plans and kernels: facts with their sources, launches with reasons, resources and occupancy."""

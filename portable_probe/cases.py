@@ -35,7 +35,7 @@ ATTRIBUTES = {"tt.divisibility": "multiple of {}", "tt.pointer_range": "pointer 
 SPECIALISED = "specialised, by the argument"
 EXAMPLE = "--args 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
 Text = dict[str, Sequence[str]]  # lines by title
-LONGEST = 120  # seconds that a compilation for an absent device may take
+LONGEST = 120  # limit of seconds of a compilation for an absent device
 SHOWN = ("num_warps", "num_stages", "num_ctas")  # options that are always shown
 
 
@@ -64,7 +64,7 @@ def report_of(device: Device, case: Case, verify: bool = False) -> Report:
 def bounded_report(device: Device, case: Case) -> Report:
     """Returns the report of a case; that of an absent device from another process, after at most LONGEST seconds.
 
-    A compiler may print much, abort, or not end. What it prints is passed on unless there is an error.
+    A compiler may print intermediate code, abort, or not terminate. Its messages are printed unless there is an error.
 
     Raises:
         ValueError: as in `report_of`.
@@ -112,7 +112,7 @@ def again(report: Report) -> tuple[Device, Case]:
     """Returns the device and the case of an earlier report, to be answered once more.
 
     Raises:
-        DeviceError: the device was on that machine, and is missing or another one here.
+        DeviceError: the device was local, and the current one is missing or differs.
         ProfileError: its profile is gone.
     """
     then = report.device

@@ -1,4 +1,4 @@
-"""Why a multiprocessor holds no more programs, what would raise the number, and whether a launch is good enough for a gate."""
+"""The next step to more resident programs, and requirements that a launch does not meet."""
 
 import bisect
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ def unmet(
 
 
 def next_step(used: KernelResources, device: Device) -> str:
-    """Returns the smallest reduction of the limiting resources that lets one more program in, or why there is none."""
+    """Returns the smallest reduction of the limiting resources that allows one more program, or why there is none."""
     occupancy = device.vendor.occupancy(used, device.hardware)
     resident = occupancy.programs_per_multiprocessor
     if why := device.doubt(used):

@@ -1,4 +1,4 @@
-"""Imports kernels of other people from their files, as their packages import them."""
+"""Imports user kernels from their files, as their packages import them."""
 
 import ast
 import contextlib
@@ -33,9 +33,9 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     """Imports the kernel that FILE:NAME names, or MODULE:NAME of an installed module; NAME may be CLASS.NAME.
 
     A file in a package, a folder with `__init__.py`, is a module of it, so that relative imports work; statements of the
-    package's own `__init__.py` that fail are left out. Another file finds the modules beside it, as with `python FILE`. All are
-    imported once for each target, as they may choose by what Triton's driver, and torch, report of the device. Of a script that
-    fails, as where it launches its kernels, what it defined before counts.
+    package's own `__init__.py` that fail are left out. Another file imports the modules next to it, as with `python FILE`. All
+    are imported once for each target, as they may depend on what Triton's driver, and torch, report of the device. A script
+    that fails, as where it launches its kernels, keeps what it has defined.
 
     Args:
         where: FILE:NAME.
@@ -108,7 +108,7 @@ def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseExcept
 
 @contextlib.contextmanager
 def _tools(device: Device) -> Iterator[None]:
-    """Lets of the vendors' programs that list devices, by which some libraries detect one, the planned vendor's succeed."""
+    """Replaces nvidia-smi and its like, by which libraries detect devices: only the planned vendor's succeeds."""
     with tempfile.TemporaryDirectory() as folder:
         for tool in {vendor.tool for vendor in BACKENDS.values()} - {""}:
             program = Path(folder, tool)
@@ -176,7 +176,7 @@ def _of_package(file: Path, target: str) -> ModuleType | None:
 
 
 class _Finder:
-    """Finds the modules of one package beside its file, and runs the `__init__.py` of its packages as far as that goes."""
+    """Finds the modules of one package, and runs the statements of its `__init__.py` files that do not fail."""
 
     def __init__(self, package: str, folder: str, target: str) -> None:
         self.package, self.folder, self.target = package, folder, target

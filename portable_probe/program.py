@@ -29,7 +29,7 @@ INTERPRETED = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan
 UNCHECKED = {"DeviceError", "NoDeviceError", "TargetError", "ImportError", "ModuleNotFoundError"}
 FAILED = {"CheckFailed", "WrongResult", "CompileError", "PlanError", "GridError", "KernelError", "DtypeError", "Pruned"}
 EXIT_CODES = """exit codes:
-  0  answered, and all checks passed
+  0  success, and all checks passed
   1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least or --no-spills
   2  usage: wrong options, names or arguments, or a file that is missing or holds something else
   3  worse than the saved reports (diff)
@@ -69,7 +69,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-_ON = "devices that need not be here (default: the local one): amd/mi300x, h200, 'NVIDIA H100 80GB HBM3', gfx942, sm_90, "
+_ON = "devices, which may be absent (default: the local one): amd/mi300x, h200, 'NVIDIA H100 80GB HBM3', gfx942, sm_90, "
 _ON += f"'amd/*' (one of each architecture), separated by spaces or commas; {', '.join(BACKENDS)} requires a local one of it"
 _SUGGEST = "all warps and stages, sorted by spills and occupancy; of a kernel that works on rows the launch with the least "
 _SUGGEST += "expected time: rows=N cols=M block=BLOCK name its parameters"
@@ -122,7 +122,7 @@ def cases_of(options: argparse.Namespace) -> Sequence[Case]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Answers the command line, by default that of the process, and returns the exit code; SystemExit for wrong usage."""
+    """Runs a command line, by default that of the process, and returns the exit code; SystemExit for wrong usage."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
     absent = dict.fromkeys(option.lstrip("-").replace("-", "_") for option in OPTIONS)  # from a subcommand that lacks them
     options = parser().parse_args(typed, argparse.Namespace(**absent, typed=typed))
@@ -155,9 +155,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _answer(options: argparse.Namespace) -> int:
-    """Answers plan and kernel."""
+    """Runs plan and kernel."""
     if "interpreter" in named(options.on)[0]:
-        options.error("the interpreter compiles nothing; --on h200 names a device that need not be here, verify runs kernels")
+        options.error("the interpreter compiles nothing; --on h200 names a device, which may be absent; verify runs kernels")
     cases, devices, every, bounds = cases_of(options), devices_of(options.on), options.config == "all", dict(options.at_least)
     if bounds and not bounds.keys() & {"", *(device.backend for device in devices)}:
         options.error(f"--at-least has a number for {', '.join(bounds)}, and none for {devices[0].backend}, which --on names")
@@ -223,7 +223,7 @@ def _gated(report: Report, options: argparse.Namespace) -> Report:
 
 
 def _differences(options: argparse.Namespace) -> int:
-    """Answers the cases of a saved file again, and prints what changed."""
+    """Plans the cases of a saved file again, and prints the changes."""
     before = load(options.file)
     check_kernel(before, options.kernel, options.file)
     after = [bounded_report(*request) for request in [again(report) for report in before]]
@@ -235,7 +235,7 @@ def _differences(options: argparse.Namespace) -> int:
 
 
 def _in_interpreter(typed: list[str]) -> int:
-    """Answers in another process, because Triton decides at import whether it interprets."""
+    """Runs the command in another process, because Triton reads TRITON_INTERPRET when it is imported."""
     command = [sys.executable, *INTERPRETED, "-m", "portable_probe", *typed]
     code = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode
     if code < 0:

@@ -1,4 +1,4 @@
-"""The report: one device, one softmax or kernel on it, and the answer. It is what --json prints, and what --save writes."""
+"""The report of one softmax or kernel on one device, which --json prints and --save writes."""
 
 import importlib.metadata
 import platform
@@ -16,7 +16,7 @@ Scalar = bool | int | float | str | None
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A JSON object. A key that has nothing to say is left out; unknown keys of newer versions are ignored."""
+    """A JSON object. Keys with default values are left out; unknown keys of newer versions are ignored."""
 
 
 class DeviceInfo(Fields, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class Report(Fields, frozen=True, kw_only=True):
 
 
 def describe(device: Device, case: Case) -> Report:
-    """Returns the report of a device and a case, without an answer."""
+    """Returns the report of a device and a case, without results."""
     profile, cost = device.profile, device.profile.launch.cost
     about = DeviceInfo(
         name=device.name, backend=device.backend, arch=device.arch, index=device.index, here=device.detected is not None,
@@ -118,7 +118,7 @@ def software() -> dict[str, str]:
 
 
 def encoded(answer: Any) -> str:
-    """Returns an answer as indented JSON; values that JSON lacks are text, or null."""
+    """Returns a value as indented JSON; values that JSON lacks are text, or null."""
     return msgspec.json.format(msgspec.json.encode(answer, enc_hook=str), indent=2).decode()
 
 

@@ -1,4 +1,4 @@
-"""Launches of a user kernel to choose from: configurations, warps and stages, or the one of the least expected time."""
+"""Candidate launches of a user kernel: configurations, warps and stages, or the one with the least expected time."""
 
 import contextlib
 import itertools

@@ -58,7 +58,7 @@ def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan | None, device:
     Raises:
         DtypeError, PlanError, CompileError: the kernel cannot run on the device.
         DeviceError: the emulator is not installed, or lacks an instruction.
-        KernelError: the kernel did what none should.
+        KernelError: the emulator detected a fault.
     """
     emulated = launch_plan if device.index is None and device.backend != "interpreter" else None
     rows = min(case.n_rows, max(MIN_ROWS, MAX_EMULATED // case.n_cols)) if emulated else case.n_rows
@@ -132,7 +132,7 @@ def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
         ValueError: nothing is expected, or it is expected of no tensor of that shape among the arguments.
     """
     if not case.expected:
-        raise ValueError("the case expects nothing, so there is nothing to verify: (grid, arguments, {NAME: tensor})")
+        raise ValueError("the case has no expected tensors, so there is nothing to verify: (grid, arguments, {NAME: tensor})")
     tensors = {name: value for name, value in case.arguments.items() if isinstance(value, torch.Tensor)}
     for name, expected in case.expected.items():
         if name not in tensors or expected.shape != tensors[name].shape:

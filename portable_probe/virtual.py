@@ -31,7 +31,7 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
 
     Raises:
         DeviceError: the emulator does not know an instruction, or is not installed.
-        KernelError: the kernel did what none should.
+        KernelError: the emulator detected a fault.
     """
     steps: list[int] = []
 
@@ -54,7 +54,7 @@ def run_case(launch: Launched, case: Any, device: Device) -> str:
 
     Raises:
         DeviceError: the emulator does not know an instruction, or is not installed.
-        KernelError: the kernel did what none should.
+        KernelError: the emulator detected a fault.
     """
     values = {name: case.arguments[name] for name in launch.arguments}
     grid = case.grid_for(launch.constants)

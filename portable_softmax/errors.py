@@ -1,4 +1,4 @@
-"""Errors that this package raises on purpose. A message states what was requested, what the state is, and what to do."""
+"""Errors of this package. A message states the request, the actual state, and the remedy."""
 
 
 class PortableSoftmaxError(Exception):
@@ -30,11 +30,11 @@ class CompileError(PortableSoftmaxError, RuntimeError):
 
 
 class TargetError(CompileError):
-    """This Triton does not compile for the device, whatever the kernel; another one may."""
+    """This Triton does not compile any kernel for the device; another release may."""
 
 
 class KernelError(PortableSoftmaxError, RuntimeError):
-    """A kernel did what no correct kernel does, as an emulator saw: the text names the fault and the instruction."""
+    """The emulator detected a fault of the kernel: the text names the fault and the instruction."""
 
 
 class DtypeError(PortableSoftmaxError, TypeError, NotImplementedError):

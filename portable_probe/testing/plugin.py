@@ -1,6 +1,6 @@
 """A pytest plugin. --on names devices to compile for, which may be absent, or the backend that runs kernels.
 
-A named device that is missing ends the session with an error; no test is skipped for it. A test suite's own option of the
+A named device that is missing ends the session with an error; no test is skipped. A test suite's own option of the
 dest `portable_device` names a backend too.
 """
 
@@ -50,7 +50,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs tests that need a device once for each of several."""
+    """Runs tests that use a device once per device."""
     words = _words(metafunc.config)
     if named(words)[1] and "portable_device" in metafunc.fixturenames and len(devices := devices_of(words)) > 1:
         metafunc.parametrize("portable_device", [device.name for device in devices], indirect=True, scope="session")

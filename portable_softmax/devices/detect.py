@@ -75,7 +75,7 @@ def limits(device: Device | str | None = None) -> Hardware:
 
     Raises:
         ProfileError: there is no profile of that name.
-        NoDeviceError, DeviceError: `device` is None, and no device works here.
+        NoDeviceError, DeviceError: `device` is None, and there is no working device.
     """
     return chosen(device).hardware
 
@@ -89,7 +89,7 @@ def current_device(index: int | None = None) -> Device:
     """Returns the device that Triton drives in this process.
 
     Args:
-        index: number of the device, as torch counts; None for torch's current one.
+        index: index of the device, as in torch; None for torch's current one.
 
     Raises:
         TypeError: the index is no integer.

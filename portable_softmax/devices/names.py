@@ -1,4 +1,4 @@
-"""Finds products by name, as people, drivers and compilers write it."""
+"""Finds products by names of users, drivers and compilers."""
 
 import fnmatch
 import re
@@ -12,7 +12,7 @@ LIST = "`portable-softmax profiles` lists all, 'VENDOR/*' selects one of each ar
 
 
 def find_profile(name: str) -> DeviceProfile:
-    """Returns the product that a name means.
+    """Returns the product with a name.
 
     A name is `vendor/product`, the product alone, what the driver reports ("NVIDIA H200"), or an architecture (gfx942, sm_90),
     which means the first product in its file: occupancy is the same for all of them. Case, spaces and hyphens do not count.

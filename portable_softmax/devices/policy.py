@@ -23,7 +23,7 @@ class Polls(Fact, frozen=True, forbid_unknown_fields=True):
 
 
 class CostNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Numbers of a device that no data sheet has: times of what a launch does; `portable-softmax tune` fits them."""
+    """Numbers of a device that no data sheet has: times of the parts of a launch; `portable-softmax tune` fits them."""
 
     start_us: Amount  # a launch that moves nothing
     bandwidth: Amount  # that long launches get, in parts of the data sheet's
@@ -43,7 +43,7 @@ COST_NUMBERS = CostNumbers.__struct_fields__
 
 
 class Cost(CostNumbers, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All numbers of a device's cost, and how well they are known."""
+    """All numbers of a device's cost, and their errors."""
 
     errors: dict[str, Amount] | Unset = msgspec.UNSET  # relative standard error of each number, if they were fitted
     error_90: Amount | Unset = msgspec.UNSET  # relative, of nine of ten times of problems that were left out of the fit

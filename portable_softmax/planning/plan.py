@@ -62,7 +62,7 @@ class Tiling:
 
     @property
     def elements(self) -> int:
-        """Returns how many elements a program has at once."""
+        """Returns the number of elements that a program holds at once."""
         return self.tile_rows * (self.tile_cols if self.held else self.width)
 
     @property
@@ -71,7 +71,7 @@ class Tiling:
         return self.splits > 1
 
     def covers(self, n_cols: int) -> int:
-        """Returns how many columns the programs of a tile take of rows of `n_cols`, with those that are masked."""
+        """Returns the columns of rows of `n_cols` that the programs of a tile compute, including masked ones."""
         return -(-n_cols // self.width) * self.width if self.strategy == "online" else self.splits * self.tile_cols
 
     @property

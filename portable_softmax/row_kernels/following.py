@@ -1,4 +1,4 @@
-"""Follows the integers of a program through Triton's IR: which loads and stores it makes, at which offsets, in which loops."""
+"""Evaluates the integers of a program in Triton's IR: its loads and stores, their offsets and loops."""
 
 import itertools
 import json
@@ -77,7 +77,7 @@ class Access(NamedTuple):
 
 @dataclass
 class Run:
-    """Follows the integers of one program.
+    """Evaluates the integers of one program.
 
     A tensor is its first element. What is loaded is unknown, of an unknown condition both branches are followed, and a loop
     whose bounds are unknown has one turn.
@@ -117,11 +117,11 @@ class Run:
         self._region(self.function.body)
 
     def _of(self, names: Sequence[str]) -> frozenset[str]:
-        """Returns what values depend on."""
+        """Returns the parameters that values depend on."""
         return frozenset().union(*(self.known[name][1] for name in names))
 
     def _region(self, ops: Sequence[Op]) -> list[Known]:
-        """Follows operations; returns what the last one yields."""
+        """Evaluates operations; returns the results of the last one."""
         at, sure, yielded = 0, True, []  # sure: no branch was unknown, so that labels and returns count
         while at < len(ops) and not self._returned:
             op = ops[at]

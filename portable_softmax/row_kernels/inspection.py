@@ -220,7 +220,7 @@ def _of_the_autotuner() -> Any:
 
 
 def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) -> tuple[int, str]:
-    """Returns what speaks against a configuration, REFUSED if it cannot run, and the words for it."""
+    """Returns the rank of a configuration, REFUSED if it cannot run, and its drawback in words."""
     if isinstance(compiled, BaseException):
         return REFUSED, f"does not compile: {compiled}"
     used = device.vendor.resources(compiled)
@@ -240,7 +240,7 @@ def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) 
 
 
 def refused_grid(compiled: Any, grid: tuple[int, int, int], device: Device) -> str | None:
-    """Returns why the device does not take a grid of a compiled kernel, or cannot hold a cooperative one; None if it can."""
+    """Returns the reason why a grid of a compiled kernel is invalid, or a cooperative one not resident; else None."""
     metadata, programs = compiled.metadata, math.prod(grid)
     refused = refusal(device, grid, metadata.num_warps, getattr(metadata, "num_ctas", None) or 1)
     if refused or not getattr(metadata, "launch_cooperative_grid", False):

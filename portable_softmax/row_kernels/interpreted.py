@@ -1,4 +1,4 @@
-"""Follows small launches of a kernel in Triton's interpreter, which has no TTIR: its accesses are recorded, none is made."""
+"""Records the accesses of small launches in Triton's interpreter, which has no TTIR; no memory is accessed."""
 
 import contextlib
 import itertools
@@ -72,7 +72,7 @@ def _stand_in(value: Any, address: int) -> Any:
 
 @contextlib.contextmanager
 def _noted(accesses: list[list[Access]], roots: Mapping[int, str]) -> Iterator[None]:
-    """Makes the interpreter record accesses, by program, instead of making them: what is loaded is 0."""
+    """Replaces the interpreter's accesses by records of them, by program; loads return 0."""
     import numpy as np
     from triton.runtime import interpreter  # its calls of its C++ part are the one place through which all accesses go
 

@@ -86,7 +86,7 @@ class Launcher:
     __copy__ = __deepcopy__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Names the kernel, which is imported where the pickle is loaded."""
+        """Pickles the kernel by name."""
         return _named, (self._jit.__module__, self._jit.fn.__qualname__, *self._names, self._grid)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -110,7 +110,7 @@ class Launcher:
         return launch(*args, **kwargs)
 
     def plan(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> RowPlan:
-        """Returns the launch that such a call has, and the reasons for it; launches nothing.
+        """Returns the launch of such a call, and the reasons for it, without launching it.
 
         Args:
             args, kwargs: as of a call. A tensor may be of torch's device "meta", or text: "bf16[4096,1024]", or "*fp32:16" if
@@ -135,7 +135,7 @@ class Launcher:
             return choice.plan(request)
 
     def _key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
-        """Returns what the choice of a launch depends on."""
+        """Returns the key of a choice: all that it depends on."""
         values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
         grid = getattr(request.grid, "__code__", request.grid)  # a lambda in a call is another function in every call
         if isinstance(grid, tuple):
@@ -143,7 +143,7 @@ class Launcher:
         return where, rows, request.fixed, request.num_programs, grid, *self._reader((), values)(**values)
 
     def request(self, *args: Any, **kwargs: Any) -> Request:
-        """Returns what a launch is chosen by; errors as of a call."""
+        """Returns the request that the choice of a launch depends on; raises the errors of a call."""
         jit, (n_rows, n_cols, _) = self._jit, self._names
         named = by_position(self.kernel, args) | kwargs
         num_programs, grid = named.pop("num_programs", None), named.pop("grid", None)
@@ -224,7 +224,7 @@ class Launcher:
         return read
 
     def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """Returns what launches the kernel on such arguments."""
+        """Returns a function that launches the kernel on such arguments."""
         plan = self.plan(*args, **kwargs)
         if not plan.num_programs:
             return lambda *_, **__: None

@@ -190,7 +190,7 @@ class Choice:
         return abs(math.log2(setting.block / self._threads(setting) / (2 * FEW)))
 
     def _expected(self, setting: Setting, cols: int) -> _Used:
-        """Returns what a program should use: registers per element as the most similar one that was compiled."""
+        """Returns the expected resources of a program: registers per element of the most similar compiled one."""
         if setting in self._compiled:
             return self._compiled[setting]
         like = max(
@@ -215,7 +215,7 @@ class Choice:
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
-        """Returns the launches in their order; of those whose times are alike the one of the most programs is first."""
+        """Returns the launches in their order; of similar times, the one with the most programs is first."""
         costed = sorted(self._costed(request, candidates, rows), key=lambda one: (one.doubtful, one.slow, one.us, one.stages))
         near = [one for one in costed if one.terms and one[:2] == costed[0][:2] and one.us <= ALIKE * costed[0].us]
         first = max(near or costed[:1], key=lambda one: one.num_programs, default=None)
@@ -257,7 +257,7 @@ class Choice:
             yield from ((number, rows) for number in accepted or numbers[:1])
 
     def _refusal(self, request: Request, grid: tuple[int, int, int], best: _Used | None) -> Exception:
-        """Returns the error of a request that has no launch."""
+        """Returns the error of a request without a launch."""
         device = self._device
         if best:
             return GridError(f"{self._name}: {refusal(device, grid, best.resources.num_warps)}")

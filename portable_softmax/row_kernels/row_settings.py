@@ -47,7 +47,7 @@ class Request(NamedTuple):
     fixed: bool
 
     def grid_of(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
-        """Returns the grid of the request, for values of constexprs; GridError if it is none, or leaves rows undone."""
+        """Returns the grid of the request, for values of constexprs; GridError if it is invalid, or does not cover all rows."""
         axes = axes_of(self.grid, {**self.arguments, **constants})
         if 0 in axes and self.names[0] and self.rows:
             raise GridError(f"the grid {axes} has no program for {self.names[0]}={self.rows}")
@@ -71,7 +71,7 @@ def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
 
 
 class Setting(NamedTuple):
-    """A configuration, with what it gives the block, the loop that is pipelined, and the warps."""
+    """A configuration, with its block, stages of the pipelined loop, and warps."""
 
     config: Any
     block: int

@@ -1,4 +1,4 @@
-"""Makes a device that is not here the current one, for Triton and for torch, while files are imported or kernels compiled."""
+"""Makes an absent device the current one, for Triton and for torch, while files are imported or kernels compiled."""
 
 import contextlib
 import importlib

@@ -1,4 +1,4 @@
-"""New memory on a device, in the quickest way that torch has."""
+"""Allocation on a device by torch's fastest function."""
 
 from collections.abc import Callable, Sequence
 

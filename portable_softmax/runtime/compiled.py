@@ -16,7 +16,7 @@ _compiling = threading.Lock()
 
 @dataclass
 class Compiled:
-    """Triton's CompiledKernel, and what a program of it uses, once that was read."""
+    """Triton's CompiledKernel, and the resources of a program, once they were read."""
 
     kernel: Any
     resources: KernelResources | None = None
@@ -35,7 +35,7 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
 
 
 def resources_of(spec: KernelSpec, device: Device) -> KernelResources:
-    """Reads what a program of the compiled kernel uses; kept, as new row counts are planned with kernels that are here.
+    """Reads the resources of a program of the compiled kernel; kept, as plans of other row counts use the same kernel.
 
     Raises:
         CompileError: see compile_kernel.

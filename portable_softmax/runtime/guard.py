@@ -1,4 +1,4 @@
-"""The current device, as torch and the vendor's runtime have one in each thread: launches and allocations are on it."""
+"""The current device of a thread, of torch and of the vendor's runtime, which launches and allocations use."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def bind_problem(
     problem: Problem, device: Device, where: "torch.device", more_sizes: Mapping[str, int] | None = None
 ) -> Callable[..., None]:
-    """Plans and compiles a launch: all is decided but the operands, of the same shapes, strides, types and alignment.
+    """Plans and compiles a launch for operands of the same shapes, strides, types and alignment.
 
     Args:
         problem: what is computed, with its lines.
@@ -50,7 +50,7 @@ def bind_tiling(
     where: "torch.device",
     prepared: Callable[..., Callable[..., None]] = prepare,
 ) -> Callable[..., None]:
-    """Does the same for a tiling that is chosen: compiles one launch, or two of which the first reduces splits.
+    """Does the same for a given tiling: compiles one launch, or two, of which the first reduces splits.
 
     Args:
         problem, tiling, num_programs: what is computed and how; in the grid of the first launch.

@@ -1,4 +1,4 @@
-"""Launches of a kernel for which all is decided but the operands."""
+"""Launches of a kernel that are complete but for the operands."""
 
 import functools
 import operator
@@ -36,7 +36,7 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
 
 
 def arranged(spec: KernelSpec, sizes: Mapping[str, int]) -> tuple[Callable[..., tuple[object, ...]], tuple[int, ...]]:
-    """Returns (what puts operands and then sizes into the kernel's order, these sizes)."""
+    """Returns (a function that orders operands and sizes like the kernel's parameters, these sizes)."""
     names = tuple(signature_of(spec))
     operands = (*spec.tensors(), *spec.numbers(), *spec.words())
     fixed = tuple(name for name in names if name not in operands)

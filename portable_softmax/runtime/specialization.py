@@ -109,7 +109,7 @@ class KernelSpec:
         return tuple(name for name, kind in kinds.items() if kind == "number")
 
     def words(self) -> dict[str, str]:
-        """Returns the types of what a launch adds to its operands: words to exchange, or to leave for a second launch."""
+        """Returns the types of the workspace of a launch: words to exchange, or for a second launch."""
         words = {"words_ptr": "*fp32:16" if self.step else "*i64:16", "epoch": "i64"}
         return words if self.exchanges or self.step else {}
 

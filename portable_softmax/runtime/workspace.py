@@ -20,7 +20,7 @@ _STEPS = 2371, 2389
 def with_workspace(
     launches: Sequence[Callable[..., Any]], problem: Problem, tiling: Tiling, where: torch.device
 ) -> Callable[..., Any]:
-    """Returns a call of `launches`, all with its operands, words for each split of each row, and a number that none had before.
+    """Returns a call of `launches`, all with its operands, words for each split of each row, and a unique number.
 
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays a launch with the
     same number, so while one is captured they are cleared on the stream too; a second launch reads what the first one wrote.

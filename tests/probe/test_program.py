@@ -77,7 +77,7 @@ kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
 diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
 profiles new | 2 | profiles new DIR: where to write
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
---help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 answered ;; 4 not checked
+--help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 success ;; 4 not checked
 plan --on MI300X --shapes 1823x781 --dtype bf16 | 0 |
     softmax 1823 x 781 bfloat16 on amd/mi300x; Triton ;; programs per CU, 32 of 32 warps (100%), limited by warps
 plan --on MI300X --shapes 64x781 --facts | 0 |

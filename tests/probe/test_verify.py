@@ -89,7 +89,10 @@ def test_what_is_wrong_with_a_user_kernel():
     assert (outcome.right, outcome.worst, outcome.overwritten) == (False, 0, 1000)
     with pytest.raises(KernelError, match=r"OutOfBounds: 4 bytes at .*of x_ptr with 2000 bytes: .*example_kernels.py:\d+"):
         added(arguments={"x_ptr": torch.zeros(500)})
-    for expectation, complaint in (({"n_elements": torch.zeros(1)}, "which is no tensor"), ({}, "the case expects nothing")):
+    for expectation, complaint in (
+        ({"n_elements": torch.zeros(1)}, "which is no tensor"),
+        ({}, "the case has no expected tensors"),
+    ):
         with pytest.raises(ValueError, match=complaint):
             added(expected=expectation)
     nan = torch.full((1000,), float("nan"))

@@ -77,7 +77,7 @@ class Occupancy:
         programs_per_multiprocessor: the least of `limits`; 0 if the kernel cannot run at all.
         limits: programs that each resource alone would allow; a resource that sets no limit is absent.
         warps_per_multiprocessor: resident warps; None on devices without warps.
-        multiprocessors: that one program takes.
+        multiprocessors: multiprocessors of one program.
         limited_by: the names of the limits that equal the minimum; derived, not an argument.
     """
 
@@ -133,7 +133,7 @@ class Backend(abc.ABC):
     elsewhere = ""  # which environment compiles for its devices, where this one does not
 
     def front_end(self) -> AbstractContextManager[None]:
-        """Returns a context in which Triton makes its IR for a device that is not here, even if nothing compiles further."""
+        """Returns a context in which Triton makes its IR for an absent device, even if no later stage is available."""
         return nullcontext()
 
     @abc.abstractmethod
@@ -177,5 +177,5 @@ class Backend(abc.ABC):
         return KernelResources(num_warps=max(1, warps), shared_memory_bytes=max(0, shared or 0))
 
     def known_fault(self, compiled: Any) -> str | None:
-        """Returns the known compiler bug that this kernel shows; None if it shows none. A faulty kernel is not used."""
+        """Returns the known compiler bug that this kernel shows; None if it shows none. Such a kernel is not used."""
         return None

@@ -1,4 +1,4 @@
-"""Bounds of the Unified Buffer that a kernel takes on Ascend, from Triton's IR: the compiler's own plan is part of CANN.
+"""Bounds of a kernel's Unified Buffer on Ascend, from Triton's IR: the compiler's own plan is part of CANN.
 
 Each tensor is a buffer from where it is made to its last use, with rows of whole blocks of 32 bytes. What follows from program
 ids and ranges alone is an address or a mask of a transfer, and takes none.

@@ -1,4 +1,4 @@
-"""Triton's front end for Ascend without CANN: it makes the IR of a kernel, of which nothing further is compiled."""
+"""Triton's front end for Ascend without CANN: it produces the IR of a kernel, without later stages."""
 
 import contextlib
 import dataclasses
@@ -62,7 +62,7 @@ def _ending_with_ir(compiler: Any, make_target: Any) -> Any:
             stages[BINARY] = lambda source, metadata: b""
 
         def parse_options(self, options: dict[str, Any]) -> Any:
-            """Returns the options of the backend that makes the IR, and Ascend's; where it is Ascend's own, these it has."""
+            """Returns the options of the backend that makes the IR, and Ascend's; Ascend's own backend has both."""
             parsed = super().parse_options({name: value for name, value in options.items() if name not in OPTIONS})
             own = {name: options.get(name) for name in OPTIONS if not hasattr(parsed, name)}
             fields = [(name, Any, dataclasses.field(default=None)) for name in own]

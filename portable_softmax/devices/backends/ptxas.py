@@ -1,4 +1,4 @@
-"""Registers that a kernel of NVIDIA's stores in memory for lack of registers, as its assembler counts them in `ptxas -v`.
+"""Spilled registers of a kernel for NVIDIA, as counted by `ptxas -v`.
 
 The cubin has the size of the stack frame, which can also hold arrays: Triton's sine has one.
 """
@@ -60,7 +60,7 @@ def _assembled(ptx: str, metadata: Any) -> tuple[str, bytes]:
 
 
 def _assembler(arch: int) -> str:
-    """Returns the path of the ptxas that Triton takes for a compute capability; TRITON_PTXAS_PATH and others may name it."""
+    """Returns the path of the ptxas that Triton uses for a compute capability; TRITON_PTXAS_PATH and others may name it."""
     from triton.backends.nvidia import compiler
 
     if not hasattr(compiler, "get_ptxas"):  # Triton 3.2

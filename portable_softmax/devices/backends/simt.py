@@ -61,6 +61,6 @@ def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[
 
 
 def occupancy_of(resources: KernelResources, hardware: Hardware, more: dict[str, int]) -> Occupancy:
-    """Returns the occupancy by the limits that GPU vendors count alike, and by those that one counts besides."""
+    """Returns the occupancy by the limits that GPU vendors count alike, and by one vendor's additional ones."""
     limits = limits_of(resources, hardware) | more
     return Occupancy(min(limits.values()), limits, min(limits.values()) * (resources.num_warps or 0))
