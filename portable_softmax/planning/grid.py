@@ -130,7 +130,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         narrow = max(narrow, next_power_of_2(problem.inner + 1)) if problem.scattered else narrow  # of several matrices
         of_shared, of_twice = sizes[1::-1], sizes[:1]
     else:
-        narrow, wide = 1, min(longest // whole, next_power_of_2(-(-problem.n_rows // budget.multiprocessors)))
+        narrow, wide = 1, longest // whole
         of_shared = list(dict.fromkeys((min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector)))
         of_twice = [2 * problem.vector, problem.vector]
         if problem.vector > 1 and not problem.unaligned and not problem.stores:  # a row is read once, block by block
@@ -141,7 +141,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         long = 2 * rows * problem.width * budget.loads > budget.registers if problem.across else problem.width >= longest
         splits = powers(2, MOST_SPLITS) if long and splittable else []
         if budget.shares and splits and rows <= budget.rows_of(budget.line):
-            held += _shared(budget, rows, warps, of_shared)
+            held += _shared(budget, rows, warps[problem.across : -1] or warps, of_shared)
         yield from held
         alone = not any(map(is_possible, held))
         several = alone or in_two or rows > narrow or (problem.across and rows == wide)
@@ -154,24 +154,23 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
 
 def _shared(budget: Budget, rows: int, warps: list[int], sizes: list[int]) -> Iterator[Tiling]:
     """Yields programs that share rows, by blocks per program: small ones first, which need fewer registers."""
-    counts = sorted([*powers(1, MOST_BLOCKS // 2), *powers(3, MOST_BLOCKS // 2)])
+    counts = sorted(count for odd in (0, 1, 2) for count in powers(1 + 2 * odd, MOST_BLOCKS // 2 - 1))  # 1 to 6, 8, 10, ...
     for num_warps, size, count in product(warps, sizes, counts):
         splits = -(-budget.problem.width // (max(1, size * num_warps * budget.warp // rows) * count))
-        if 1 < splits <= MOST_SPLITS // (1 + budget.problem.across) and (
-            tiling := _tiling(budget, rows, num_warps, size, splits)
-        ):
+        tiling = _tiling(budget, rows, num_warps, size, splits)
+        if tiling and 1 < splits <= MOST_SPLITS // (1 + budget.problem.across):
             yield tiling
 
 
 def _read_twice(budget: Budget, rows: int, warps: list[int], sizes: list[int], counts: list[int]) -> Iterator[Tiling]:
-    """Yields programs that read rows or splits twice, by blocks: as many splits as may occupy all warps, and half of these."""
+    """Yields programs that read rows or splits twice, by blocks: as many splits as may occupy all warps, at most."""
     problem, resident = budget.problem, budget.multiprocessors * budget.resident_threads
     for num_warps, size, count in product(warps, sizes, counts):
         threads, programs = num_warps * budget.warp, problem.tiles(rows) * count
-        if count > 1 and budget.shares and not (budget.multiprocessors <= 2 * programs and programs * threads < 2 * resident):
+        if count > 1 and budget.shares and not (budget.multiprocessors <= 2 * programs and programs * threads < resident):
             continue
-        width = max(1, min(size * threads // rows, next_power_of_2(-(-problem.width // count))))
-        if rows * width >= NARROWEST_TILE and (tiling := _tiling(budget, rows, num_warps, size, count, held=False)):
+        tiling = _tiling(budget, rows, num_warps, size, count, held=False)
+        if tiling and tiling.elements >= NARROWEST_TILE:
             yield tiling
 
 
@@ -189,7 +188,7 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
     cols = blocks * width
     splits = -(-problem.width // cols)
     registers = min(budget.registers, threads * budget.most_registers)
-    if 2 * rows * (cols if held else width) * budget.loads > registers:
+    if (1 + problem.across) * rows * (cols if held else width) * budget.loads > registers:
         return None
     if splits > 1 and rows * cols * budget.loads < 2 * FEW * (1 + problem.across) * threads:
         return None  # programs would exchange for little
