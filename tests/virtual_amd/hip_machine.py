@@ -20,10 +20,7 @@ def properties(index: int) -> dict[str, Any]:
 
 
 class Utils:
-    """Replaces what Triton compiles from driver.c, which would query the HIP runtime.
-    docs/row_kernels.md|with the form that was
-      found in its IR|with the form in its
-      IR"""
+    """Replaces what Triton compiles from driver.c, which would query the HIP runtime."""
 
     get_device_properties = staticmethod(properties)
 
