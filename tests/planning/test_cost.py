@@ -14,7 +14,7 @@ from portable_probe.tune.launches import SOFTMAXES, softmax_problem
 from portable_softmax import Device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.planning.cost import cost
-from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts, softmax_facts
+from portable_softmax.planning.facts import Facts, RowLaunch, Traffic, is_slow, row_facts, softmax_facts
 from portable_softmax.planning.grid import Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
@@ -169,23 +169,32 @@ def test_facts_of_a_row_kernel():
     assert row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 256, 4, in_blocks=True), H100_DEVICE)[:2] == found[:2]
 
 
+LAUNCHES_OF_ALL_TERMS = [
+    facts_of(contiguous_problem(2**16, 64, "float32"), Tiling(8, 8, 1, 1, blocks=8), 2, 16),
+    facts_of(contiguous_problem(512, 16384, "float32"), Tiling(1, 1024, 4, 1, splits=8, blocks=2), 2, 16),
+    facts_of(Problem(4096, 4096, "float32", "float32", 4, inner=1024), Tiling(8, 512, 8, 1, splits=8), 2, 16),
+    facts_of(contiguous_problem(2**22, 4, "float32"), Tiling(1, 4, 1, 1), 32),
+    row_facts(Traffic(4096, 4096, 0, 4, 2, 1, 1), RowLaunch(4096, 512, 16, 1056, 8, 4, 512), H100_DEVICE),
+    row_facts(Traffic(4096, 4096, 4096, 4, 2, 9, 1), RowLaunch(4096, 512, 16, 4096, 2, 4, 512), H100_DEVICE),
+]
+
+
 @pytest.mark.parametrize("name", COST_NUMBERS)
 def test_every_number_counts_and_has_a_sign(name):
-    launches = [
-        facts_of(problem, tiling, 2, 16)
-        for problem, tiling in (
-            (contiguous_problem(2**16, 64, "float32"), Tiling(8, 8, 1, 1, blocks=8)),
-            (contiguous_problem(512, 16384, "float32"), Tiling(1, 1024, 4, 1, splits=8, blocks=2)),
-            (Problem(4096, 4096, "float32", "float32", 4, inner=1024), Tiling(8, 512, 8, 1, splits=8)),
-        )
-    ]
-    launches.append(facts_of(contiguous_problem(2**22, 4, "float32"), Tiling(1, 4, 1, 1), 32))
-    launches.append(row_facts(Traffic(4096, 4096, 0, 4, 2, 1, 1), RowLaunch(4096, 512, 16, 1056, 8, 4, 512), H100_DEVICE))
     more = msgspec.structs.replace(NUMBERS, **{name: 2 * getattr(NUMBERS, name)})
-    changes = [cost(facts, more).total - cost(facts, NUMBERS).total for facts in launches]
-    changes = [round(change, 6) for change in changes]
+    changes = [round(cost(facts, more).total - cost(facts, NUMBERS).total, 6) for facts in LAUNCHES_OF_ALL_TERMS]
     assert any(changes)
     assert all(change <= 0 if name in FASTER else change >= 0 for change in changes)
+
+
+@pytest.mark.parametrize("name", sorted({*Facts._fields} - {"beside"}))
+def test_every_fact_counts_and_has_a_sign(name):
+    """Programs beside others hide waiting, and wait for each other."""
+    more = [facts._replace(**{name: 2 * getattr(facts, name) or 1}) for facts in LAUNCHES_OF_ALL_TERMS]
+    pairs = zip(more, LAUNCHES_OF_ALL_TERMS, strict=True)
+    changes = [round(cost(facts, NUMBERS).total - cost(before, NUMBERS).total, 6) for facts, before in pairs]
+    assert any(changes)
+    assert all(change <= 0 if name == "ahead" else change >= 0 for change in changes)
 
 
 def test_a_device_without_numbers_has_no_expected_time():
