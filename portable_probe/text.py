@@ -87,11 +87,11 @@ def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
     """Yields errors, warnings and verdicts of reports; equal ones once, with all devices."""
     about: dict[str, list[str]] = {}
     for report in reports:
-        said = [f"{report.error}: {report.message}"] if report.error else []
-        said += _verdict(report.verify) if report.verify else []
+        remarks = [f"{report.error}: {report.message}"] if report.error else []
+        remarks += _verdict(report.verify) if report.verify else []
         for title in ("warning", *["next step"] * explain):
-            said += [f"{title}: {line}" for line in report.text.get(title, ())]
-        for remark in said:
+            remarks += [f"{title}: {line}" for line in report.text.get(title, ())]
+        for remark in remarks:
             remark = remark.replace(f" for {report.device.backend}/{report.device.arch}:", ":")  # alike for several targets
             about.setdefault(remark, []).append(", ".join(filter(None, (report.device.name, _row(report)["case"]))))
     for remark, names in about.items():

@@ -13,8 +13,8 @@ DEVICES = "cuda", "hip", "npu", "xpu", "interpreter"
 def legs(backends: list[str] | None = None, labels: list[str] | None = None) -> list[dict[str, Any]]:
     """Returns the legs of backends that a runner with these labels can take; None for any. Others would wait for ever."""
     every: list[dict[str, Any]] = json.loads(MATRIX.read_text(encoding="utf-8"))["include"]
-    wanted = [leg for leg in every if not backends or leg["device"] in backends]
-    return [leg for leg in wanted if labels is None or set(leg["runner"]) <= set(labels)]
+    selected = [leg for leg in every if not backends or leg["device"] in backends]
+    return [leg for leg in selected if labels is None or set(leg["runner"]) <= set(labels)]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -69,8 +69,8 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         _check_patterns(self.arch)
         launch, groups = set_fields(self.launch), [set_fields(self.hardware), set_fields(self.launch)]
         vectors = "warp_size" not in groups[0] and "tile_elements" in launch  # of devices without warps
-        wanted = {"grid", "tile_elements", "stream_elements"} if vectors else {"grid", "cost"}
-        if missing := sorted(wanted - launch.keys()):
+        required = {"grid", "tile_elements", "stream_elements"} if vectors else {"grid", "cost"}
+        if missing := sorted(required - launch.keys()):
             raise ValueError(f"launch: {', '.join(missing)} is missing; give it, or `extends`")
         for name, product in self.products.items():
             groups += [set_fields(product.hardware), {"cost": product.cost} if product.cost else {}]

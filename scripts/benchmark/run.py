@@ -52,11 +52,11 @@ def main() -> int:
     options = parser.parse_args()
     sweeps, directions = (["quick"], ["forward"]) if options.quick else (options.sweep, options.direction)
     where, columns = current_device().vendor.torch_device_type, here()
-    wanted = list(problems(sweeps, options.dtype, directions, options.every))
-    compile_ahead(wanted, partial(_calls, options.providers, where), options.jobs)
+    selected = list(problems(sweeps, options.dtype, directions, options.every))
+    compile_ahead(selected, partial(_calls, options.providers, where), options.jobs)
 
     def measured() -> Iterator[Result]:
-        for problem in wanted:
+        for problem in selected:
             torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
             yield from results_of(columns | problem.columns, timed(problem, where, options.providers), options.turns)
 

@@ -1,4 +1,4 @@
-"""Times states of this package side by side on one device: each in a process of its own, in turns.
+"""Times states of this package side by side on one device, in turns, in processes of their own.
 
 A state is a folder that holds `portable_softmax`, `portable_probe` and `device_profiles`, with a folder of profiles of its own
 behind a colon if it has one. The CSV has the columns of scripts/results/README.md; providers are the states.

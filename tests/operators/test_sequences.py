@@ -16,7 +16,7 @@ def test_calls_of_a_process_are_right_in_any_order(where, seed):
 
 
 def neighbours(where):
-    """Yields (arguments of a call, changes of which each is in one element of its key). `dys` are gradients of the results."""
+    """Yields (arguments of a call, changes in one element of its key). `dys` are gradients of the results."""
     x, dy, rows, ids = torch.randn(4, 4), torch.randn(4, 4), torch.rand(4, 1) + 0.5, torch.tensor([1, 3, -100, 0])
     x, dy, rows, ids, flat = (t.to(where) for t in (x, dy, rows, ids, torch.randn(17)))
     leaf, unaligned, mask, added = x.clone().requires_grad_(), flat[1:].view(4, 4), dy > 0, torch.randn(4, 4, device=where)

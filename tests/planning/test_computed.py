@@ -57,7 +57,7 @@ def assert_covers(tiling, problem, spec):
 
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
 def test_launches_of_random_problems(product):
-    """Each is one that Triton has, covers a row, has the lanes of its exchange, and is there once; none is shared in place."""
+    """Tilings are Triton's, cover a row, have the lanes of their exchange, and differ; none is shared in place."""
     device = Device.from_profile(product)
     for problem in itertools.islice(random_problems(device, seed=1), COUNT):
         found = every_launch(problem, device)

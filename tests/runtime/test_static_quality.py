@@ -1,4 +1,4 @@
-"""Compiled kernels waste nothing and wait for nothing without a bound, as far as their code shows; each is compiled once."""
+"""Compiled kernels waste nothing and wait with a bound, as far as their code shows; a kernel is compiled once."""
 
 import re
 from collections import Counter

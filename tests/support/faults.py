@@ -1,6 +1,6 @@
 """Faults of the words that programs of a row publish: one table, for the interpreter and for devices.
 
-Each is a function in place of `kernels.exchange.publish`. A result must be right with all of them.
+A fault is a function in place of `kernels.exchange.publish`. A result must be right with all of them.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""One table of what kernels compute: layout x tiling x kind x type x options, with the rows that each is tried with.
+"""One table of what kernels compute: layout x tiling x kind x type x options, and the rows of a case.
 
 tests/support/launched_rows.py launches a row of it, and compares it with float64.
 """
