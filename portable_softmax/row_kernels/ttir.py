@@ -63,7 +63,7 @@ def parsed_of(compiled: Any, jit: Any) -> Function:
     """
     regions: list[list[Op]] = [[]]
     every: list[Op] = []
-    for raw in compiled.asm["ttir"].splitlines():
+    for raw in compiled.asm["ttir" if "ttir" in compiled.asm else "ttgir"].splitlines():  # Gluon's kernels have no TTIR
         line = LOCATION.sub("", raw).strip()
         if not line or line.startswith("#"):
             continue

@@ -1,13 +1,15 @@
 """Any Triton kernel: what it uses, how many programs fit, and how many a device holds at once."""
 
+import importlib
 from pathlib import Path
 
 import pytest
 import torch
+import triton
 from example_kernels import add_kernel
 
 from portable_probe.loading import load_kernel
-from portable_softmax import Device, DeviceError, KernelResources, inspect_kernel, resident_programs
+from portable_softmax import Device, DeviceError, KernelResources, fits, inspect_kernel, launcher, resident_programs
 
 FILE = Path(__file__).parents[1] / "support" / "example_kernels.py"
 ADD = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": "i32:16"}
@@ -96,3 +98,15 @@ def test_the_device_here(where):
         assert found == 1
     else:
         assert found == resident_programs(add_kernel[grid](x, x, y, 3000, BLOCK_SIZE=1024)) >= 100
+
+
+def test_a_kernel_of_gluon():
+    pytest.importorskip("triton.experimental.gluon.language")
+    copied = importlib.import_module("gluon_kernels").copied
+    arguments = {"x": "*fp32:16", "y": "*fp32:16", "n_rows": 70000, "n_cols": 40000}
+    configs = [triton.Config({"BLOCK": 65536}, num_warps=4)]
+    assert fits(configs, arguments, kernel=copied, device="nvidia/h100-sxm") == configs
+    plan = launcher(copied, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],)).plan(
+        **arguments, num_warps=4, device="nvidia/h100-sxm"
+    )
+    assert plan.warnings == ("program_id(0) * n_cols reaches 2,799,960,000 in 32 bits; cast program_id(0) to tl.int64",)
