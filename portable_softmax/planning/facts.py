@@ -218,10 +218,9 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
 def is_slow(traffic: Traffic, launch: RowLaunch, device: Device) -> bool:
     """True if some other launch is always as fast, or nearly so, by measured launches.
 
-    These have stages of one turn, blocks longer than a row that is read again, without exponentials, or many elements of a
-    thread that are loaded one by one, without a reduction.
+    These have blocks longer than a row that is read again, without exponentials, or many elements of a thread that are loaded
+    one by one, without a reduction.
     """
-    one_turn = launch.num_stages > 1 and (launch.in_blocks or launch.num_programs >= launch.n_rows)
     per_thread = launch.block / ((launch.num_warps or 1) * (device.hardware.warp_size or 1))
     one_by_one = launch.multiple == 1 and not traffic.reductions and not traffic.block_reductions and per_thread > FEW
-    return one_turn or one_by_one or bool(traffic.again and not traffic.exponents and launch.block > launch.n_cols)
+    return one_by_one or bool(traffic.again and not traffic.exponents and launch.block > launch.n_cols)

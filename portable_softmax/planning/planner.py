@@ -72,16 +72,19 @@ def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
 
     Where the cost is unknown, the last way to read rows goes first, and launches keep the order of the grid.
     """
-    launches, known = [], bool(device.profile.launch.cost)
+    launches, numbers = [], device.profile.launch.cost
     for reading in reversed(readings(problem, device)):
         budgets = _budgets(reading, device)
         for tiling in grid(budgets[0]):
             launch = _launch(reading, tiling, estimated(reading, tiling, device), budgets)
-            if not known or not unfit(launch, device):
+            if not numbers or not unfit(launch, device):
                 launches.append(launch)
-    if known:
+    if numbers:
         launches.sort(key=lambda launch: launch.us)
-    return [launch for launch in launches if _begins_fast(launch, device)] or launches
+    if numbers and problem.skips and not problem.stores:  # rows that are skipped take no longer than beginning all programs
+        begun = NS * numbers.launch_ns
+        launches = [launch for launch in launches if begun * launch.num_programs <= SKIPPED * launch.us] or launches
+    return launches
 
 
 def unfit(launch: LaunchPlan, device: Device) -> str | None:
@@ -92,14 +95,6 @@ def unfit(launch: LaunchPlan, device: Device) -> str | None:
         return None  # no program waits for another
     most = min(device.resident(launch.occupancy), _most_programs(launch.tiling, device))
     return f"only {most} programs are resident at once" if most < launch.tiling.splits else None
-
-
-def _begins_fast(launch: LaunchPlan, device: Device) -> bool:
-    """True if rows may not be skipped, or beginning all programs takes little: it is all that skipped rows take."""
-    numbers, problem = device.profile.launch.cost, launch.problem
-    if not problem.skips or problem.stores or not numbers:
-        return True
-    return NS * numbers.launch_ns * launch.num_programs <= SKIPPED * launch.us
 
 
 def _budgets(problem: Problem, device: Device) -> list[Budget]:

@@ -14,7 +14,7 @@ from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts
 from portable_softmax.planning.grid import FEW, REGISTERS, available
 from portable_softmax.planning.plan import LINE
-from portable_softmax.planning.planner import ALIKE, MANY, MOST_COMPILED
+from portable_softmax.planning.planner import MANY, MOST_COMPILED
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import constants_of, jit_function
@@ -215,11 +215,8 @@ class Choice:
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
-        """Returns the launches in their order; of similar times, the one with the most programs is first."""
-        costed = sorted(self._costed(request, candidates, rows), key=lambda one: (one.doubtful, one.slow, one.us, one.stages))
-        near = [one for one in costed if one.terms and one[:2] == costed[0][:2] and one.us <= ALIKE * costed[0].us]
-        first = max(near or costed[:1], key=lambda one: one.num_programs, default=None)
-        return sorted(costed, key=lambda one: one is not first)
+        """Returns the launches in their order."""
+        return sorted(self._costed(request, candidates, rows), key=lambda one: (one.doubtful, one.slow, one.us, one.stages))
 
     def _costed(self, request: Request, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
         """Yields the launches of programs that fit, without grids that the device refuses where there are others."""

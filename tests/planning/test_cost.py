@@ -219,8 +219,6 @@ def test_it_ranks_measured_launches():
 @pytest.mark.parametrize(
     ("slow", "fast", "traffic"),
     [
-        pytest.param({"in_blocks": True, "num_stages": 3}, {"in_blocks": True}, {}, id="stages over blocks"),
-        pytest.param({"num_stages": 3}, {"num_stages": 3, "num_programs": 528}, {}, id="stages for one turn"),
         pytest.param({"multiple": 1, "block": 4096}, {"multiple": 1}, {"reductions": 0}, id="elements one at a time"),
         pytest.param({"block": 2048}, {}, {"again": 2048}, id="a block longer than a row that is read again"),
     ],
