@@ -138,7 +138,7 @@ class Launcher:
         """Returns the key of a choice: all that it depends on."""
         values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
         grid = getattr(request.grid, "__code__", request.grid)  # a lambda in a call is another function in every call
-        if isinstance(grid, tuple):
+        if isinstance(grid, tuple | list):
             grid = next_power_of_2(math.prod(request.grid_of({})))
         return where, rows, request.fixed, request.num_programs, grid, *self._reader((), values)(**values)
 
@@ -205,7 +205,7 @@ class Launcher:
         sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         for name, value in zip((*first, *named), (*args, *named.values()), strict=False):
             if name == "grid":
-                parts.append("getattr(grid, '__code__', grid)")
+                parts.append("tuple(grid)" if isinstance(value, list) else "getattr(grid, '__code__', grid)")
             elif name in self._names[:2]:
                 parts.append(f"{name} | 0")  # no float
             elif name in self._constexprs or name not in self._jit.arg_names:

@@ -81,6 +81,7 @@ def test_passed_options_take_precedence():
     plan = planned("rms_norm", "nvidia/h100-sxm", **settings)
     assert (plan.num_programs, plan.meta["num_warps"], plan.meta["STAGES"]) == (100, 2, 3)
     assert planned("cross_entropy", "nvidia/h100-sxm", BLOCK=4096).meta["BLOCK"] == 4096
+    assert scaled.plan("*fp32", "*fp32", 4, 8, grid=[2, 3], device="nvidia/t4").grid == (2, 3, 1)
     assert planned("rms_norm", "nvidia/h100-sxm", num_warps=1).meta["num_warps"] == 1, "what spills, too, if it is told"
 
 
