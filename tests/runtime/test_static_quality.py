@@ -49,7 +49,7 @@ def test_plans_and_their_kernels(profile, backward, cases):
     for n_cols, dtype in cases:
         found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
         seen = [*faults_of_plan(found, device, n_cols)]
-        if found.num_warps:  # a compiler for the others is not here
+        if found.tiling.num_warps:  # a compiler for the others is not here
             compiled = compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
             seen += [*faults_of_accesses(found, compiled, device, n_cols, dtype), *faults_of_loops(found, compiled, device)]
         faults += [f"{n_cols} {dtype}: {fault}" for fault in seen]
@@ -70,8 +70,8 @@ def faults_of_plan(found, device, n_cols):
         yield f"{found.tiling}: spills into {found.resources.stack_frame_bytes} bytes per thread"
     if found.tiling.max_registers and found.resources.registers_per_thread > found.tiling.max_registers:
         yield f"{found.tiling}: takes {found.resources.registers_per_thread} registers"
-    if found.num_warps and found.num_warps * hardware.warp_size > hardware.max_threads_per_program:
-        yield f"{found.num_warps} warps"
+    if found.tiling.num_warps and found.tiling.num_warps * hardware.warp_size > hardware.max_threads_per_program:
+        yield f"{found.tiling.num_warps} warps"
 
 
 def faults_of_accesses(found, compiled, device, n_cols, dtype):
@@ -82,7 +82,7 @@ def faults_of_accesses(found, compiled, device, n_cols, dtype):
     """
     problem, element = found.problem, DTYPE_BYTES[dtype]
     block = found.tiling.tile_rows * found.tiling.tile_cols // found.tiling.blocks
-    per_thread = max(1, block // (found.num_warps * device.hardware.warp_size))
+    per_thread = max(1, block // (found.tiling.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
     edges = problem.unaligned * (3 if problem.backward else 2) * 2 * problem.vector
@@ -110,7 +110,7 @@ def faults_of_loops(found, compiled, device):
         yield "a loop without a bound"
     if "cf.br" in ttir.replace("scf.", ""):
         yield "a loop by other means"
-    for line in (line for loop in polling for line in loop if found.num_warps == 1 and "ptx" in compiled.asm):
+    for line in (line for loop in polling for line in loop if found.tiling.num_warps == 1 and "ptx" in compiled.asm):
         if any(word in line for word in ("bar.", "barrier", "shared", "membar", "fence")):
             yield f"a warp waits for others: {line}"
     if "amdgcn" in compiled.asm:
