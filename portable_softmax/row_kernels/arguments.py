@@ -18,8 +18,7 @@ from portable_softmax.row_kernels.decorators import by_position, constexprs_of, 
 
 CONSTANTS = {"True": True, "False": False, "None": None}
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-SIZES = r"\[([0-9]{1,19}(?:,[ ]*[0-9]{1,19})*)\]"
-TENSOR = re.compile(rf"(?:torch\.)?(\w+){SIZES}")
+TENSOR = re.compile(r"(?:torch\.)?(\w+)\[([0-9]{1,19}(?:,[ ]*[0-9]{1,19})*)\]")
 POINTER = re.compile(r"\*(?:torch\.)?(\w+)(:16)?")
 SCALAR = re.compile(r"(\w+)(:16)?")
 

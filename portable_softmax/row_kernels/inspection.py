@@ -16,14 +16,7 @@ from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import compiled_for, failure
-from portable_softmax.row_kernels.decorators import (
-    OF_CONFIG,
-    configuration,
-    constants_of,
-    jit_function,
-    name_of,
-    origins_of,
-)
+from portable_softmax.row_kernels.decorators import OF_CONFIG, configuration, constants_of, jit_function, name_of, origins_of
 from portable_softmax.row_kernels.facts import warnings_of
 from portable_softmax.row_kernels.row_settings import axes_of
 from portable_softmax.runtime.compiler import target_of

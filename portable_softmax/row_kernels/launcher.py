@@ -137,9 +137,8 @@ class Launcher:
     def _key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
         """Returns the key of a choice: all that it depends on."""
         values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
-        grid = getattr(request.grid, "__code__", request.grid)  # a lambda in a call is another function in every call
-        if isinstance(grid, tuple | list):
-            grid = next_power_of_2(math.prod(request.grid_of({})))
+        computed = request.grid is None or callable(request.grid)
+        grid = _identity(request.grid) if computed else next_power_of_2(math.prod(request.grid_of({})))
         return where, rows, request.fixed, request.num_programs, grid, *self._reader((), values)(**values)
 
     def request(self, *args: Any, **kwargs: Any) -> Request:
@@ -205,7 +204,7 @@ class Launcher:
         sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         for name, value in zip((*first, *named), (*args, *named.values()), strict=False):
             if name == "grid":
-                parts.append("tuple(grid)" if isinstance(value, list) else "getattr(grid, '__code__', grid)")
+                parts.append("identity(grid)")
             elif name in self._names[:2]:
                 parts.append(f"{name} | 0")  # no float
             elif name in self._constexprs or name not in self._jit.arg_names:
@@ -219,6 +218,7 @@ class Launcher:
             else:
                 parts.append(f"type({name})")
         known = {"index": index, "invariance": invariance, "deterministic": torch.are_deterministic_algorithms_enabled}
+        known["identity"] = _identity
         signature = ", ".join([*first, *(["/"] if args else []), *(["*"] if named else []), *named])
         read: Callable[..., tuple[Any, ...]] = eval(f"lambda {signature}: ({', '.join(parts)},)", known)
         return read
@@ -237,6 +237,14 @@ class Launcher:
         if interpreting() and callable(fixed["grid"]):  # which Triton's interpreter calls on pointers in place of tensors
             return lambda *args, **named: launch(*args, **{**named, "grid": self.request(*args, **named).grid_of(plan.meta)})
         return (lambda *args, num_programs, **named: launch(*args, **named)) if "num_programs" in kwargs else launch
+
+
+def _identity(grid: Any) -> Any:
+    """Returns what a grid follows from beside arguments: a lambda in a call is another function in every call."""
+    if not hasattr(grid, "__code__"):
+        return tuple(grid) if isinstance(grid, list) else grid
+    bound = [*(grid.__defaults__ or ()), *(cell.cell_contents for cell in grid.__closure__ or ())]
+    return grid.__code__, *(getattr(value, "shape", value if value.__hash__ else repr(value)) for value in bound)
 
 
 @_disable_dynamo

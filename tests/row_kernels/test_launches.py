@@ -63,6 +63,19 @@ def test_a_switch_is_part_of_what_a_launch_is_known_by():
         run.plan(**arguments | {"walks": 3}, device="nvidia/t4")
 
 
+def test_blocks_are_those_of_the_grid_that_a_call_passes():
+    """A function of the same code that does not count blocks needs whole rows."""
+    form = FORMS["two axes"]
+    arguments, _ = arguments_of(form, 2, 3000, "meta")
+    run = launcher(form.kernel, **NAMES)
+
+    def block(counts):
+        grid = lambda meta: (meta["n_rows"], triton.cdiv(meta["n_cols"], meta["BLOCK"]) if counts else 1)  # noqa: E731
+        return run.plan(**arguments, device="nvidia/t4", grid=grid).meta["BLOCK"]
+
+    assert [block(counts) for counts in (True, False, True)] == [1024, 4096, 1024]
+
+
 @pytest.mark.kernel
 def test_no_more_programs_than_a_buffer_has_rows(where):
     form = FORMS["a buffer with a row for each program"]
