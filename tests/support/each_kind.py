@@ -6,7 +6,8 @@ from itertools import product
 
 import triton
 
-from portable_softmax import Device
+from portable_probe.tune.launches import row_kernel
+from portable_softmax import Device, inspect_kernel
 from portable_softmax.errors import TargetError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import LogProbs, Scores
@@ -41,6 +42,9 @@ def main() -> None:
                 found = plan_problem(problem, device)
                 failed = [reason for reason in found.reasons if "does not compile" in reason and "has no tuples" not in reason]
                 assert not failed, (name, kind, failed)
+            inspect_kernel(
+                row_kernel, {"y": "bf16[64,999]", "x": "bf16[64,999]", "n_rows": 64, "n_cols": 999}, device=name, BLOCK=64
+            )
             for problem, step in product(HALVES, ("reduce", "map")):
                 compile_kernel(replace(KernelSpec.of(problem, SPLITS), step=step), device)
         except TargetError as error:
