@@ -159,8 +159,7 @@ class Launcher:
             raise TypeError(f"{jit.__name__}: num_programs={num_programs} is for a computed grid, and grid= was passed")
         if grid is None and n_rows is None:
             raise TypeError(
-                f"{jit.__name__}: pass grid= as kernel[grid] takes it; it is computed if rows= names the number of rows and "
-                f"programs loop over them: for row in range(tl.program_id(0), n_rows, tl.num_programs(0))"
+                f"{jit.__name__}: pass grid= as kernel[grid] takes it, or rows= if programs loop by tl.num_programs(0)"
             )
         constants = self._constexprs - {n_rows, n_cols}
         meta = {name: value for name, value in arguments.items() if name in constants} | options
@@ -195,20 +194,20 @@ class Launcher:
             self._read = self._reader(args, kwargs, current_index())
             launch = self._kept.get(self._read(*args, **kwargs)) or self._prepared(args, kwargs)
             self._read = self._reader(args, kwargs, current_index())  # of what the plan's form depends on, too
-            return self._keep(self._read(*args, **kwargs), launch)
+            return launch if launch is _nothing else self._keep(self._read(*args, **kwargs), launch)
 
     def _reader(self, args: Sequence[Any], named: Mapping[str, Any], index: Any = None) -> Callable[..., tuple[Any, ...]]:
         """Returns a function of such arguments that reads what launches differ in; Triton too makes one per kernel."""
         first = self._jit.arg_names[: len(args)]
-        parts = ["index()"] * bool(index) + ["invariance._enabled or deterministic()", *map(repr, named)]
+        parts = ["index__()"] * bool(index) + ["invariance__._enabled or deterministic__()", *map(repr, named)]
         sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         for name, value in zip((*first, *named), (*args, *named.values()), strict=False):
             if name == "grid":
-                parts.append("identity(grid)")
+                parts.append("identity__(grid)")
             elif name in self._names[:2]:
                 parts.append(f"{name} | 0")  # no float
             elif name in self._constexprs or name not in self._jit.arg_names:
-                parts += f"type({name})", f"{name} or repr({name})"  # 1 is True, and 0.0 is -0.0
+                parts += f"type__({name})", f"{name} or repr__({name})"  # 1 is True, and 0.0 is -0.0
             elif type(value) is int:
                 parts += [name] if name in self._exact else [f"{name} == 1", f"{name} & 15 == 0"]
                 parts += [f"{name}.bit_length()"] * sized
@@ -216,9 +215,9 @@ class Launcher:
                 parts += f"{name}.dtype", f"{name}.data_ptr() & 15"
                 parts += [f"{name}.numel()"] * (hasattr(value, "numel") and (sized or name in self._exact))
             else:
-                parts.append(f"type({name})")
-        known = {"index": index, "invariance": invariance, "deterministic": torch.are_deterministic_algorithms_enabled}
-        known["identity"] = _identity
+                parts.append(f"type__({name})")
+        known = {"index__": index, "invariance__": invariance, "deterministic__": torch.are_deterministic_algorithms_enabled}
+        known |= {"identity__": _identity, "type__": type, "repr__": repr}  # names that no parameter has
         signature = ", ".join([*first, *(["/"] if args else []), *(["*"] if named else []), *named])
         read: Callable[..., tuple[Any, ...]] = eval(f"lambda {signature}: ({', '.join(parts)},)", known)
         return read
@@ -227,7 +226,7 @@ class Launcher:
         """Returns a function that launches the kernel on such arguments."""
         plan = self.plan(*args, **kwargs)
         if not plan.num_programs:
-            return lambda *_, **__: None
+            return _nothing
         for text in plan.warnings:
             warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=4)
         fixed = plan.meta | {"grid": kwargs.get("grid") or self._grid or plan.grid}
@@ -237,6 +236,10 @@ class Launcher:
         if interpreting() and callable(fixed["grid"]):  # which Triton's interpreter calls on pointers in place of tensors
             return lambda *args, **named: launch(*args, **{**named, "grid": self.request(*args, **named).grid_of(plan.meta)})
         return (lambda *args, num_programs, **named: launch(*args, **named)) if "num_programs" in kwargs else launch
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Launches no program."""
 
 
 def _identity(grid: Any) -> Any:

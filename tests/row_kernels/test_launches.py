@@ -175,6 +175,23 @@ def test_launches_are_kept_by_the_values_of_a_grid(where):
         counts.append((len(run._kept), len(sized._kept)))
     assert counts[0] < counts[1] == counts[2] == counts[3]
     assert sized(x[:0], y, 8, 4) is None
+    fewer, y = launcher(one_row, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"] - 5,)), torch.zeros_like(x)
+    assert [(fewer(x, y, rows, 4) and None) or int((y == 3).all(1).sum()) for rows in (5, 6)] == [0, 1]
+
+
+@triton.jit
+def oddly(type, repr, n_rows, n_cols, scale, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        tl.store(repr + row * n_cols + at, tl.load(type + row * n_cols + at, mask=at < n_cols) * scale, mask=at < n_cols)
+
+
+@pytest.mark.kernel
+def test_parameters_of_any_name(where):
+    x = torch.ones(8, 4, device=where)
+    y = torch.zeros_like(x)
+    fresh(oddly)(x, y, 8, 4, 2.0, num_warps=4)
+    assert (y == 2).all()
 
 
 @pytest.mark.kernel
