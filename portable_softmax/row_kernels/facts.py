@@ -202,10 +202,9 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
 
 def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: int | None) -> list[str]:
     """Returns what is wrong with a compiled kernel at its sizes, or needed beside it; arguments as of `overflows`."""
-    texts = list(overflows(parsed_of(compiled, jit), values, programs))
-    if scratch := getattr(compiled.metadata, "global_scratch_size", 0):
-        texts.append(f"a program needs {scratch} bytes of global memory for itself: triton.set_allocator(...) gives them")
-    return texts
+    scratch = getattr(compiled.metadata, "global_scratch_size", 0)
+    needed = f"a program needs {scratch} bytes of global memory for itself: triton.set_allocator(...) gives them"
+    return [*overflows(parsed_of(compiled, jit), values, programs), *[needed] * bool(scratch)]
 
 
 def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
