@@ -67,7 +67,9 @@ class Budget:
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
     """Estimates what a program uses, at least: a register per element, and a few; those above a thread's limit are spilled."""
     threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
-    wanted = REGISTERS + -(-tiling.elements * (2 if problem.backward else 1) // threads)
+    operands, narrow = 2 if problem.backward else 1, problem.across and tiling.is_shared and problem.vector == 1
+    elements = -(-tiling.elements * operands // threads)
+    wanted = REGISTERS * operands + elements + elements // 2 if narrow else REGISTERS + elements
     there = min(available(wanted, threads, device), tiling.max_registers or wanted)
     return KernelResources(tiling.num_warps, there, spilled_bytes_per_thread=WORD_BYTES * (wanted - there))
 
@@ -188,8 +190,12 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
     cols = blocks * width
     splits = -(-problem.width // cols)
     registers = min(budget.registers, threads * budget.most_registers)
-    if (1 + problem.across) * rows * (cols if held else width) * budget.loads > registers:
-        return None
+    if (1 + problem.across) * rows * (cols if held else width) * budget.loads > registers or (
+        warps > 1 and rows * min(cols, problem.width) < threads
+    ):
+        return None  # or some threads would have nothing
+    if splits > 1 and held and problem.across and problem.vector == 1 and rows * cols > FEW * FEW * threads * budget.loads:
+        return None  # too many loads of a thread, of an element each
     if splits > 1 and rows * cols * budget.loads < 2 * FEW * (1 + problem.across) * threads:
         return None  # programs would exchange for little
     several = blocks > MOST_PIECES or rows * cols * budget.loads > FEW * problem.vector * threads

@@ -2,7 +2,7 @@
 
 import math
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, check_dtype
 from portable_softmax.planning.lines import Lines, lines_of
@@ -64,26 +64,16 @@ def contiguous_problem(
 
 
 def problem_of(
-    lines: Lines,
-    x_dtype: str,
-    y_dtype: str,
-    *,
-    aligned: bool = True,
-    form: str = "softmax",
-    backward: bool = False,
-    batch_invariant: bool = False,
-    scores: Scores = NONE,
-    in_place: bool = False,
-    mask_aligned: bool = False,
-    log_probs: LogProbs | None = None,
+    lines: Lines, x_dtype: str, y_dtype: str, *, batch_invariant: bool = False, mask_aligned: bool = False, **fields: Any
 ) -> Problem:
     """Describes the softmax of operands with the layout `lines`.
 
     Args:
         lines: layout of the operands.
         x_dtype, y_dtype: torch's names of the types of input and output.
-        aligned, form, backward, batch_invariant, scores, in_place, log_probs: see Problem.
+        batch_invariant: see Problem.
         mask_aligned: whether a mask starts on a multiple of 16 bytes.
+        fields: others of Problem that are not of the layout.
 
     Raises:
         ValueError: a size is too large.
@@ -91,7 +81,7 @@ def problem_of(
     n_lines, outer = lines.levels[2][0], lines.levels[0][0] * lines.levels[1][0]
     widest = VECTOR_BYTES // max(DTYPE_BYTES[x_dtype], DTYPE_BYTES[y_dtype])
     vector = math.gcd(lines.length, *lines.strides, widest)
-    # a batch-invariant mask is read one by one: strides depend on the number of rows, and accesses set the order of sums
+    # a batch-invariant mask is read one by one: its strides tell how many rows there are, and accesses the order of sums
     mask_step, mask_vector = lines.mask_access(vector if mask_aligned and not batch_invariant else 1)
     return Problem(
         n_rows=outer * (lines.length if lines.across else n_lines),
@@ -99,16 +89,11 @@ def problem_of(
         x_dtype=x_dtype,
         y_dtype=y_dtype,
         vector=vector,
-        aligned=aligned,
-        form=form,
-        backward=backward,
         inner=lines.length if lines.across else 1,
         batch_invariant=batch_invariant,
         depth=lines.depth,
         lines=lines,
-        scores=scores,
-        in_place=in_place,
         mask_step=mask_step,
         mask_vector=mask_vector,
-        log_probs=log_probs,
+        **fields,
     )
