@@ -11,7 +11,6 @@ from portable_softmax.planning.problem import MAX_COLS, Problem
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiled as memory
 from portable_softmax.runtime import compiler
-from portable_softmax.runtime import compiler as compiler_module
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec
@@ -33,6 +32,15 @@ REFUSED = {  # what is requested, and the error
     "a line": (lambda: Problem(MAX_COLS + 1, 8, "float16", "float16", 8, inner=MAX_COLS + 1), ValueError, "is too large"),
     "int8": (lambda: plan(5, 5, "int8", H200), DtypeError, "of int8 was requested; kernels compute float16, bfloat16, float32"),
     "float64": (lambda: plan(5, 5, "float64", "ascend/910b3"), DtypeError, "of float64 was requested; kernels compute float16"),
+    **{f"warm up {shapes} {dtypes}": (lambda at=(shapes, dtypes): warm_up(*at, device=H200), error, words)
+       for shapes, dtypes, error, words in (
+        ((4096, 64), ["float32"], ValueError, r"not one shape; give \[\(4096, 64\)\]"),
+        ([(4096, 0.5)], ["float32"], ValueError, r"one of them is \(4096, 0.5\)"),
+        ([(10**20, 64)], ["float32"], ValueError, "100000000000000000000 rows of 64 columns are too large"),
+        ([(4, 2**31)], ["float32"], ValueError, "a row of 2147483648 elements is too large; rows of up to 2147418112 can be"),
+        ([(4096, 64)], "float32", ValueError, "dtypes should be like .*, not 'float32'"),
+        ([(4096, 64)], ["int8"], DtypeError, "a kernel of int8 was requested"),
+    )},
     "resources": (lambda: occupancy({"num_warps": 4}, H200), TypeError, r"should be KernelResources\(num_warps=4, .* not \{"),
 }  # fmt: skip
 
@@ -62,32 +70,25 @@ def test_the_interpreter_plans_nothing_that_is_compiled(monkeypatch):
     assert plan(12, 345, "float32", "ascend/910b3").num_programs
 
 
-def spec_of(tiling, backward=False):
-    """The float32 softmax's kernel for a tiling, in 16-byte accesses."""
-    return KernelSpec(problem=Problem(1, 1, "float32", "float32", 4, backward=backward), tiling=tiling)
+def test_what_a_compiler_cannot_compile(monkeypatch):
+    """An older Triton is not asked for targets that end its process, nor for tuples that it has not."""
 
+    def compiled(device="nvidia/h200", **tiling):
+        spec = KernelSpec(problem=Problem(1, 1, "float32", "float32", 4), tiling=Tiling(1, 256, 1, 1, **tiling))
+        return compile_kernel(spec, Device.from_profile(device))
 
-def test_an_older_triton_is_not_asked_for_targets_that_end_its_process(monkeypatch):
-    monkeypatch.setattr(compiler_module, "triton_version", lambda: (3, 2))
-    device = Device.from_profile("nvidia/jetson-agx-thor")
-    with pytest.raises(CompileError, match=r"Triton 3\.2 does not compile for cuda/110 .*; install Triton 3\.7\.1 or later"):
-        plan(64, 519, "float32", device)
-
-
-def test_a_compiler_that_fails_is_quoted(monkeypatch):
     def fail(*_):
         raise RuntimeError("PassManager::run failed")
 
-    monkeypatch.setattr(compiler_module, "source_of", fail)
-    with pytest.raises(CompileError, match=r"softmax_kernel\(\*fp32:16, .* for cuda/90: PassManager::run failed"):
-        compile_kernel(spec_of(Tiling(3, 16, 1, 1)), Device.from_profile("nvidia/h200"))
-
-
-def test_a_triton_without_tuples_cannot_hold_rows_in_blocks(monkeypatch):
-    monkeypatch.setattr(compiler_module, "triton_version", lambda: (3, 2))
-    spec = spec_of(Tiling(1, 256, 1, 1, blocks=6))
+    with monkeypatch.context() as patched:
+        patched.setattr(compiler, "source_of", fail)
+        with pytest.raises(CompileError, match=r"softmax_kernel\(\*fp32:16, .* for cuda/90: PassManager::run failed"):
+            compiled(max_registers=40)
+    monkeypatch.setattr(compiler, "triton_version", lambda: (3, 2))
     with pytest.raises(CompileError, match=r"no tuples of tensors; install Triton 3\.3 or later"):
-        compile_kernel(spec, Device.from_profile("nvidia/h200"))
+        compiled(blocks=6)
+    with pytest.raises(CompileError, match=r"Triton 3\.2 does not compile for cuda/110 .*; install Triton 3\.7\.1 or later"):
+        compiled("nvidia/jetson-agx-thor")
 
 
 @pytest.mark.parametrize("n_rows", [19, 4097])
@@ -97,7 +98,7 @@ def test_what_is_planned_is_compiled_already(monkeypatch, n_rows):
     for n_cols in (4096, 65536):
         found = plan_problem(contiguous_problem(n_rows, n_cols, "float32"), device)
         with monkeypatch.context() as patched:
-            patched.setattr(compiler_module, "compile_for", lambda *arguments: pytest.fail("compiled again"))
+            patched.setattr(compiler, "compile_for", lambda *arguments: pytest.fail("compiled again"))
             compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
 
 
@@ -121,19 +122,3 @@ def test_a_device_that_is_not_here_gets_plans_only(monkeypatch):
     monkeypatch.setattr(compiler, "load", lambda *kernels: pytest.fail("loaded"))
     h200 = Device.from_profile("nvidia/h200")
     assert warm_up([(4096, 64)], ["float32"], device=h200) == [plan(4096, 64, "float32", h200)]
-
-
-@pytest.mark.parametrize(
-    ("shapes", "dtypes", "error", "message"),
-    [
-        ((4096, 64), ["float32"], ValueError, r"not one shape; give \[\(4096, 64\)\]"),
-        ([(4096, 0.5)], ["float32"], ValueError, r"one of them is \(4096, 0.5\)"),
-        ([(10**20, 64)], ["float32"], ValueError, "100000000000000000000 rows of 64 columns are too large"),
-        ([(4, 2**31)], ["float32"], ValueError, "a row of 2147483648 elements is too large; rows of up to 2147418112 can be"),
-        ([(4096, 64)], "float32", ValueError, "dtypes should be like .*, not 'float32'"),
-        ([(4096, 64)], ["int8"], DtypeError, "a kernel of int8 was requested"),
-    ],
-)
-def test_what_cannot_be_warmed_up_is_named(shapes, dtypes, error, message):
-    with pytest.raises(error, match=message):
-        warm_up(shapes, dtypes, device=Device.from_profile("nvidia/h200"))
