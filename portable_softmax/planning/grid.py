@@ -190,7 +190,7 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
     cols = blocks * width
     splits = -(-problem.width // cols)
     registers = min(budget.registers, threads * budget.most_registers)
-    if (1 + problem.across) * rows * (cols if held else width) * budget.loads > registers or (
+    if 2 * rows * (cols if held else width) * budget.loads > registers or (
         warps > 1 and rows * min(cols, problem.width) < threads
     ):
         return None  # or some threads would have nothing
