@@ -91,10 +91,6 @@ class Terms(NamedTuple):
         """Returns the expected microseconds."""
         return sum(self)
 
-    def times(self, factor: float) -> "Terms":
-        """Returns the terms of a launch that takes so many times as long."""
-        return Terms(*(factor * term for term in self))
-
     def __str__(self) -> str:
         """Returns the total, and the terms of a tenth of a microsecond or more, the largest first."""
         terms = sorted(zip(self, self._fields, strict=True), reverse=True)

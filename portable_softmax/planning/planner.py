@@ -119,9 +119,8 @@ def _launch(problem: Problem, tiling: Tiling, used: KernelResources, budgets: li
         for budget in budgets:
             number = _num_programs(budget.problem, tiling, fit, device)
             times.append(cost(softmax_facts(budget, tiling, number, resident, spilled_by(used)), numbers))
-    terms = times[0] if times else None
-    if len(times) > 1:
-        terms = times[0].times(math.sqrt(times[1].total / times[0].total))
+    factor = math.sqrt(times[-1].total / times[0].total) if times else 1
+    terms = Terms(*(factor * term for term in times[0])) if times else None
     tiling = tiling if tiling.walk == walks else replace(tiling, walk=walks)
     return LaunchPlan(problem, tiling, programs, used, fit, terms=terms)
 
