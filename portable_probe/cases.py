@@ -4,7 +4,6 @@ import functools
 import importlib
 import multiprocessing
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -73,29 +72,33 @@ def bounded_report(device: Device, case: Case) -> Report:
         return report_of(device, case)
     with tempfile.TemporaryFile("w+", errors="replace") as printed:
         forking = multiprocessing.get_context("fork")
-        result, answer = forking.Pipe(duplex=False)
+        receiver, answer = forking.Pipe(duplex=False)
 
         def answering() -> None:
+            import resource  # not on Windows
+
+            resource.setrlimit(resource.RLIMIT_CPU, (2 * LONGEST, 2 * LONGEST))  # of the compiler's own processes too
             os.dup2(printed.fileno(), 2)
             sys.stderr = printed
             if torch := sys.modules.get("torch"):
                 torch.set_num_threads(1)  # OpenMP's threads remain in the parent
             try:
-                answer.send(report_of(device, case))
+                result: Any = report_of(device, case)
             except Exception as error:
-                answer.send(error)
+                result = error
             printed.flush()
+            answer.send(result)
 
         child = forking.Process(target=answering)
         child.start()
-        os.setpgid(group := child.pid or -1, group)  # with the compiler's own processes
         answer.close()
         try:
-            report: Any = result.recv() if result.poll(LONGEST) else f"not compiled within {LONGEST} s; use smaller tiles"
+            report: Any = receiver.recv() if receiver.poll(LONGEST) else f"not compiled within {LONGEST} s; use smaller tiles"
         except EOFError:
             report = "the compiler ended the process"
         finally:
-            os.killpg(group, signal.SIGKILL)
+            child.join(1)
+            child.kill()
             child.join()
         printed.seek(0)
         text = printed.read()

@@ -142,7 +142,8 @@ def test_a_compiler_that_aborts_does_not_end_or_warns(run, monkeypatch):
     inner = cases.report_of
 
     def noisy(device, case, then):
-        os.write(2, b"x.py:1:1: Error: unknown unit\nmodule {\n")
+        print("x.py:1:1: Error: unknown unit", file=sys.stderr, flush=True)
+        os.write(2, b"module {\n")
         return then() or inner(device, case)
 
     outcomes = [
