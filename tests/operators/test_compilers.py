@@ -36,10 +36,13 @@ def test_opcheck(x, ids, cases):
     leaf, rows = x.clone().requires_grad_(), torch.rand(2, 3, 1, device=x.device) + 0.5
     for some, temperature in ((False, None), (True, rows.clone().requires_grad_())):
         opcheck(OPS.token_log_probs.default, (leaf, ids, None, temperature, None, None, 1.5, 2, -100, some, some))
-    opcheck(OPS.token_log_probs.default, (x.movedim(-1, 0), ids, None, None, None, None, None, 0, -100, True, False))
+    opcheck(OPS.token_log_probs.default, (x.double().movedim(-1, 0), ids, None, None, None, None, None, 0, -100, True, False))
     statistics, dy = torch.rand(2, 2, 3, device=x.device) + 1, torch.randn_like(rows[..., 0])
     tail = None, None, None, rows, None, None, None, 2, -100, False, False
-    opcheck(OPS.token_log_probs_backward.default, (x, ids, statistics, dy, *tail))
+    for double in (x, x.double()):
+        opcheck(OPS.token_log_probs_backward.default, (double, ids, statistics, dy, *tail))
+    with pytest.raises(RuntimeError, match="do not have the shapes and types of the results"):
+        OPS.token_log_probs_backward(x, ids, statistics[:, :1], dy, *tail)
     opcheck(OPS.softmax_backward.default, (x, x.softmax(-1), x, rows, None, None, 0.5, 2.0, False, 2, False, torch.float32))
 
 
