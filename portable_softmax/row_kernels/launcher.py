@@ -87,7 +87,7 @@ class Launcher:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the kernel by name."""
-        return _named, (self._jit.__module__, self._jit.fn.__qualname__, *self._names, self._grid)
+        return _named, (self._jit.fn.__module__, self._jit.fn.__qualname__, *self._names, self._grid)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
@@ -106,8 +106,8 @@ class Launcher:
         try:
             launch = self._kept[self._read(*args, **kwargs)]
         except (KeyError, AttributeError, TypeError):  # new ones, or of other kinds than the last ones
-            launch = self._looked_up(args, kwargs)
-        return launch(*args, **kwargs)
+            launch = None
+        return (launch or self._looked_up(args, kwargs))(*args, **kwargs)
 
     def plan(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> RowPlan:
         """Returns the launch of such a call, and the reasons for it, without launching it.
@@ -144,7 +144,10 @@ class Launcher:
     def request(self, *args: Any, **kwargs: Any) -> Request:
         """Returns the request that the choice of a launch depends on; raises the errors of a call."""
         jit, (n_rows, n_cols, _) = self._jit, self._names
-        named = by_position(self.kernel, args) | kwargs
+        named = by_position(self.kernel, args)
+        if twice := named.keys() & kwargs.keys():
+            raise TypeError(f"{jit.__name__} got multiple values for argument {min(twice)!r}")
+        named |= kwargs
         num_programs, grid = named.pop("num_programs", None), named.pop("grid", None)
         grid = self._grid if grid is None else grid
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
@@ -233,9 +236,11 @@ class Launcher:
         for name in self._jit.arg_names[: len(args)]:
             fixed.pop(name, None)
         launch = functools.partial(decorated(self.kernel, plan.config, plan.meta, launches=True).run, warmup=False, **fixed)
-        if interpreting() and callable(fixed["grid"]):  # which Triton's interpreter calls on pointers in place of tensors
+        if interpreting() and (kwargs.get("grid") or self._grid):  # functions get pointers there, and lists have no launch
             return lambda *args, **named: launch(*args, **{**named, "grid": self.request(*args, **named).grid_of(plan.meta)})
-        return (lambda *args, num_programs, **named: launch(*args, **named)) if "num_programs" in kwargs else launch
+        if "num_programs" not in kwargs and kwargs.get("grid", ()) is not None:
+            return launch
+        return lambda *args, num_programs=None, grid=None, **named: launch(*args, **named, grid=grid or fixed["grid"])
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -61,7 +61,6 @@ def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
         GridError: it is not one to three integers from 0 on.
     """
     axes = grid(values) if callable(grid) else grid
-    axes = axes if isinstance(axes, tuple | list) else (axes,)
     with contextlib.suppress(TypeError):
         numbers = [operator.index(axis) for axis in axes]
         if 1 <= len(numbers) <= 3 and min(numbers) >= 0:

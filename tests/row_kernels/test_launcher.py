@@ -32,7 +32,7 @@ ARCHITECTURES = {  # one product of each
     if (device := Device.from_profile(name)).backend in ("cuda", "hip")
 }
 
-GRIDS = (-1, 2), (), (1, 2, 3, 4), (1.5,), ("4",), lambda meta: (meta["n_rows"], -3)  # which no device launches
+GRIDS = 4, (-1, 2), (), (1, 2, 3, 4), (1.5,), ("4",), lambda meta: (meta["n_rows"], -3)  # which no device launches
 
 
 def is_quick(device, name):
@@ -91,6 +91,7 @@ def test_passed_options_take_precedence():
         (("*fp32", "*fp32", 4.0, 8), {}, TypeError, "n_rows of one_row should be a number from 0 on, not 4.0"),
         (("*fp32", "*fp32", 4), {}, TypeError, "n_cols of one_row should be a number from 1 on, not None"),
         (("*fp32", "*fp32", 4, 8), {"OTHER": 1}, CompileError, "OTHER"),
+        (("*fp32", "*fp32", 4, 8), {"n_rows": 4}, TypeError, "one_row got multiple values for argument 'n_rows'"),
         (("*fp32", "*fp32", 4, 8), {"device": "amd/none"}, ProfileError, "amd/none"),
         (("*fp32", "*fp32", 2**33, 8), {}, GridError, "a grid of 8589934592 x 1 x 1 has 8,589,934,592 programs along x"),
         (("*fp32", "*fp32", 4, 8), {"num_programs": 3}, TypeError, "num_programs=3 is for a computed grid, and grid= was"),
@@ -147,6 +148,7 @@ def test_a_plan_writes_nothing():
     assert (y == 3).all()
 
 
+@pytest.mark.kernel
 def test_copies_and_pickles():
     """A copy is the launcher itself, also in a module; a pickle names the kernel."""
     module = torch.nn.Module()

@@ -155,7 +155,8 @@ def test_the_first_call_may_be_captured(where):
 @pytest.mark.kernel
 def test_a_call_wins_over_its_launcher(where):
     run, x = fresh(one_row, grid=(1,)), torch.ones(3, 4, device=where)
-    for options, expected in (({}, 1), ({"grid": (2,)}, 2), ({"grid": lambda meta: (meta["n_rows"],)}, 3), ({}, 1)):
+    none, two, all_rows = {"grid": None}, {"grid": [2]}, {"grid": lambda meta: (meta["n_rows"],)}
+    for options, expected in (({}, 1), (two, 2), (all_rows, 3), (none, 1), ({}, 1), (none | {"num_programs": None}, 1)):
         y = torch.zeros_like(x)
         run(x, y, 3, 4, **options)
         assert int((y == 3).all(1).sum()) == expected
