@@ -66,15 +66,22 @@ def gradient(
 
 
 def scores(x: Tensor, scale: Factor, temperature: Factor, softcap: float | None) -> tuple[Tensor, Tensor | None]:
-    """Returns (scores ahead of the mask, which rows are greedy or None); those of greedy rows are not divided."""
+    """Returns (scores ahead of the mask, which rows are greedy or None); those of greedy rows are not divided, nor capped."""
     if scale is not None:
         x = x * (scale.to(x.dtype) if isinstance(scale, Tensor) else scale)
-    if softcap is not None:
-        x = softcap * torch.tanh(x / softcap)
+    values = x if softcap is None else capped(x, softcap)
     if temperature is None:
-        return x, None
+        return values, None
     t = temperature.to(x.dtype) if isinstance(temperature, Tensor) else x.new_full((1,) * x.dim(), temperature)
-    return x / torch.where(t == 0, 1.0, t), t == 0
+    if softcap is not None:  # which rounds to its bound what is far above it
+        most = torch.finfo(x.dtype).max
+        values = torch.where(t == 0, x.clamp(-most, most), values)
+    return values / torch.where(t == 0, 1.0, t), t == 0
+
+
+def capped(x: Tensor, softcap: float) -> Tensor:
+    """Returns softcap * tanh(x / softcap)."""
+    return softcap * torch.tanh(x / softcap)
 
 
 def visible(x: Tensor, mask: Tensor | None, causal: str) -> Tensor | None:
@@ -106,6 +113,7 @@ def log_probs(
         largest = torch.where(values == peak, 0.0, torch.where(values.isnan(), values, -INF)).detach()
         logs = torch.where(greedy, largest, values)
         if total is not None:
+            peak = peak if softcap is None else capped(peak, softcap)
             total = torch.where(greedy.squeeze(-1), (peak.squeeze(-1) + largest.logsumexp(-1)).detach(), total)
     logs = logs.log_softmax(-1)
     inside = torch.where(ignored | outside, 0, many)

@@ -33,6 +33,10 @@ def test_greedy_rows_share_among_equals_and_nothing_else():
     torch.testing.assert_close(softmax(x, temperature=zero)[:2], torch.tensor([[0, 0.5, 0.5, 0], [0, 1, 0, 0]]))
     assert log_softmax(x, temperature=0.0)[0, 0] == -INF
     assert softmax(x, temperature=0)[2].isnan().all()
+    large = torch.tensor([[100.0, 200.0, 150.0]])  # a cap of 5 rounds all of them to 5
+    assert softmax(large, temperature=0.0, softcap=5.0).tolist() == [[0, 1, 0]]
+    chosen, lse = token_log_probs(large, torch.tensor([1]), temperature=0.0, softcap=5.0, return_lse=True)
+    assert (chosen.item(), lse.item()) == (0, 5)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values())
