@@ -13,6 +13,7 @@ from torch import Tensor
 from portable_softmax.operators.arguments import Factor, Factors, Options
 
 INF = float("inf")
+LOWEST = -1000.0  # exp of anything lower is 0 in float64 too; its product with a gradient is finite
 
 
 def softmax(
@@ -108,9 +109,9 @@ def log_probs(
     if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
         values = torch.where(ignored.all(-1, keepdim=True), 0.0, values)
     logs, total = values, values.logsumexp(-1).clone() if lse else None  # a result may be modified in place
-    if greedy is not None:
+    if greedy is not None and x.shape[dim]:
         greedy, peak = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1), values.amax(-1, keepdim=True)
-        largest = torch.where(values == peak, 0.0, torch.where(values.isnan(), values, -INF)).detach()
+        largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF)).detach()
         logs = torch.where(greedy, largest, values)
         if total is not None:
             peak = peak if softcap is None else capped(peak, softcap)
@@ -119,7 +120,7 @@ def log_probs(
     inside = torch.where(ignored | outside, 0, many)
     chosen = logs.gather(-1, inside) if x.shape[dim] else logs.new_zeros(many.shape)
     chosen = torch.where(ignored, 0.0, torch.where(outside, torch.nan, chosen)).reshape(ids.shape)
-    entropies = -(logs.exp() * logs.clamp(min=torch.finfo(logs.dtype).min)).sum(-1) if entropy else None
+    entropies = -(logs.exp() * logs.clamp(min=LOWEST)).sum(-1) if entropy else None
     return chosen, total, entropies
 
 

@@ -68,6 +68,25 @@ def test_log_probs_and_their_derivatives():
     torch.testing.assert_close(call(X, ROWS), exact)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_masked_logits_add_nothing_to_entropies_and_their_gradients(dtype):
+    """A gradient above 1 overflows when it is multiplied by the lowest number."""
+    x, ids = torch.tensor([[1.0, -INF, 2.0]], dtype=dtype), torch.tensor([-100])
+    gradients = []
+    for logits_of_row in (x, x[:, ::2]):
+        leaf = logits_of_row.clone().requires_grad_()
+        _, entropy = token_log_probs(leaf, ids, entropy=True)
+        gradients.append(torch.autograd.grad(entropy, leaf, torch.full_like(entropy, 1e6))[0])
+    assert gradients[0][0, 1] == 0
+    torch.testing.assert_close(gradients[0][:, ::2], gradients[1])
+
+
+def test_log_probs_of_greedy_rows_that_are_empty_or_masked():
+    zero = torch.zeros(1, 1)
+    assert token_log_probs(torch.full((1, 3), -INF), torch.tensor([1]), temperature=zero).isnan().all()
+    assert token_log_probs(torch.empty(1, 0), torch.tensor([1]), temperature=zero).isnan().all()
+
+
 def test_masked_elements_and_rows_have_gradients_of_0():
     x = torch.full((2, 4), -INF, requires_grad=True)
     softmax(x, masked_rows="zero").sum().backward()
