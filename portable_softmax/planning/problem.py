@@ -104,7 +104,7 @@ class Problem:
         batch_invariant: whether the tile must not depend on n_rows.
         depth: 1 where all lines are one distance apart; 2 where they are in matrices; 3 where these are in batches.
         lines: layout of the operands; None where only a plan is requested.
-        unaligned, scattered: how a launch reads it, which planning chooses (reading.py).
+        unaligned, scattered: how a launch reads it, which planning chooses (grid.py).
             unaligned: rows start anywhere, but those of all operands alike, and are read in whole vectors; `vector` is what 16
             bytes hold. scattered: a tile takes rows of several matrices.
         scores: what is applied to x first; none for the plain softmax.
