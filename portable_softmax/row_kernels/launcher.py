@@ -250,9 +250,16 @@ def _nothing(*_: Any, **__: Any) -> None:
 def _identity(grid: Any) -> Any:
     """Returns what a grid follows from beside arguments: a lambda in a call is another function in every call."""
     if not hasattr(grid, "__code__"):
-        return tuple(grid) if isinstance(grid, list) else grid
-    bound = [*(grid.__defaults__ or ()), *(cell.cell_contents for cell in grid.__closure__ or ())]
-    return grid.__code__, *(getattr(value, "shape", value if value.__hash__ else repr(value)) for value in bound)
+        return _value(grid)
+    cells = [cell.cell_contents for cell in grid.__closure__ or ()]
+    return grid.__code__, *map(_value, (getattr(grid, "__self__", None), *(grid.__defaults__ or ()), *cells))
+
+
+def _value(bound: Any) -> Any:
+    """Returns a hashable key of a value: the shape of a tensor, the text of a dictionary."""
+    if isinstance(bound, tuple | list):
+        return tuple(map(_value, bound))
+    return getattr(bound, "shape", bound if bound.__hash__ else repr(bound))
 
 
 @_disable_dynamo

@@ -64,16 +64,21 @@ def test_a_switch_is_part_of_what_a_launch_is_known_by():
 
 
 def test_blocks_are_those_of_the_grid_that_a_call_passes():
-    """A function of the same code that does not count blocks needs whole rows."""
+    """A function, or a method, of the same code that does not count blocks needs whole rows."""
     form = FORMS["two axes"]
     arguments, _ = arguments_of(form, 2, 3000, "meta")
     run = launcher(form.kernel, **NAMES)
 
-    def block(counts):
-        grid = lambda meta: (meta["n_rows"], triton.cdiv(meta["n_cols"], meta["BLOCK"]) if counts else 1)  # noqa: E731
+    class Counting(tuple):
+        def grid(self, meta):
+            return meta["n_rows"], triton.cdiv(meta["n_cols"], meta["BLOCK"]) if self[0] else 1
+
+    def block(grid):
         return run.plan(**arguments, device="nvidia/t4", grid=grid).meta["BLOCK"]
 
-    assert [block(counts) for counts in (True, False, True)] == [1024, 4096, 1024]
+    for counts, expected in ((True, 1024), (False, 4096), (True, 1024)):
+        assert block(lambda meta, counts=([counts],): Counting(counts[0]).grid(meta)) == expected
+        assert block(Counting([counts]).grid) == expected
 
 
 @pytest.mark.kernel
