@@ -32,6 +32,8 @@ def profiles(options: argparse.Namespace) -> int:
             options.error("profiles new DIR: where to write")
         print(_new(Path(options.what)))
         return 0
+    if options.action == "list" and options.what:
+        options.error(f"profiles list takes no name; profiles show {options.what}")
     show = options.action == "show"
     devices = devices_of([options.what] if options.what else []) if show else list(map(Device.from_profile, every_product()))
     text = "\n\n".join(map(facts_of, devices)) if show else as_columns(HEADER, map(_row, devices))

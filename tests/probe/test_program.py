@@ -76,6 +76,7 @@ kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel nee
 kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
 diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
 profiles new | 2 | profiles new DIR: where to write
+profiles list h200 | 2 | profiles list takes no name; profiles show h200
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
 --help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 success ;; 4 not checked
 plan --on MI300X --shapes 1823x781 --dtype bf16 | 0 |
