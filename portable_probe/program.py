@@ -76,33 +76,34 @@ _SUGGEST += "expected time: rows=N cols=M block=BLOCK name its parameters"
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
 _TYPES = *DTYPE_BYTES, *SHORT
+_LISTED = f"{', '.join(_TYPES)} (default: float32)"
 _KERNEL: dict[str, Any] = {"metavar": "FILE:NAME"}
 OPTIONS: dict[str, dict[str, Any]] = {
-    "kernel": {**_KERNEL, "help": "a @triton.jit function, as decorated"},
-    "file": {"type": Path, "metavar": "FILE", "help": "what --save wrote"},
+    "kernel": {**_KERNEL, "help": "a @triton.jit function, with its decorators"},
+    "file": {"type": Path, "metavar": "FILE", "help": "a file that --save wrote"},
     "action": {"nargs": "?", "choices": ("list", "show", "new"), "default": "list", "help": "list: the products (default); "
                "show NAME: facts with their sources, of the local device by default; new DIR: write its profile"},
-    "what": {"nargs": "?", "metavar": "NAME or DIR", "help": "of the profile, or where to write"},
+    "what": {"nargs": "?", "metavar": "NAME or DIR", "help": "name of the profile, or directory of the new one"},
     "--kernel": {**_KERNEL, "help": "the user kernel; its file runs only if it is named"},
     "--on": {**_SEVERAL, "metavar": "NAME", "help": _ON},
-    "--shapes": {"type": _shape, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "4096x4096"},
-    "--dtype": {"choices": _TYPES, "nargs": "+", "metavar": "TYPE", "default": ["float32"], "help": ", ".join(_TYPES)},
-    "--backward": {**_FLAG, "help": "the gradient instead"},
+    "--shapes": {"type": _shape, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "default: 4096x4096"},
+    "--dtype": {"choices": _TYPES, "nargs": "+", "metavar": "TYPE", "default": ["float32"], "help": _LISTED},
+    "--backward": {**_FLAG, "help": "the gradient in place of the softmax"},
     "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": f"arguments, constexprs and Triton's options: {EXAMPLE}"},
     "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},
     "--config": {"type": lambda text: text if text == "all" else _number(text, 0), "metavar": "N",
-                 "help": "a configuration of @triton.autotune, from 0; all for each"},
+                 "help": "index of a configuration of @triton.autotune, or all"},
     "--suggest": {"type": _pair, "nargs": "*", "metavar": "ROLE=PARAMETER", "help": _SUGGEST},
     "--at-least": {"type": _bound, "nargs": "+", "default": [], "metavar": "N",
                    "help": "check the programs per multiprocessor, of all devices or by backend: 8, or cuda=8 npu=1"},
     "--no-spills": {**_FLAG, "help": "fail if registers are spilled"},
-    "--explain": {**_FLAG, "help": "also the reasons, and the count of each limit"},
-    "--facts": {**_FLAG, "help": "also the hardware's facts, with their origins"},
-    "--json": {**_FLAG, "help": "as JSON: portable_probe/report.py"},
-    "--markdown": {**_FLAG, "help": "as a table in Markdown"},
-    "--save": {"type": Path, "metavar": "FILE", "help": "also write the reports, for diff"},
-    "--minutes": {"type": _number, "default": 3, "help": "time limit of the launches (3)"},
-    "--out": {"type": Path, "default": Path("profiles"), "metavar": "DIR", "help": "folder of profiles (./profiles)"},
+    "--explain": {**_FLAG, "help": "print the reasons and all limits too"},
+    "--facts": {**_FLAG, "help": "print the hardware's facts and their sources too"},
+    "--json": {**_FLAG, "help": "print JSON; portable_probe/report.py has the fields"},
+    "--markdown": {**_FLAG, "help": "print a table in Markdown"},
+    "--save": {"type": Path, "metavar": "FILE", "help": "write the reports to a file too, for diff"},
+    "--minutes": {"type": _number, "default": 3, "help": "time limit of the launches (default: 3)"},
+    "--out": {"type": Path, "default": Path("profiles"), "metavar": "DIR", "help": "directory (default: ./profiles)"},
 }  # fmt: skip
 
 

@@ -29,9 +29,9 @@ class KernelConfig:
     HEAD_TILES: bool = False  # a tile has rows of one head, in place of consecutive rows of any
     WIDE: bool = False  # there may be 2**31 rows or more
     OUT_LIKE_X: bool = False  # the result has the strides of x (in place); else it is contiguous
-    VECTOR: int = 1  # elements of an access; all addresses are multiples of it, but for
-    UNALIGNED: bool = False  # rows that begin anywhere, alike in all tensors
-    ROW_UNIT: int = 1  # divides the length of a row and the stride between rows: they are passed in it, so compilers know
+    VECTOR: int = 1  # elements of an access; rows start at multiples of it, unless they are
+    UNALIGNED: bool = False  # rows that start at any element, at the same distance from a multiple in all tensors
+    ROW_UNIT: int = 1  # divides the length of a row and the stride between rows, which are passed in units of it
     COL_UNIT: int = 1  # the same for the number of queries and the stride between columns
     UNIT: int = 1  # the same for the strides of batches and heads
 
@@ -39,7 +39,7 @@ class KernelConfig:
     ROWS: int = 1
     BLOCK: int = 1024  # a power of two, as in all tensors
     BLOCKS: int = 1  # of a row, or of a split of one: the last splits may have one more than the first
-    WHOLE: int = 0  # the first so many blocks of all splits lie within rows
+    WHOLE: int = 0  # number of blocks at the start of every split that lie within rows
     IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time, as with a STEP
     ACCUMULATORS: int = 1  # columns of a block with statistics of their own where rows are read twice: those of threads
     HIDE: str = ""  # the constraint of an empty inline assembly that hides where a column comes from
