@@ -27,13 +27,11 @@ def profiles(options: argparse.Namespace) -> int:
         DeviceError: there is no local accelerator.
         OSError: the new profile exists, or cannot be written.
     """
+    if options.action != "show" and bool(options.what) != (options.action == "new"):
+        options.error("commands are profiles list, profiles show [NAME], and profiles new DIR")
     if options.action == "new":
-        if not options.what:
-            options.error("profiles new DIR: where to write")
         print(_new(Path(options.what)))
         return 0
-    if options.action == "list" and options.what:
-        options.error(f"profiles list takes no name; profiles show {options.what}")
     show = options.action == "show"
     devices = devices_of([options.what] if options.what else []) if show else list(map(Device.from_profile, every_product()))
     text = "\n\n".join(map(facts_of, devices)) if show else as_columns(HEADER, map(_row, devices))

@@ -13,7 +13,6 @@ from torch import Tensor
 from portable_softmax.operators.arguments import Factor, Factors, Options
 
 INF = float("inf")
-LOWEST = -1000.0  # exp of anything lower is 0 in float64 too; its product with a gradient is finite
 
 
 def softmax(
@@ -70,19 +69,12 @@ def scores(x: Tensor, scale: Factor, temperature: Factor, softcap: float | None)
     """Returns (scores ahead of the mask, which rows are greedy or None); those of greedy rows are not divided, nor capped."""
     if scale is not None:
         x = x * (scale.to(x.dtype) if isinstance(scale, Tensor) else scale)
-    values = x if softcap is None else capped(x, softcap)
+    values = x if softcap is None else softcap * torch.tanh(x / softcap)
     if temperature is None:
         return values, None
     t = temperature.to(x.dtype) if isinstance(temperature, Tensor) else x.new_full((1,) * x.dim(), temperature)
-    if softcap is not None:  # which rounds to its bound what is far above it
-        most = torch.finfo(x.dtype).max
-        values = torch.where(t == 0, x.clamp(-most, most), values)
+    values = x if softcap is None else torch.where(t == 0, x.nan_to_num(nan=torch.nan), values)  # a cap makes large ones alike
     return values / torch.where(t == 0, 1.0, t), t == 0
-
-
-def capped(x: Tensor, softcap: float) -> Tensor:
-    """Returns softcap * tanh(x / softcap)."""
-    return softcap * torch.tanh(x / softcap)
 
 
 def visible(x: Tensor, mask: Tensor | None, causal: str) -> Tensor | None:
@@ -114,14 +106,13 @@ def log_probs(
         largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF)).detach()
         logs = torch.where(greedy, largest, values)
         if total is not None:
-            peak = peak if softcap is None else capped(peak, softcap)
+            peak, _ = scores(peak, None, None, softcap)
             total = torch.where(greedy.squeeze(-1), (peak.squeeze(-1) + largest.logsumexp(-1)).detach(), total)
     logs = logs.log_softmax(-1)
     inside = torch.where(ignored | outside, 0, many)
     chosen = logs.gather(-1, inside) if x.shape[dim] else logs.new_zeros(many.shape)
     chosen = torch.where(ignored, 0.0, torch.where(outside, torch.nan, chosen)).reshape(ids.shape)
-    entropies = -(logs.exp() * logs.clamp(min=LOWEST)).sum(-1) if entropy else None
-    return chosen, total, entropies
+    return chosen, total, -(logs.exp() * logs.clamp(min=-1000)).sum(-1) if entropy else None  # exp(-1000) is 0
 
 
 def differentiate(

@@ -75,8 +75,8 @@ kernel KERNELS:tuned --on H200 --args MATRICES | 2 | and none was chosen; select
 kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel needs 'n_elements'; give its value
 kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
 diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
-profiles new | 2 | profiles new DIR: where to write
-profiles list h200 | 2 | profiles list takes no name; profiles show h200
+profiles new | 2 | commands are profiles list, profiles show [NAME], and profiles new DIR
+profiles list h200 | 2 | commands are profiles list
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
 --help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 success ;; 4 not checked
 plan --on MI300X --shapes 1823x781 --dtype bf16 | 0 |
