@@ -27,9 +27,7 @@ ARROWS = {
     "program": {PROBE, "tune", "row_kernels", "planning", "devices", "errors"},
     "__main__": {"program"},
 }
-MORE = {
-    "portable_softmax/runtime/kernel_form.py": {"kernels"}  # the one file that names them
-}
+MORE = {"portable_softmax/runtime/kernel_form.py": {"kernels"}}  # the one file that names them
 
 # Words of code that only one vendor's users would know; letters end them, so `is_cuda` and `H200_POLLS` hold one too.
 VENDORS = re.compile(

@@ -47,9 +47,7 @@ def compiled_for(
         left.enter_context(contextlib.redirect_stdout(sys.stderr))  # where Triton prints a compiler's complaint
         jit.pre_run_hooks = []
         left.callback((jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop, key, None)  # an absent device's
-        left.callback(
-            vars(jit).update, {"binder": None} if hasattr(jit, "binder") else {}
-        )  # Triton 3.2 has one for all backends
+        left.callback(vars(jit).update, {"binder": None} if hasattr(jit, "binder") else {})  # of 3.2, for all backends
         pool = left.enter_context(ThreadPoolExecutor(threads))
         kernels = [decorated(kernel, config, named, unknown) for config, named in zip(configs, passed, strict=True)]
         runs = [functools.partial(_run, *call, jit, device) for call in zip(kernels, passed, strict=True)]

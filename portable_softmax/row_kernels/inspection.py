@@ -129,9 +129,7 @@ def resident_programs(kernel: Any, device: Device | str | None = None) -> int:
     if kernel is None and interpreting():
         return 1
     if not hasattr(kernel, "asm") or not hasattr(kernel, "metadata"):
-        raise TypeError(
-            f"resident_programs requires a compiled kernel, as kernel.warmup(..., grid=(1,)) returns it, not {kernel!r}"
-        )
+        raise TypeError(f"resident_programs requires a compiled kernel, as of kernel.warmup(..., grid=(1,)), not {kernel!r}")
     device = chosen(device)
     made_for, target = kernel.metadata.target, target_of(device)
     if (made_for.backend, made_for.arch) != (target.backend, target.arch):
@@ -178,8 +176,7 @@ def fits(
     device, kernel = chosen(device), kernel or _of_the_autotuner()
     if interpreting() or not configs:
         return list(configs)
-    others.pop("warmup", None)
-    grid, jit = others.pop("grid", None), jit_function(kernel)
+    grid, _, jit = others.pop("grid", None), others.pop("warmup", None), jit_function(kernel)
     values, unknown = read_arguments(kernel, named_args)
     values |= others
     tried: list[tuple[Any, int, str]] = []
@@ -220,10 +217,8 @@ def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) 
     occupancy = device.vendor.occupancy(used, device.hardware)
     if not occupancy.programs_per_multiprocessor:
         limits, most = " and ".join(occupancy.limited_by), device.hardware.shared_memory_per_program_max
-        return (
-            REFUSED,
-            f"does not fit: it uses {used}, limited by {limits}; a program has at most {most} bytes of shared memory",
-        )
+        why = f"does not fit: it uses {used}, limited by {limits}; a program has at most {most} bytes of shared memory"
+        return REFUSED, why
     if grid and (refused := refused_grid(compiled, grid, device)):
         return REFUSED, refused
     if doubt := device.doubt(used):

@@ -161,15 +161,11 @@ class Launcher:
         if grid is not None and num_programs is not None:
             raise TypeError(f"{jit.__name__}: num_programs={num_programs} is for a computed grid, and grid= was passed")
         if grid is None and n_rows is None:
-            raise TypeError(
-                f"{jit.__name__}: pass grid= as kernel[grid] takes it, or rows= if programs loop by tl.num_programs(0)"
-            )
+            raise TypeError(f"{jit.__name__}: pass grid= as of kernel[grid], or rows= if programs loop by tl.num_programs(0)")
         constants = self._constexprs - {n_rows, n_cols}
         meta = {name: value for name, value in arguments.items() if name in constants} | options
         multiple = math.gcd(arguments[n_cols], KNOWN)
-        known = (
-            multiple if multiple == KNOWN or n_cols in self._constexprs else 1
-        )  # Triton specialises other numbers by this alone
+        known = multiple if multiple == KNOWN or n_cols in self._constexprs else 1  # Triton knows this alone of other numbers
         request = Request(
             self.kernel, self._names, arguments | options, meta, num_programs, grid, arguments[n_rows] if n_rows else 1,
             arguments[n_cols], known, num_programs is not None or invariance.is_batch_invariant(),

@@ -120,7 +120,9 @@ class Choice:
         self._compile(several, [probe])
         self.form = form_of(self._function, several.arguments, *request.names[:2], probe.block)
         most_programs(self.form, request)  # refuses what cannot be launched
-        self._settings = settings_of(request, device, self.form.in_blocks or self._splits_rows(request, probe))
+        if splits := self._splits_rows(request, probe):  # which may depend on any number
+            self.form = self.form._replace(decisive=frozenset(request.arguments))
+        self._settings = settings_of(request, device, self.form.in_blocks or splits)
         if several is not request or probe not in self._settings:
             self._compiled.clear()
         self._compile_for(request, rows)

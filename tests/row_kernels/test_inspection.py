@@ -74,7 +74,7 @@ def test_as_many_as_all_multiprocessors_hold(name):
 @pytest.mark.parametrize(
     ("kernel", "device", "error", "words"),
     [
-        (add_kernel, "nvidia/h200", TypeError, "requires a compiled kernel, as kernel.warmup"),
+        (add_kernel, "nvidia/h200", TypeError, "requires a compiled kernel, as of kernel.warmup"),
         (None, "nvidia/h200", TypeError, "not None"),
         (compiled_for, "amd/mi300x", DeviceError, "compiled for cuda/90 was passed for .*MI300X.* hip/gfx942; inspect_kernel"),
         (compiled_for, 7, TypeError, "device should be a Device"),

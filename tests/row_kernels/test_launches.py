@@ -79,6 +79,9 @@ def test_blocks_are_those_of_the_grid_that_a_call_passes():
     for counts, expected in ((True, 1024), (False, 4096), (True, 1024)):
         assert block(lambda meta, counts=([counts],): Counting(counts[0]).grid(meta)) == expected
         assert block(Counting([counts]).grid) == expected
+    run = launcher(form.kernel, cols="n_cols", block="BLOCK", grid=lambda meta: Counting([meta["n_rows"] > 5]).grid(meta))
+    for n_rows, expected in ((6, 1024), (5, 4096), (7, 1024)):  # numbers of one class
+        assert run.plan(**arguments | {"n_rows": n_rows}, device="nvidia/t4").meta["BLOCK"] == expected
 
 
 @pytest.mark.kernel
