@@ -31,6 +31,7 @@ CONFIGS = [
     triton.Config({**TILE, "waves_per_eu": 4, "matrix_instr_nonkdim": 16}, num_stages=2),
 ]
 tuned = triton.autotune(configs=CONFIGS, key=["M", "N", "K"])(matmul)
+pruned = triton.autotune(CONFIGS, [], prune_configs_by={"early_config_prune": lambda configs, *_, **__: configs[:1]})(matmul)
 
 
 @triton.heuristics(
