@@ -54,27 +54,24 @@ def test_what_is_missed_says_why(project):
     ran = project.runpytest_inprocess(*H200, "-k", "missed")
     ran.assert_outcomes(passed=1, failed=2, deselected=3)
     for line in (
-        "*programs per SM, at least 9 required; limited by *",
-        "*next step *",
-        "*my_kernel:subtract_max on nvidia/h200: spills * bytes per thread",
+        "programs per SM, at least 9 required; limited by ",
+        "next step ",
+        "my_kernel:subtract_max on nvidia/h200: spills ",
     ):
-        ran.stdout.fnmatch_lines([line])
+        ran.stdout.fnmatch_lines([f"*{line}*"])
     ran.stdout.no_fnmatch_line("*portable_probe/*")  # no frames of the assertion's own
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ("npu", "*DeviceError: *"),
-        (
-            "interpreter --on nvidia/h200",
-            "DeviceError: nvidia/h200 is required; the profile of interpreter is triton/interpreter",
-        ),
-        ("nvidia/h2000", "ProfileError: no profile named 'nvidia/h2000'*"),
-    ],
-)
-def test_wrong_options_end_the_session_and_skip_nothing(project, options, complaint):
+COMPLAINTS = {
+    "npu": "*DeviceError: *",
+    "interpreter --on nvidia/h200": "DeviceError: nvidia/h200 is required; the profile of interpreter is triton/interpreter",
+    "nvidia/h2000": "ProfileError: no profile named 'nvidia/h2000'*",
+}
+
+
+@pytest.mark.parametrize("options", COMPLAINTS)
+def test_wrong_options_end_the_session_and_skip_nothing(project, options):
     ran = project.runpytest_inprocess("--on", *options.split())
     assert ran.ret == pytest.ExitCode.USAGE_ERROR
-    ran.stderr.fnmatch_lines([f"ERROR: {complaint}"])
+    ran.stderr.fnmatch_lines([f"ERROR: {COMPLAINTS[options]}"])
     ran.stdout.no_fnmatch_line("*skipped*")
