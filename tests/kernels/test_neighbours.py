@@ -16,7 +16,7 @@ import triton.language as tl
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from faults import FAULTS
+from faults import FAULTS, publish_by
 
 pytestmark = [pytest.mark.kernel, pytest.mark.accelerator]
 WATCHDOG = 150  # seconds, compiling included
@@ -102,14 +102,7 @@ def a_kernel_that_holds_multiprocessors(turns):
 
 def words(turns, fault):
     """Of all programs are published by a function with a fault."""
-    from portable_softmax.kernels import log_probs, softmax
-
-    for room in softmax, log_probs:  # new functions of all that publish: a @triton.jit function keeps the old one
-        room.publish = fault
-        for name, value in list(vars(room).items()):
-            if isinstance(value, triton.JITFunction) and value.fn.__module__ == room.__name__:
-                setattr(room, name, triton.jit(value.fn))
-    assert softmax.softmax_kernel.fn.__globals__["publish"] is fault
+    publish_by(fault)
     dtypes = torch.float32, torch.bfloat16
     cases = [Case(shape, dtype) for shape in (FEW, UNALIGNED, LONG) for dtype in dtypes]
     cases += [Case((40_000, n_rows), dtype, dim=0) for dtype in dtypes for n_rows in (512, 333)]
