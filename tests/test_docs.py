@@ -21,20 +21,19 @@ import portable_softmax
 from portable_probe.program import COMMANDS
 from portable_softmax import Device
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.names import find_profiles
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 EXAMPLES = ROOT / "examples"
-PRESENT = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("*profiles/README.md"), EXAMPLES / "README.md"]
-MORE = [*ROOT.glob("CHANGELOG.md"), *ROOT.glob(".github/*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("scripts/results/*.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".github/*.md"), *ROOT.glob("*/README.md")]
+PAGES += ROOT.glob("scripts/results/*.md")
 PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)```)?", re.MULTILINE | re.DOTALL)  # code, and what it prints
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`(?!\])", re.MULTILINE | re.DOTALL)  # where `kernel[grid](x)` is no link
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("page", sorted({*PRESENT, *MORE}), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target, anchor in LINK.findall(CODE.sub("", page.read_text())):
         linked = page.parent / target if target else page
@@ -46,11 +45,11 @@ def test_links_lead_somewhere(page):
 def test_pages_are_short_enough_to_read():
     assert max(map(len, README.splitlines())) <= 120 >= len(README.splitlines())
     assert "\n## Install\n" in README  # errors of the package name it
-    lines = {page.name: len(page.read_text().splitlines()) for page in PRESENT if ROOT / "docs" in page.parents}
+    lines = {page.name: len(page.read_text().splitlines()) for page in PAGES if ROOT / "docs" in page.parents}
     assert sum(lines.values()) - lines["api.md"] <= 1300, lines
 
 
-@pytest.mark.parametrize("page", PRESENT, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_of_a_page_are_there(page):
     """The files, the subcommands and the extras; examples and help are run by other tests."""
     text = page.read_text()
@@ -61,9 +60,7 @@ def test_commands_of_a_page_are_there(page):
     assert [extra for extra in extras if f"\n{extra} = [" not in (ROOT / "pyproject.toml").read_text()] == []
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in consoles.PAGES if consoles.BLOCK.search(page.read_text())], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", consoles.PAGES, ids=lambda page: page.name)
 def test_commands_print_what_the_documents_say(page):
     """If not: python scripts/consoles.py."""
     printed = consoles.filled(page.read_text())  # each command succeeds
@@ -86,20 +83,26 @@ def test_the_api_page_is_that_of_the_docstrings():
         ("README.md", 1),
         ("docs/log_probs.md", 0),
         ("docs/testing.md", 0),
+        ("examples/will_it_fit.ipynb", None),
         ("examples/my_kernel.py", None),
         ("examples/softmax_and_plan.py", None),
     ],
 )
 def test_a_quick_example_runs_and_prints_what_its_page_says(page, at, tmp_path, monkeypatch):
-    """A gate is called too. The numbers are those of a CPU."""
+    """A gate is called too. What is printed is that of a CPU and of Triton 3.8, which the notebook is executed with."""
     monkeypatch.syspath_prepend(EXAMPLES)
     text = (ROOT / page).read_text()
     code, said = (text, "") if at is None else PYTHON.findall(text)[at]
+    if page.endswith(".ipynb"):
+        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        code = "\n".join("".join(cell["source"]) for cell in cells)
+        said = "".join(line for cell in cells for output in cell["outputs"] for line in output["text"])
     file = tmp_path / "example.py"  # Triton reads the source of kernels
     file.write_text(code)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         space = runpy.run_path(str(file), run_name="__main__")
-    assert not said or printed.getvalue() == said or torch.accelerator.is_available()
+    if said and triton.__version__ == "3.8.0" and not torch.accelerator.is_available():
+        assert printed.getvalue() == said
     if "test_it_fits" in space:
         space["test_it_fits"](Device.from_profile("nvidia/h200"))
 
@@ -115,19 +118,6 @@ def test_an_example_runs(example, interpret):
         [sys.executable, example], cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=120
     )
     assert (ran.returncode, ran.stdout.strip() != "") == (0, True), ran.stdout + ran.stderr
-
-
-def test_the_notebook_prints_what_it_says(monkeypatch):
-    """If not: jupyter nbconvert --to notebook --inplace --execute. Other releases of Triton compile to other registers."""
-    if interpreting():
-        pytest.skip("the interpreter compiles nothing")
-    monkeypatch.syspath_prepend(EXAMPLES)
-    cells, space = json.loads((EXAMPLES / "will_it_fit.ipynb").read_text())["cells"], {}
-    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec("".join(cell["source"]), space)
-        text = "".join(line for output in cell["outputs"] for line in output["text"])
-        assert printed.getvalue() == text or (text and triton.__version__ != "3.8.0")
 
 
 def test_the_pipelines_can_be_copied():

@@ -86,9 +86,3 @@ def test_a_kernel_that_is_not_named_does_not_run(tmp_path, run, saved):
         assert f"If you trust it: `portable-softmax diff {file} --kernel {name}`\n" in err
     assert run("diff", saved, "--kernel", name)[0] == 2
     assert run("diff", file, "--kernel", name)[1] == "0 changes in 1 case, 0 for the worse\n"
-    evil = tmp_path / "evil"  # Triton evaluates the layout of a descriptor
-    text = f"tensordesc<fp16[16, 16],__import__('pathlib').Path('{evil}').touch()>"
-    assert "*fp32:16" in file.read_text()
-    file.write_text(file.read_text().replace("*fp32:16", text))
-    code, out, _ = run("diff", file, "--kernel", name)
-    assert (code, "an argument is a tensor as f16[4096,4096]" in out, evil.exists()) == (3, True, False)
