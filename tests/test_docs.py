@@ -26,8 +26,8 @@ from portable_softmax.devices.names import find_profiles
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 EXAMPLES = ROOT / "examples"
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".github/*.md"), *ROOT.glob("*/README.md")]
-PAGES += ROOT.glob("scripts/results/*.md")
+PATTERNS = "*.md", "docs/**/*.md", ".github/*.md", "*/README.md", "scripts/results/*.md"
+PAGES = sorted({path for pattern in PATTERNS for path in ROOT.glob(pattern)})
 PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)```)?", re.MULTILINE | re.DOTALL)  # code, and what it prints
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`(?!\])", re.MULTILINE | re.DOTALL)  # where `kernel[grid](x)` is no link
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")

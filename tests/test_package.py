@@ -22,15 +22,13 @@ SHELL = [path for path in SCRIPTS.glob("*.sh") if path.name != "environment.sh"]
 IMPORTS = "import amdgcn_cpu as p, pkgutil; [__import__(f'amdgcn_cpu.{m.name}') for m in pkgutil.iter_modules(p.__path__)]"
 
 
-def attempt(*command, cwd=ROOT, **environment):
+def run(*command, code=0, cwd=ROOT, **environment):
+    """Returns what a command prints that ends with that code."""
     variables = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | environment
-    return subprocess.run(list(map(str, command)), cwd=cwd, env=variables, capture_output=True, text=True, check=False)
-
-
-def run(*command, **options):
-    outcome = attempt(*command, **options)
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    return outcome.stdout
+    words, both = list(map(str, command)), {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ran = subprocess.run(words, cwd=cwd, env=variables, **both, text=True, check=False)
+    assert ran.returncode == code, ran.stdout
+    return ran.stdout
 
 
 @pytest.mark.slow  # CI builds and installs both: nox -s wheel
@@ -51,9 +49,8 @@ def test_what_is_released_is_complete(kind, tmp_path):
         assert [file for file in files if not (installed / file).is_file()] == []
     listed = run(program, "profiles", cwd=tmp_path)
     assert [name for name in portable_softmax.profiles() if f"{name} " not in listed] == []
-    failed = attempt(program, "plan", "--on", "nvidia/h200", cwd=tmp_path)
-    assert failed.returncode == 1
-    assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in failed.stderr
+    failed = run(program, "plan", "--on", "nvidia/h200", code=1, cwd=tmp_path)
+    assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in failed
 
 
 def test_the_version_is_the_same_everywhere():
@@ -73,7 +70,7 @@ def test_an_import_imports_little_and_names_are_there():
 
 def test_what_is_not_installed_is_named(monkeypatch):
     code = "import sys; sys.modules['torch'] = None; from portable_softmax import override_aten"
-    said = attempt(sys.executable, "-c", code).stderr.splitlines()[-1]
+    said = run(sys.executable, "-c", code, code=1).splitlines()[-1]
     assert said.startswith("ImportError: portable_softmax.override_aten needs torch; install PyTorch")
     assert said.endswith(detect.INTERPRETER)
     find = importlib.util.find_spec
