@@ -20,11 +20,8 @@ from portable_softmax.runtime import workspace
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # of numpy, in a program's thread
 FEW = {"vectors": "two rows", "unaligned": "two unaligned rows", "side by side": "few side by side"}
-ROWS = [
-    replace(row, layout=FEW[row.layout])
-    for row in table()
-    if row.layout in FEW and row.tiling.startswith("splits") and row.dtype != torch.bfloat16  # which the interpreter truncates
-]
+SPLITS = "splits", "splits in blocks", "splits read twice"
+ROWS = [replace(row, layout=FEW[row.layout]) for row in table() if row.layout in FEW and row.tiling in SPLITS]
 RESIDENT = None, 1, 2  # how many programs run at once; None: all
 
 
@@ -51,21 +48,15 @@ def in_turn(cases, *others):
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("row", ROWS[::4], ids=str)
-def test_words_arrive(device, row, looks):
-    """No row is read again by programs that wait for long enough."""
-    check(row, at_once(device, 1, polls=200))
-    assert looks
-    assert not any(looks)
-
-
-@pytest.mark.kernel
 @pytest.mark.parametrize(("row", "resident", "fault", "polls"), in_turn(ROWS, RESIDENT, [None, *FAULTS], range(1, 8)))
-def test_words_that_are_lost_late_or_overwritten_in_any_order(device, row, resident, fault, polls, looks, monkeypatch):
+def test_words_that_arrive_or_are_lost_late_or_overwritten(device, row, resident, fault, polls, looks, monkeypatch):
     if fault:
         publish_by(FAULTS[fault], monkeypatch.setattr)
-    check(row, at_once(device, row.number, polls, resident))
+    arrive = not resident and not fault  # to programs that wait for long enough
+    check(row, at_once(device, row.number, 200 if arrive else polls, resident))
+    assert looks
     assert any(looks) or not fault, "no program missed a word"
+    assert not (any(looks) and arrive), "a row was read again"
 
 
 @pytest.mark.kernel
@@ -98,12 +89,10 @@ def test_memory_that_others_left(device, left, row, looks, monkeypatch):
 
 
 # ---------------------------------------------------------------- AMD machine code
-PAIRS = ("two rows", "splits"), ("two unaligned rows", "splits in blocks"), ("few side by side", "splits read twice")
-ON_AMD = [Row(*pair, kind, number=9) for pair in PAIRS for kind in ("softmax", "gradient")]
+ON_AMD = [Row(*pair, kind, number=9) for pair in zip(FEW.values(), SPLITS, strict=True) for kind in ("softmax", "gradient")]
 
 
 @pytest.mark.parametrize(("row", "arch"), in_turn(ON_AMD, ("gfx942", "gfx1100", "gfx1100")))
 def test_machine_code_in_any_interleaving(row, arch):
     for seed, resident in enumerate(RESIDENT):
-        backwards = {"order": lambda numbers: [*numbers][::-1]} if resident == 1 else {}
-        check(row, machines.amd(arch, seed=seed, resident=resident, **backwards))
+        check(row, machines.amd(arch, seed=seed, resident=resident, order=lambda numbers: [*numbers][::-1]))

@@ -3,16 +3,15 @@
 A fault is a function in place of `kernels.exchange.publish`. A result must be right with all of them.
 """
 
-import os
-
 import triton
 import triton.language as tl
 
 from portable_softmax.kernels import log_probs, softmax
-from portable_softmax.kernels.exchange import publish, word_of
+from portable_softmax.kernels.common import INTERPRETED
+from portable_softmax.kernels.exchange import publish
 
 # Atomic operations of a program that is late: longer than others look, on a device; the interpreter takes turns at each.
-LATE = tl.constexpr(100 if os.environ.get("TRITON_INTERPRET") == "1" else 3000)
+LATE = tl.constexpr(100 if INTERPRETED.value else 3000)
 
 
 @triton.jit
@@ -34,12 +33,8 @@ def late(words, split, first, second, epoch, C: tl.constexpr):
 def overwritten(words, split, first, second, epoch, C: tl.constexpr):
     """By another launch: the first word of one program, the second of another one, both of a third one."""
     publish(words, split, first, second, epoch, C)
-    other, half = epoch + (1 << 33) + 2, tl.program_id(0) % 3
-    if half == 2:
-        publish(words, split, first + 1, second * 2, other, C)
-    else:
-        at = words + 2 * (split * C.ROWS + tl.arange(0, C.ROWS)) + half
-        tl.atomic_xchg(at, word_of(tl.reshape(first + 1, (C.ROWS,)), other >> (32 * half)), sem="relaxed")
+    both = tl.cast(tl.program_id(0) % 3 + 1, tl.int64)  # a bit for each word
+    publish(words, split, first + (both & 1), second + (both >> 1), epoch ^ (both & 1 | (both & 2) << 32), C)
 
 
 def publish_by(fault, setattr=setattr):

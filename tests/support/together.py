@@ -1,7 +1,7 @@
 """Runs the programs of one launch at once in Triton's interpreter, which otherwise runs them one after the other.
 
-Each program is a thread, and only one thread runs at a time. When it reads or writes shared memory, a random thread goes on. So
-a seed selects one interleaving of a kernel's own steps, which can be repeated, and programs that wait in vain are detected.
+Each program is a thread, and only one thread runs at a time. When it reads or writes memory, a random thread goes on. So a seed
+selects one interleaving of a kernel's own steps, which can be repeated, and programs that wait in vain are detected.
 """
 
 import dataclasses
@@ -15,41 +15,40 @@ import torch
 from machines import Machine
 
 from portable_softmax.devices.policy import Polls
-from portable_softmax.runtime.interpreted import patched_once
-from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of, signature_of
+from portable_softmax.runtime.interpreted import interpreted
+from portable_softmax.runtime.kernel_form import kernel_of
 from portable_softmax.runtime.prepared import arranged
 
 MOST_STEPS = 30_000  # steps of all programs of a launch; with more, they wait in vain
+ACCESSES = "create_masked_load", "create_masked_store", "create_atomic_rmw"
 
 
-def launch(kernel, num_programs, arguments, seed, resident):
-    """Launches a kernel as `kernel[grid](**arguments)` does, with its programs in the interleaving of a seed; see at_once."""
+def run(program, number, seed, resident):
+    """Runs a number of programs in the interleaving of a seed; see at_once."""
     from triton.runtime.interpreter import interpreter_builder as builder
 
-    chosen, back, turns = random.Random(seed), threading.Semaphore(0), [threading.Semaphore(0) for _ in range(num_programs)]
-    left, errors, running = chosen.sample(range(num_programs), num_programs), [], 0
+    chosen, back, turns = random.Random(seed), threading.Semaphore(0), [threading.Semaphore(0) for _ in range(number)]
+    left, errors, running = chosen.sample(range(number), number), [], 0
 
-    def stepping(access, *arguments):  # another program goes on ahead of an access
+    def step(access, *arguments):  # another program goes on ahead of an access
         mine = turns[running]
         back.release()
         mine.acquire()
         return access(*arguments)
 
-    def program(index, work):
+    def thread(index):
         turns[index].acquire()
         try:
-            work()
+            program()
         except BaseException as error:  # the launch raises it again
             errors.append(error)
         left.remove(index)
         back.release()
 
-    def grid(converted):  # called with the kernel's arguments; the interpreter would then run its programs one by one
-        nonlocal running
-        builder.set_grid_dim(num_programs, 1, 1)
-        work = functools.partial(kernel.rewrite(), **converted)
-        for index in range(num_programs):
-            threading.Thread(target=program, args=(index, work), daemon=True).start()
+    with mock.patch.multiple(builder, **{name: functools.partial(step, getattr(builder, name)) for name in ACCESSES}):
+        builder.set_grid_dim(number, 1, 1)
+        for index in range(number):
+            threading.Thread(target=thread, args=(index,), daemon=True).start()
         for _ in range(MOST_STEPS):
             running = chosen.choice(left[:resident])
             builder.set_grid_idx(running, 0, 0)
@@ -58,13 +57,8 @@ def launch(kernel, num_programs, arguments, seed, resident):
             if errors:
                 raise errors[0]
             if not left:
-                return (0,)  # no programs are left for the interpreter
+                return
         raise TimeoutError(f"{len(left)} programs still wait for each other after {MOST_STEPS} steps")
-
-    accesses = "create_masked_load", "create_masked_store", "create_atomic_rmw"
-    steps = {name: functools.partial(stepping, getattr(builder, name)) for name in accesses}
-    with patched_once(), mock.patch.multiple(builder, **steps):
-        kernel[grid](**arguments)
 
 
 def at_once(device, seed, polls=3, resident=None):
@@ -77,13 +71,11 @@ def at_once(device, seed, polls=3, resident=None):
     """
 
     def prepare(spec, device, grid, sizes):
-        (in_order, fixed), names = arranged(spec, sizes), tuple(signature_of(spec))
+        def programs(arguments):  # in place of a grid; the interpreter is left with none
+            run(functools.partial(kernel_of(spec).rewrite(), **arguments), grid[0], seed, resident)
+            return (0,)
 
-        def run(*operands):
-            named = dict(zip(names, in_order((*operands, *fixed)), strict=True)) | constexprs_of(spec, device)
-            launch(kernel_of(spec), grid[0], named, seed, resident)
-
-        return run
+        return interpreted(spec, device, programs, *arranged(spec, sizes))
 
     policy = msgspec.structs.replace(device.profile.launch, polls=Polls(polls, "a test"))
     device = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
