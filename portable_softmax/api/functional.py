@@ -34,8 +34,8 @@ def softmax(
         sink: an additional logit of each row, in the denominator only: a number, a tensor that broadcasts against the input
             with size 1 along `dim`, or for inputs of more than two dimensions one number per head (dimension -3).
         masked_rows: "nan" returns nan for rows whose scores are all -inf, as torch does; "zero" returns 0 (-inf for
-            log_softmax) with gradients of 0, as a sink does. Gradients of elements hidden by a boolean mask or causal are 0;
-            with either of them, gradients of nan rows are 0 too.
+            log_softmax) with gradients of 0, as a sink does. With "zero", a sink, a boolean mask or causal, gradients are 0 in
+            nan rows and where scores are -inf; an added mask alone leaves them to torch's rule, as `input + mask` does.
         out: the tensor to write the result to, of the same dtype and device. It is written directly if it is the input or
             shares no memory with inputs; otherwise the result is copied. It is resized as by torch. Not differentiable.
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, Factors, Options
+from portable_softmax.operators.arguments import Factor, Factors, Options, has_voids
 
 INF = float("inf")
 
@@ -24,6 +24,8 @@ def softmax(
     if (mask is sink is scale is temperature is softcap is None and not causal and not zero_rows) or x.numel() == 0:
         return function(x, dim, dtype=dtype)
     x = x.to(dtype).to(torch.promote_types(dtype, torch.float32))
+    if voids := has_voids((x, mask, scale, temperature, sink, softcap), options):
+        x = torch.where(x.isnan(), x.detach(), x)  # the gradient of tanh would be 0 * nan
     values, greedy = scores(x, scale, temperature, softcap)
     if mask is not None and mask.dtype is not torch.bool:
         added = mask.to(x.dtype)
@@ -36,6 +38,8 @@ def softmax(
         # The largest are 0 and all others -inf: a softmax of these shares the weight, and has no gradient.
         largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF))
         values = torch.where(greedy, largest.detach(), values)
+    if voids:  # gradients are 0 where y has no weight, as in `gradient`
+        values = torch.where((values > -INF) & (peak.abs() < INF), values, values.detach())
     empty = peak == -INF if zero_rows or sink is not None else None
     if empty is not None:
         values = torch.where(empty, 0.0, values)  # their gradients are 0, not 0 * nan

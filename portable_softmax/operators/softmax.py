@@ -197,16 +197,8 @@ def launched_gradient(
     if is_compiling():  # compiled autograd
         return _gradient_by_operator(dy, y, factors, log, dim, voids, dtype, invariant)
     try:
-        key = (
-            "gradient",
-            log,
-            dim,
-            voids,
-            dtype,
-            invariant,
-            factors[3],
-            facts(dy, y, *(() if factors is NO_FACTORS else factors)),
-        )
+        of_tensors = facts(dy, y, *(() if factors is NO_FACTORS else factors))
+        key = "gradient", log, dim, voids, dtype, invariant, factors[3], of_tensors
     except SpecialCallError:
         return otherwise(dy, y, factors, log, dim, voids, dtype)
     run = launch.calls.get(key, launch)

@@ -61,12 +61,8 @@ def test_log_probs_and_their_derivatives():
     assert gradgradcheck(call, tensors)
     values, _ = logits("softmax", X, temperature=ROWS, softcap=2.0)
     logs = values.log_softmax(-1)
-    exact = (
-        logs.gather(-1, ids.clamp(min=0)[..., None])[..., 0] * (ids >= 0),
-        values.logsumexp(-1),
-        -(logs.exp() * logs).sum(-1),
-    )
-    torch.testing.assert_close(call(X, ROWS), exact)
+    chosen = logs.gather(-1, ids.clamp(min=0)[..., None])[..., 0] * (ids >= 0)
+    torch.testing.assert_close(call(X, ROWS), (chosen, values.logsumexp(-1), -(logs.exp() * logs).sum(-1)))
 
 
 def test_masked_logits_add_nothing_to_gradients_of_entropies():
@@ -77,14 +73,19 @@ def test_masked_logits_add_nothing_to_gradients_of_entropies():
     torch.testing.assert_close(whole[:, ::2], part)
 
 
-def test_masked_elements_and_rows_have_gradients_of_0():
-    x = torch.full((2, 4), -INF, requires_grad=True)
-    softmax(x, masked_rows="zero").sum().backward()
-    assert torch.equal(x.grad, torch.zeros(2, 4))
-    x = torch.randn(2, 4, requires_grad=True)
-    softmax(x, mask=torch.tensor([[True, False, True, True], [False] * 4])).sum().backward()
-    assert x.grad[0, 1] == 0
-    assert (x.grad[1] == 0).all()
+@pytest.mark.kernel
+@pytest.mark.parametrize("options", [{"sink": 0.3}, {"causal": True}, {"masked_rows": "zero"}, {"mask": bool}], ids=str)
+def test_elements_without_weight_have_gradients_of_0(where, options):
+    seen, x = torch.tensor([[True, False, True], [False] * 3, [True] * 3]), torch.tensor([[1.0, 2, 0], [1, 2, 3], [1, INF, 2]])
+    mask = (seen if "mask" in options else torch.where(seen, 0.0, -INF)).to(where)
+    for dtype in (torch.float32, torch.float64):  # by a kernel, and by the reference
+        leaf = x.to(where, dtype, copy=True).requires_grad_()
+        log_softmax(leaf, **{**options, "mask": mask}).sum().backward()
+        assert (leaf.grad != 0).tolist() == [
+            [True, False, "causal" not in options],
+            [False] * 3,
+            [False] * 3,
+        ]  # the last is nan
 
 
 def test_what_has_no_elements():
