@@ -7,6 +7,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from types import CellType
 from typing import Any
 
 import torch
@@ -228,9 +229,8 @@ class Launcher:
             return _nothing
         for text in plan.warnings:
             warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=4)
-        fixed = plan.meta | {"grid": kwargs.get("grid") or self._grid or plan.grid}
-        for name in self._jit.arg_names[: len(args)]:
-            fixed.pop(name, None)
+        first, grid = self._jit.arg_names[: len(args)], kwargs.get("grid") or self._grid or plan.grid
+        fixed = {name: value for name, value in plan.meta.items() if name not in first} | {"grid": grid}
         launch = functools.partial(decorated(self.kernel, plan.config, plan.meta, launches=True).run, warmup=False, **fixed)
         if interpreting() and (kwargs.get("grid") or self._grid):  # functions get pointers there, and lists have no launch
             return lambda *args, **named: launch(*args, **{**named, "grid": self.request(*args, **named).grid_of(plan.meta)})
@@ -247,7 +247,7 @@ def _identity(grid: Any) -> Any:
     """Returns what a grid follows from beside arguments: a lambda in a call is another function in every call."""
     if not hasattr(grid, "__code__"):
         return _value(grid)
-    cells = [cell.cell_contents for cell in grid.__closure__ or ()]
+    cells = [CellType if cell == CellType() else cell.cell_contents for cell in grid.__closure__ or ()]  # an empty one has none
     return grid.__code__, *map(_value, (getattr(grid, "__self__", None), *(grid.__defaults__ or ()), *cells))
 
 
