@@ -31,7 +31,7 @@ FAILED = {"CheckFailed", "WrongResult", "CompileError", "PlanError", "GridError"
 EXIT_CODES = """exit codes:
   0  success, and all checks passed
   1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least or --no-spills
-  2  usage: wrong options, names or arguments, or a file that is missing or holds something else
+  2  usage: wrong options, names or types of values, missing arguments, or a file that is missing or holds something else
   3  worse than the saved reports (diff)
   4  not checked: no such local device, or Triton does not compile for it"""
 
@@ -94,7 +94,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--config": {"type": lambda text: text if text == "all" else _number(text, 0), "metavar": "N",
                  "help": "index of a configuration of @triton.autotune, or all"},
     "--suggest": {"type": _pair, "nargs": "*", "metavar": "ROLE=PARAMETER", "help": _SUGGEST},
-    "--at-least": {"type": _bound, "nargs": "+", "default": [], "metavar": "N",
+    "--at-least": {**_SEVERAL, "type": _bound, "metavar": "N",
                    "help": "check the programs per multiprocessor, of all devices or by backend: 8, or cuda=8 npu=1"},
     "--no-spills": {**_FLAG, "help": "fail if registers are spilled"},
     "--explain": {**_FLAG, "help": "print the reasons and all limits too"},
@@ -127,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     typed = list(sys.argv[1:] if arguments is None else arguments)
     absent = dict.fromkeys(option.lstrip("-").replace("-", "_") for option in OPTIONS)  # from a subcommand that lacks them
     options = parser().parse_args(typed, argparse.Namespace(**absent, typed=typed))
+    if options.json and options.markdown:
+        options.error("--json and --markdown exclude each other")
     try:
         code = int(options.answer(options))
         sys.stdout.flush()
@@ -157,9 +159,11 @@ def parser() -> argparse.ArgumentParser:
 
 def _answer(options: argparse.Namespace) -> int:
     """Runs plan and kernel."""
-    if "interpreter" in named(options.on)[0]:
+    if {"interpreter", "triton/interpreter"} & set().union(*named(options.on)):
         options.error("the interpreter compiles nothing; --on h200 names a device, which may be absent; verify runs kernels")
     cases, devices, every, bounds = cases_of(options), devices_of(options.on), options.config == "all", dict(options.at_least)
+    if len(options.at_least) > (1 if "" in bounds else len(bounds)):
+        options.error("--at-least has several numbers for a device; pass one for all, or one for each backend")
     if bounds and not bounds.keys() & {"", *(device.backend for device in devices)}:
         options.error(f"--at-least has a number for {', '.join(bounds)}, and none for {devices[0].backend}, which --on names")
     names = None if options.suggest is None else dict(options.suggest)
@@ -252,11 +256,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "plan": ("launches of the softmax, and their occupancy", _answer, f"--on {SOFTMAX} {GATES}"),
     "kernel": ("the launch and occupancy of a user kernel", _answer, f"kernel --on {CALL} --suggest {GATES}"),
     "verify": ("run the softmax or a kernel, and compare the result", _verify, f"--on {SOFTMAX} --kernel {CALL} {FORMS}"),
-    "diff": (
-        "plan saved cases again, and print changes",
-        _differences,
-        "file --kernel --markdown --save",
-    ),
+    "diff": ("plan saved cases again, and print changes", _differences, "file --kernel --markdown --save"),
     "profiles": ("hardware profiles: list, show, new", profiles, "action what --json"),
     "tune": ("fit the cost of launches on the local device", tune, "--minutes --out"),
 }

@@ -14,6 +14,7 @@ class Interpreter(Backend):
     required = ("multiprocessor_count",)
     aligned_access = False  # unaligned rows are then read element by element; tests run the unaligned kernel by itself
     poll = "volatile"
+    elsewhere = "it compiles nothing; with TRITON_INTERPRET=1 it runs kernels"
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """Returns no facts: all of them come from the profile."""
