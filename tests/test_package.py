@@ -25,10 +25,9 @@ IMPORTS = "import amdgcn_cpu as p, pkgutil; [__import__(f'amdgcn_cpu.{m.name}') 
 def run(*command, code=0, cwd=ROOT, **environment):
     """Returns what a command prints that ends with that code."""
     variables = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | environment
-    words, both = list(map(str, command)), {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    ran = subprocess.run(words, cwd=cwd, env=variables, **both, text=True, check=False)
-    assert ran.returncode == code, ran.stdout
-    return ran.stdout
+    ran = subprocess.run(list(map(str, command)), cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
 
 
 @pytest.mark.slow  # CI builds and installs both: nox -s wheel
@@ -44,7 +43,7 @@ def test_what_is_released_is_complete(kind, tmp_path):
         run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", *wanted)
         run(python, "-I", "-c", IMPORTS, cwd=tmp_path)
     (installed,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    for source in (ROOT / "portable_softmax", ROOT / "portable_probe", ROOT / "amdgcn_cpu" / "src" / "amdgcn_cpu"):
+    for source in map(ROOT.joinpath, ("portable_softmax", "portable_probe", "amdgcn_cpu/src/amdgcn_cpu")):
         files = {path.relative_to(source.parent) for path in source.rglob("*") if path.suffix in (".py", ".typed")}
         assert [file for file in files if not (installed / file).is_file()] == []
     listed = run(program, "profiles", cwd=tmp_path)

@@ -8,13 +8,12 @@ import pytest
 from portable_probe import program
 from portable_probe.report import load
 
-CASES = ["plan", "--on", "h200,mi300x", "--shapes", "64x781", "512x512", "--dtype", "bf16"]
-
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     file = tmp_path_factory.mktemp("saved") / "run.json"
-    assert program.main([*CASES, "--save", str(file)]) == 0
+    shapes = "--shapes", "64x781", "512x512", "--dtype", "bf16"
+    assert program.main(["plan", "--on", "h200,mi300x", *shapes, "--save", str(file)]) == 0
     return file
 
 
