@@ -42,6 +42,9 @@ def spelled(line):
 
 
 TABLE = """
+ | 2 | the following arguments are required: COMMAND
+plan --on | 2 | argument --on: expected at least one argument
+plan --on '' | 2 | no profile named ''
 plan --on amd | 2 | no profile named 'amd'; `portable-softmax profiles` lists all, 'VENDOR/*' selects one of each architecture
 plan --on interpreter | 2 | the interpreter compiles nothing; --on h200 names a device
 kernel KERNELS:add --on H200,triton/interpreter | 2 | the interpreter compiles nothing; --on h200 names a device
