@@ -109,30 +109,27 @@ def test_a_quick_example_runs_and_prints_what_its_page_says(page, at, tmp_path, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interpret", ["0", "1"])
-@pytest.mark.parametrize(
-    "example", sorted(set(EXAMPLES.glob("*.py")) - set(EXAMPLES.glob("test_*"))), ids=lambda path: path.name
-)
+@pytest.mark.parametrize("example", sorted({path.name for path in EXAMPLES.glob("*.py")} - {"test_my_kernel.py"}))
 def test_an_example_runs(example, interpret):
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "TRITON_INTERPRET": interpret}
-    ran = subprocess.run(
-        [sys.executable, example], cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert (ran.returncode, ran.stdout.strip() != "") == (0, True), ran.stdout + ran.stderr
+    command = [sys.executable, str(EXAMPLES / example)]
+    assert subprocess.run(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, check=True, timeout=120).stdout.strip()
 
 
 def test_the_pipelines_can_be_copied():
-    """Both install this package and have the same matrix of devices and the same commands; actions are pinned."""
-    texts = [(EXAMPLES / f"ci_three_vendors.{name}").read_text() for name in ("yml", "gitlab-ci.yml")]
-    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in re.findall(r"uses: (\S+)", texts[0]))
-    for text in texts:
-        installs = [install.partition(" @ ")[0].split()[0] for install in re.findall(r"pip install (.*)", text)]
-        assert installs == ["torch", '"portable-softmax[interpreter]'] * 2 + ['"portable-softmax']  # torch without CUDA first
-    github, gitlab = yaml.safe_load(texts[0])["jobs"], yaml.safe_load(texts[1])
+    """Both have the same devices, runners and commands, and torch without CUDA comes first; actions are pinned."""
+    text, other = ((EXAMPLES / f"ci_three_vendors.{name}").read_text() for name in ("yml", "gitlab-ci.yml"))
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in re.findall(r"uses: (\S+)", text))
+    text = re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda name: f"${name[1].upper()}", text).replace("$DEVICES", "$ON")
+    github, gitlab = yaml.safe_load(text)["jobs"], yaml.safe_load(other)
+    for job in ("compiled", "interpreted", "hardware"):
+        commands = "\n".join(step["run"] for step in github[job]["steps"] if "run" in step).splitlines()
+        assert commands == gitlab[job]["script"]
+        assert commands[0].endswith("/whl/cpu") or job == "hardware"
+        assert '"portable-softmax' in commands[job != "hardware"]
     devices = github["compiled"]["strategy"]["matrix"]["devices"]
-    assert devices == gitlab["compiled"]["parallel"]["matrix"][0]["ON"]
+    assert [{"ON": devices}] == gitlab["compiled"]["parallel"]["matrix"]
     assert all(find_profiles(on.split(",")) for on in devices)
-    backends = [leg["device"] for leg in github["hardware"]["strategy"]["matrix"]["include"]]
-    assert backends == [leg["DEVICE"] for leg in gitlab["hardware"]["parallel"]["matrix"]]
-    assert set(backends) <= BACKENDS.keys()
-    for job in ("compiled", "interpreted"):
-        assert github[job]["steps"][-1]["run"].replace("${{ matrix.devices }}", "$ON") == gitlab[job]["script"][-1]
+    legs = github["hardware"]["strategy"]["matrix"]["include"]
+    assert [{name.upper(): value for name, value in leg.items()} for leg in legs] == gitlab["hardware"]["parallel"]["matrix"]
+    assert {leg["device"] for leg in legs} <= BACKENDS.keys()
