@@ -183,6 +183,7 @@ def test_json_has_what_the_text_has(run):
 STEPS = """
 amd/mi100 | 4, 66, 16 | 4 programs instead of 3 with at most 64 registers per thread (66 now)
 nvidia/h200 | 4, 32, 40000 | 6 programs instead of 5 with at most 37888 bytes of shared memory (40000 now)
+ascend/910b3 | None, None, 200_000 | does not fit: a program needs 200000 bytes of Unified Buffer, and 196608 fit
 nvidia/h200 | 4, 24, 4112 | already at the hardware limit (warps)
 nvidia/h200 | 4, 100, 50000 | 5 programs instead of 4 with at most 96 registers per thread (100 now)
     and at most 45568 bytes of shared memory (50000 now)
