@@ -45,6 +45,7 @@ WRONG = [
     ({"out": 3}, TypeError, "argument 'out' must be Tensor, not int"),
     ({"out": torch.ones(1).expand(X.shape)}, RuntimeError, "single memory location"),
     ({"out": torch.empty_like(X).requires_grad_()}, RuntimeError, "automatic differentiation"),
+    ({"out": torch.empty_like(X), "scale": torch.ones(3, 1).requires_grad_()}, RuntimeError, "automatic differentiation"),
 ]  # fmt: skip
 
 

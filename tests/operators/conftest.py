@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from exact import OPTIONS, ROWS
+from torch.utils._pytree import tree_map_only
 
 
 @pytest.fixture
@@ -17,14 +19,7 @@ def ids(where):
 @pytest.fixture
 def cases(where, ids):
     """(function, options) of each function: plain, and with options of each kind."""
-    rows, sink = torch.rand(2, 3, 1, device=where) + 0.5, torch.randn(3, 1, device=where)
-    seen, bias = torch.rand(3, 5, device=where) < 0.7, torch.randn(3, 5, device=where)
-    scores = [
-        {}, {"mask": seen}, {"mask": bias, "scale": 2.0}, {"scale": rows, "softcap": 1.5}, {"temperature": rows},
-        {"sink": sink, "causal": "lower_right"}, {"temperature": 0.5, "masked_rows": "zero", "mask": seen},
-        {"temperature": 0.0},
-    ]  # fmt: skip
-    of_tokens = [{}, {"temperature": rows, "entropy": True}, {"softcap": 2.0, "return_lse": True}]
-    return [(name, options) for name in ("softmax", "log_softmax") for options in scores] + [
-        ("log_probs", {"ids": ids, **options}) for options in of_tokens
-    ]
+    of_tokens = [{}, {"temperature": ROWS, "entropy": True}, {"softcap": 2.0, "return_lse": True}]
+    calls = [(name, options) for name in ("softmax", "log_softmax") for options in OPTIONS]
+    calls += [("log_probs", {"ids": ids, **options}) for options in of_tokens]
+    return tree_map_only(torch.Tensor, lambda t: t.to(where, torch.float32 if t.is_floating_point() else t.dtype), calls)
