@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from exact import BIAS, OPTIONS, ROWS, X, expected, logits
+from exact import BIAS, IGNORED, OPTIONS, ROWS, X, expected, log_probs
 from torch.autograd import gradcheck, gradgradcheck
 
 from portable_softmax import batch_invariant, is_batch_invariant, log_softmax, set_batch_invariant, softmax, token_log_probs
@@ -44,17 +44,15 @@ def test_derivatives_are_those_of_finite_differences(function):
 
 
 def test_log_probs_and_their_derivatives():
-    ids, tensors = torch.tensor([[0, 4, -100], [1, 2, 3]]), (X.clone().requires_grad_(), ROWS.clone().requires_grad_())
+    ids, tensors = torch.tensor([[0, 4, IGNORED], [1, 2, 3]]), (X.clone().requires_grad_(), ROWS.clone().requires_grad_())
 
     def call(x, rows):
-        return token_log_probs(x, ids, temperature=rows, softcap=2.0, entropy=True, return_lse=True)
+        return token_log_probs(x, ids, temperature=rows, softcap=2.0, entropy=True, return_lse=True, ignore_index=IGNORED)
 
     assert gradcheck(call, tensors, check_forward_ad=True)
     assert gradgradcheck(call, tensors)
-    values, _ = logits("softmax", X, temperature=ROWS, softcap=2.0)
-    logs = values.log_softmax(-1)
-    chosen = logs.gather(-1, ids.clamp(min=0)[..., None])[..., 0] * (ids >= 0)
-    torch.testing.assert_close(call(X, ROWS), (chosen, values.logsumexp(-1), -(logs.exp() * logs).sum(-1)))
+    exact = [values for values, _ in log_probs(X, ids[..., None], temperature=ROWS, softcap=2.0)]
+    torch.testing.assert_close(call(X, ROWS), (exact[0][..., 0], *exact[1:]))
 
 
 def test_masked_logits_add_nothing_to_gradients_of_entropies():
