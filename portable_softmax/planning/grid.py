@@ -21,6 +21,7 @@ MOST_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds comp
 NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
 REGISTERS = 24  # of a thread for addresses and numbers of a row: 16 to 48 in compiled launches of sm_90
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks that are read twice
+MOST_LOADS = 64  # of a thread, of one element each, where programs share rows side by side
 MOST_PIECES = 5  # blocks of at most one access of a row: more hit lines on their way
 
 
@@ -156,7 +157,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
 
 def _shared(budget: Budget, rows: int, warps: list[int], sizes: list[int]) -> Iterator[Tiling]:
     """Yields programs that share rows, by blocks per program: small ones first, which need fewer registers."""
-    counts = sorted(count for odd in (0, 1, 2) for count in powers(1 + 2 * odd, MOST_BLOCKS // 2 - 1))  # 1 to 6, 8, 10, ...
+    counts = sorted(count for odd in (1, 3, 5) for count in powers(odd, MOST_BLOCKS // 2 - 1))  # 1 to 6, 8, 10, ...
     for num_warps, size, count in product(warps, sizes, counts):
         splits = -(-budget.problem.width // (max(1, size * num_warps * budget.warp // rows) * count))
         tiling = _tiling(budget, rows, num_warps, size, splits)
@@ -194,8 +195,8 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
         warps > 1 and rows * min(cols, problem.width) < threads
     ):
         return None  # or some threads would have nothing
-    if splits > 1 and held and problem.across and problem.vector == 1 and rows * cols > FEW * FEW * threads * budget.loads:
-        return None  # too many loads of a thread, of an element each
+    if splits > 1 and held and problem.across and problem.vector == 1 and rows * cols > MOST_LOADS * threads * budget.loads:
+        return None
     if splits > 1 and rows * cols * budget.loads < 2 * FEW * (1 + problem.across) * threads:
         return None  # programs would exchange for little
     several = blocks > MOST_PIECES or rows * cols * budget.loads > FEW * problem.vector * threads

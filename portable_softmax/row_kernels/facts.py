@@ -108,7 +108,7 @@ def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> tuple[str, str]
         return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)", ""
     starts = max(moving, key=lambda starts: len(starts[0]))
     first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
-    rows, step = second[0] - first[0], first[-1] - first[0] and first[1] - first[0]
+    rows, step = second[0] - first[0], first[1] - first[0] if len(first) > 1 else 0
     if step > 1:
         return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is", f"({step},)"
     if rows == 0:

@@ -14,9 +14,9 @@ import torch
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
 from torch.compiler import is_dynamo_compiling
 
-from portable_softmax import invariance
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
+from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.planner import MANY
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels import interpreted
@@ -76,7 +76,7 @@ class Launcher:
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of others a class is enough
-        self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # has no facts
+        self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # raises KeyError
         self._kept: dict[Any, Any] = {}  # launches, and choices
         self._lock = threading.RLock()
 
@@ -169,7 +169,7 @@ class Launcher:
         known = multiple if multiple == KNOWN or n_cols in self._constexprs else 1  # Triton knows this alone of other numbers
         request = Request(
             self.kernel, self._names, arguments | options, meta, num_programs, grid, arguments[n_rows] if n_rows else 1,
-            arguments[n_cols], known, num_programs is not None or invariance.is_batch_invariant(),
+            arguments[n_cols], known, num_programs is not None or is_batch_invariant(),
         )  # fmt: skip
         if n_rows is None:
             with contextlib.suppress(KeyError):  # a grid that follows from a heuristic is known after compiling
@@ -199,7 +199,7 @@ class Launcher:
     def _reader(self, args: Sequence[Any], named: Mapping[str, Any], index: Any = None) -> Callable[..., tuple[Any, ...]]:
         """Returns a function of such arguments that reads what launches differ in; Triton too makes one per kernel."""
         first = self._jit.arg_names[: len(args)]
-        parts = ["index__()"] * bool(index) + ["invariance__._enabled or deterministic__()", *map(repr, named)]
+        parts = ["index__()"] * bool(index) + ["invariant__()", *map(repr, named)]
         sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         for name, value in zip((*first, *named), (*args, *named.values()), strict=False):
             if name == "grid":
@@ -216,8 +216,7 @@ class Launcher:
                 parts += [f"{name}.numel()"] * (hasattr(value, "numel") and (sized or name in self._exact))
             else:
                 parts.append(f"type__({name})")
-        known = {"index__": index, "invariance__": invariance, "deterministic__": torch.are_deterministic_algorithms_enabled}
-        known |= {"identity__": _identity, "type__": type, "repr__": repr}  # names that no parameter has
+        known = {"index__": index, "invariant__": is_batch_invariant, "identity__": _identity, "type__": type, "repr__": repr}
         signature = ", ".join([*first, *(["/"] if args else []), *(["*"] if named else []), *named])
         read: Callable[..., tuple[Any, ...]] = eval(f"lambda {signature}: ({', '.join(parts)},)", known)
         return read

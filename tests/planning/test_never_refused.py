@@ -43,19 +43,19 @@ def takes_all_registers(problem, tiling, device):
 def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
     device, slow = Device.from_profile(product), []
     for problem in itertools.islice(random_problems(device, seed=chance(product)), PROBLEMS):
-        asked = []
+        tried = []
 
-        def counted(*asked_for, asked=asked):
-            asked.append(asked_for)
-            return compiler(*asked_for)
+        def counted(*arguments, tried=tried):
+            tried.append(arguments)
+            return compiler(*arguments)
 
         plan = choose(problem, device, counted)
         tiling = plan.tiling
         assert plan.num_programs >= tiling.splits
         assert tiling.covers(plan.problem.n_cols) >= plan.problem.n_cols
-        assert len(asked) <= MOST_COMPILATIONS
+        assert len(tried) <= MOST_COMPILATIONS
         if compiler is spills_always:
-            assert len(asked) <= MOST_COMPILED
+            assert len(tried) <= MOST_COMPILED
             slow.append(plan.warning)
             words = f"slow: spills into {plan.resources.spilled_bytes_per_thread} bytes per thread"
             assert plan.warning is None or (plan.warning == plan.reasons[0] and plan.warning.startswith(words))

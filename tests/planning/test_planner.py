@@ -15,17 +15,17 @@ from portable_softmax.planning.request import contiguous_problem
 
 
 def test_a_launch_that_spills_much_is_replaced_and_the_plan_names_both():
-    asked = []
+    tried = []
 
     def spills_at_first(problem, tiling, device):
-        asked.append(tiling)
-        return KernelResources(tiling.num_warps, 64, 16, spilled_bytes_per_thread=0 if len(asked) > 1 else 200)
+        tried.append(tiling)
+        return KernelResources(tiling.num_warps, 64, 16, spilled_bytes_per_thread=0 if len(tried) > 1 else 200)
 
     plan = planned(H200, 4096, 4096, measure=spills_at_first)
-    assert plan.tiling in asked[1:]
+    assert plan.tiling in tried[1:]
     assert plan.warning is None
     (runner_up,) = (reason for reason in plan.reasons if reason.startswith("runner-up of "))
-    assert str(asked[0]) not in runner_up, "it is the fastest of all others, compiled or not"
+    assert str(tried[0]) not in runner_up, "it is the fastest of all others, compiled or not"
 
 
 def test_a_launch_that_does_not_fit_or_compile_is_rejected():

@@ -40,20 +40,20 @@ class Wrong:
 def test_a_wrong_result_is_1(run, monkeypatch):
     compile_kernel = virtual.compile_kernel
     monkeypatch.setattr(virtual, "compile_kernel", lambda spec, device: Wrong(compile_kernel(spec, device)))
-    asked = "verify", "--on", "amd/mi300x", "--shapes", "8x200"
-    code, out, err = run(*asked)
+    command = "verify", "--on", "amd/mi300x", "--shapes", "8x200"
+    code, out, err = run(*command)
     assert (code, "verify    FAIL: max error" in out, err[:11]) == (1, True, "WrongResult")
-    assert json.loads(run(*asked, "--json")[1])[0]["error"] == "WrongResult"
+    assert json.loads(run(*command, "--json")[1])[0]["error"] == "WrongResult"
 
 
 def test_an_emulator_or_torch_that_is_not_installed_is_4(run, monkeypatch):
-    asked = "verify", "--on", "amd/mi300x", "--shapes", "3x200"
+    command = "verify", "--on", "amd/mi300x", "--shapes", "3x200"
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "amdgcn_cpu", None)
-        code, _, err = run(*asked)
+        code, _, err = run(*command)
         assert (code, "the emulator is not installed" in err) == (4, True)
     monkeypatch.setitem(sys.modules, "portable_probe.verify", None)
-    code, _, err = run(*asked)
+    code, _, err = run(*command)
     assert (code, "DeviceError: verify and --case require torch (" in err) == (4, True)
 
 

@@ -71,7 +71,7 @@ def test_the_interpreter_plans_nothing_that_is_compiled(monkeypatch):
 
 
 def test_what_a_compiler_cannot_compile(monkeypatch):
-    """An older Triton is not asked for targets that end its process, nor for tuples that it has not."""
+    """An older Triton does not compile for targets that end its process, nor tuples that it lacks."""
 
     def compiled(device="nvidia/h200", **tiling):
         spec = KernelSpec(problem=Problem(1, 1, "float32", "float32", 4), tiling=Tiling(1, 256, 1, 1, **tiling))
