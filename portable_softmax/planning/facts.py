@@ -51,7 +51,7 @@ def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: i
         waves=waves,
         turns=turns,
         ahead=0,
-        loads=1 if tiling.held else (1 + twice) * -(-covered // tiling.width),
+        loads=1 if tiling.held and problem.pairs else (1 + twice) * -(-covered // tiling.width),
         elements=elements / threads * (1 if problem.backward else 2),
         exchanges=float(exchanges),
         warps=warps * (1 + exchanges),

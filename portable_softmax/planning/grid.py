@@ -135,6 +135,8 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
     else:
         narrow, wide = 1, longest // whole
         of_shared = list(dict.fromkeys((min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector)))
+        if not problem.pairs:  # blocks are read one after another
+            of_shared = [problem.vector, 2 * problem.vector]
         of_twice = [2 * problem.vector, problem.vector]
         if problem.vector > 1 and not problem.unaligned and not problem.stores:  # a row is read once, block by block
             of_twice = [size * problem.widest for size in (FEW, FEW // 2, 1)]
