@@ -54,7 +54,7 @@ def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: i
         loads=1 if tiling.held and problem.pairs else (1 + twice) * -(-covered // tiling.width),
         elements=elements / threads * (1 if problem.backward else 2),
         exchanges=float(exchanges),
-        warps=warps * (1 + exchanges),
+        warps=warps * (1 + exchanges) * (statistics > 0),
         late=exchanges * tiling.splits / slots * (num_programs > slots),
         issued=(accesses + shuffles) / budget.warp + LINE_PART * operands * lines * elements * (1 + twice) + LOOKUP * lookups,
         own_issued=0,
