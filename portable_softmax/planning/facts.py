@@ -127,9 +127,6 @@ def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
     return threads * max(vector, tiling.tile_rows // beside) * math.log2(lanes)
 
 
-PACKED_BYTES = 2  # of elements that are packed in pairs, whatever is known of rows
-
-
 class Traffic(NamedTuple):
     """Bytes, accesses and operations of one row, and of one program beside its rows.
 
@@ -188,7 +185,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
     threads, blocks = (launch.num_warps or 1) * lanes, -(-launch.n_cols // launch.block)
     beside = min(launch.resident, max(1.0, programs / multiprocessors))
     turns, elements = -(-rows // programs), blocks * launch.block
-    at_once = max(min(VECTOR_BYTES / traffic.element, launch.multiple), traffic.element / PACKED_BYTES)
+    at_once = min(VECTOR_BYTES / traffic.element, launch.multiple)
     accesses = elements * traffic.row_operands / at_once
     shuffles = (traffic.reductions + blocks * traffic.block_reductions) * math.log2(threads)
     again = rows * traffic.again * lost(traffic.row * beside * multiprocessors, device)
