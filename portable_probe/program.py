@@ -42,7 +42,7 @@ def _wrong(text: str, words: str) -> argparse.ArgumentTypeError:
 
 def _number(text: str, least: int = 1) -> int:
     if not text.isdecimal() or int(text) < least:
-        raise _wrong(text, f"a number from {least} on")
+        raise _wrong(text, f"an integer of at least {least}")
     return int(text)
 
 
@@ -114,7 +114,7 @@ def cases_of(options: argparse.Namespace) -> Sequence[Case]:
         return [SoftmaxProblem(n_rows=m, n_cols=n, dtype=dtype, backward=options.backward) for m, n, dtype in sizes]
     if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
         options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
-    pairs = [_pair(word) for word in re.sub(r",\s+", ",", " ".join(options.args)).split()]
+    pairs = [_pair(word) for word in re.sub(r",\s+(?!\w+=)", ",", " ".join(options.args)).replace(", ", " ").split()]
     names = [name for name, _ in pairs]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         options.error(f"--args gives {', '.join(repeated)} more than once")
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.error("--json and --markdown exclude each other")
     try:
         code = int(options.answer(options))
-        sys.stdout.flush()
+        print(end="", flush=True)  # sys.stdout is None if it is closed
         return code
     except BrokenPipeError:  # `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's own flush

@@ -59,5 +59,5 @@ def _context(enabled: bool) -> Iterator[None]:
 
 def _bool(enabled: bool) -> bool:
     if not isinstance(enabled, bool):
-        raise TypeError(f"batch_invariant is True or False, not {enabled!r} of type {type(enabled).__name__}")
+        raise TypeError(f"argument 'enabled' of batch_invariant must be bool, not {type(enabled).__name__}: {enabled!r}")
     return enabled

@@ -65,13 +65,13 @@ def _lines(
 ) -> Iterator[str]:
     dtypes = x.dtype, tensors[0].dtype
     if device is None and (x.is_meta or (x.is_cpu and not interpreting())):
-        hint = "give device='vendor/product' to plan for that one"
-        yield f"torch's operators compute it: the tensor is on {x.device.type}; {hint}"
+        hint = "device='vendor/product' plans for an absent one"
+        yield f"PyTorch's operators compute it: the tensor is on {x.device.type}; {hint}"
         return
     empty = not x.numel() or not x.dim()
     if empty or about is None or not DTYPES.issuperset(dtypes):
-        reason = "no elements or dimensions" if empty else f"{dtypes[0]} to {dtypes[1]}" if about else "options"
-        yield f"torch's operators compute it: no kernel does with {reason} like these"
+        reason = "tensors without elements or dims" if empty else f"{dtypes[0]} to {dtypes[1]}" if about else "these options"
+        yield f"PyTorch's operators compute it: no kernel supports {reason}"
         return
     device = device or device_of(x)
     whole_mask = None if mask is None else _like(mask.detach()).expand(x.shape)

@@ -46,6 +46,8 @@ def token_log_probs(
         LayoutError: a tensor is nested, sparse or otherwise not strided.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """
+    if not isinstance(grad_inplace, bool):
+        raise TypeError(f"{NAME}(): argument 'grad_inplace' must be bool, not {type(grad_inplace).__name__}")
     inputs = logits, ids, scale, temperature, softcap
     if out is not None:
         check_tensor(NAME, "logits", logits)

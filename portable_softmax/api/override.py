@@ -14,7 +14,7 @@ from portable_softmax.operators.arguments import check_masked_rows
 from portable_softmax.operators.softmax import NO_FACTORS, call_of, launched_gradient
 
 _lock = threading.Lock()
-_replaced: list[Any] = []  # kernels that were in force: a thread may be entering one when it is removed
+_replaced: list[Any] = []  # kernels that were active: a thread may be entering one when it is removed
 
 
 class override_aten(contextlib.ContextDecorator):
@@ -44,7 +44,7 @@ class override_aten(contextlib.ContextDecorator):
         # No public name for a device's key (2.9 to 2.13); until a vendor's extension of torch renames it, it is PrivateUse1.
         key = torch._C._dispatch_key_for_device(current_device().vendor.torch_device_type)
         if not _lock.acquire(blocking=False):
-            raise RuntimeError("override_aten() is in force already; end that one first")
+            raise RuntimeError("override_aten() is active already; call its end() first")
         self._library: Any = torch.library.Library("aten", "IMPL")
         for operator, log, kernel in OPERATORS:
             before = torch.library.get_kernel(f"aten::{operator}", key)

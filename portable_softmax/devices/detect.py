@@ -136,7 +136,7 @@ def _active_backend() -> str:
         hint = " ".join(BACKENDS[name].setup for name in built) or INSTALL
         raise NoDeviceError(
             f"Triton has drivers for {', '.join(backends)}; none finds a device. "
-            f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}. {hint}"
+            f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}; {hint}"
         ) from error
     if name not in BACKENDS:
         raise DeviceError(f"Triton drives a {name!r} device; this package supports {', '.join(BACKENDS)}")

@@ -169,8 +169,8 @@ def check_factor(name: str, argument: str, x: Tensor, factor: Any, dim: int) -> 
     if at >= 0 and factor.shape[at] != 1:
         rows = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
         raise RuntimeError(
-            f"{name}(): argument '{argument}' has one number for each row, so its size along dim {dim} must be 1, and it has "
-            f"the shape {tuple(factor.shape)}; give it one that broadcasts to {rows}"
+            f"{name}(): argument '{argument}' has one number for each row: its size along dim {dim} must be 1, and its shape "
+            f"is {tuple(factor.shape)}; pass a tensor that broadcasts to {rows}"
         )
 
 
@@ -218,8 +218,8 @@ def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_ro
         check_factor(name, argument, x, factor, dim)
     options = Options(name == "log_softmax", dim, dtype, CAUSAL[causal], masked_rows == "zero")
     plain = all(other is None for other in inputs[1:]) and not causal and not options.zero_rows
-    if not dtype.is_floating_point and not plain:
-        raise DtypeError(f"{name}() of {x.dtype} as {dtype}; give a floating-point dtype=")
+    if (not dtype.is_floating_point or dtype.itemsize < 2) and not plain:
+        raise DtypeError(f"{name}(): options require a floating-point dtype of 16 bits or more, not {dtype}; pass dtype=")
     return options
 
 

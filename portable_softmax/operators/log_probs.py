@@ -65,9 +65,9 @@ def call_of(inputs: Any, options: tuple[Any, ...]) -> Call | None:
     """Returns what a call of plain tensors became, None of others; arguments are read once for all calls with the same key."""
     try:
         key = NAME, options, tuple(map(type, options)), is_batch_invariant(), torch.is_grad_enabled(), inputs[4], facts(*inputs)
-    except SpecialCallError:
+        call: Call | None = launch.calls.get(key)
+    except (SpecialCallError, TypeError):  # of an option that has no hash, for which `read` has words
         return None
-    call: Call | None = launch.calls.get(key)
     if call is None:
         checked = read(inputs, *options)
         run = launch.log_probs(inputs, checked, is_batch_invariant())
@@ -87,8 +87,8 @@ def read(inputs: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any) -> tu
     check_tensor(NAME, "ids", ids)
     if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
         raise DtypeError(f"{NAME}(): argument 'ids' must hold integers, not {ids.dtype}")
-    if not x.dtype.is_floating_point:
-        raise DtypeError(f"{NAME}() of {x.dtype}; convert logits to a floating-point dtype")
+    if not x.dtype.is_floating_point or x.dtype.itemsize < 2:
+        raise DtypeError(f"{NAME}(): argument 'logits' must have a floating-point dtype of 16 bits or more, not {x.dtype}")
     if x.device != ids.device:
         raise RuntimeError(
             f"{NAME}(): Expected all tensors to be on the same device, but logits are on {x.device}, ids on {ids.device}"

@@ -114,7 +114,7 @@ def log_probs(
             total = torch.where(greedy.squeeze(-1), (peak.squeeze(-1) + largest.logsumexp(-1)).detach(), total)
     logs = logs.log_softmax(-1)
     inside = torch.where(ignored | outside, 0, many)
-    chosen = logs.gather(-1, inside) if x.shape[dim] else logs.new_zeros(many.shape)
+    chosen = logs.gather(-1, inside) if x.shape[dim] else logs.sum(-1, keepdim=True).expand(many.shape)
     chosen = torch.where(ignored, 0.0, torch.where(outside, torch.nan, chosen)).reshape(ids.shape)
     return chosen, total, -(logs.exp() * logs.clamp(min=-1000)).sum(-1) if entropy else None  # exp(-1000) is 0
 

@@ -68,17 +68,17 @@ def call_of(
     """
     try:
         x, tensors, at_x, writes = inputs[0], facts(*inputs, out), False, True
-    except SpecialCallError:
+        if out is not None:
+            at_x, writes = out.data_ptr() == x.data_ptr(), not out.is_inference() or torch.is_inference_mode_enabled()
+        if dtype is None:
+            dtype = x.dtype if x.dtype is torch.float32 else dtype_of(NAMES[log], x)
+        key = (
+            log, dim, type(dim), dtype, causal, type(causal), masked_rows, is_batch_invariant(), torch.is_grad_enabled(), at_x,
+            writes, inputs[5], tensors,
+        )  # fmt: skip
+        call: Call | None = launch.calls.get(key)
+    except (SpecialCallError, TypeError):  # of an option that has no hash, for which `read` has words
         return None
-    if out is not None:
-        at_x, writes = out.data_ptr() == x.data_ptr(), not out.is_inference() or torch.is_inference_mode_enabled()
-    if dtype is None:
-        dtype = x.dtype if x.dtype is torch.float32 else dtype_of(NAMES[log], x)
-    key = (
-        log, dim, type(dim), dtype, causal, type(causal), masked_rows, is_batch_invariant(), torch.is_grad_enabled(), at_x,
-        writes, inputs[5], tensors,
-    )  # fmt: skip
-    call: Call | None = launch.calls.get(key)
     if call is None:
         options, invariant, fits = read(NAMES[log], inputs, dim, dtype, causal, masked_rows), is_batch_invariant(), True
         needs, voids = needs_of(inputs), has_voids(inputs, options)

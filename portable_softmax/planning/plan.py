@@ -158,5 +158,5 @@ def why_faster(best: LaunchPlan, other: LaunchPlan, launches: int) -> Iterator[s
     if best.terms and other.terms:
         more = {name: value - getattr(best.terms, name) for name, value in other.terms._asdict().items()}
         most = max(more, key=lambda name: more[name])
-        slower = f", as {most} takes {more[most]:.1f} more" if round(other.us - best.us, 1) > 0 else ", which is alike"
+        slower = f", as {most} takes {more[most]:.1f} more" if round(other.us - best.us, 1) > 0 else ", which is about as fast"
         yield f"runner-up of {launches} launches: {other.tiling}: {other.us:.1f} us{slower}"

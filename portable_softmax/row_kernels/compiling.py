@@ -61,7 +61,7 @@ def failure(error: BaseException, jit: Any, device: Device, unknown: Collection[
     if isinstance(error, KeyError) and error.args[0] in unknown:
         return CompileError(f"a decorator of {jit.__name__} needs {error}; give its value, or what is computed of it")
     if isinstance(error, TypeError):
-        return TypeError(f"{jit.__name__}: {error}")
+        return TypeError(f"{jit.__name__}: {error}".replace("dynamic_func() ", ""))  # of Triton's generated code
     cause = error.__cause__ if type(error).__name__ == "CompilationError" else None  # not in the text of Triton 3.4
     left = f": {cause}" if cause and str(cause) not in str(error) else ""
     return CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {error}{left}")

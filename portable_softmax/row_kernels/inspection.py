@@ -85,11 +85,12 @@ def inspect_kernel(
     device, jit, selected = chosen(device), jit_function(kernel), configuration(kernel, config)
     passed, unknown = read_arguments(kernel, arguments)
     passed |= {**(constexprs or {}), **{name: value for name, value in options.items() if value is not None}}
+    if wrong := [name for name in OF_CONFIG[:3] if not isinstance(passed.get(name) or 1, int)]:
+        raise TypeError(f"{wrong[0]} of {jit.__name__} should be an integer of at least 1, not {passed[wrong[0]]!r}")
     (compiled,) = compiled_for(kernel, [selected], passed, device, unknown)
     if isinstance(compiled, BaseException):
         raise failure(compiled, jit, device, unknown) from compiled
-    resources = device.vendor.resources(compiled)
-    launch = _launched(compiled, jit, origins_of(kernel, selected, passed))
+    resources, launch = device.vendor.resources(compiled), _launched(compiled, jit, origins_of(kernel, selected, passed))
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
 
 

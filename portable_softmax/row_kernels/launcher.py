@@ -158,7 +158,7 @@ class Launcher:
         numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
         for name, value, least in numbers:
             if type(value) is not int or value < least:
-                raise TypeError(f"{name} of {jit.__name__} should be a number from {least} on, not {value!r}")
+                raise TypeError(f"{name} of {jit.__name__} should be an integer of at least {least}, not {value!r}")
         if grid is not None and num_programs is not None:
             raise TypeError(f"{jit.__name__}: num_programs={num_programs} is for a computed grid, and grid= was passed")
         if grid is None and n_rows is None:

@@ -26,6 +26,7 @@ WRONG = [
     ({"dim": True}, TypeError, "argument 'dim' must be int, not bool"),
     ({"dtype": "float32"}, TypeError, "argument 'dtype' must be torch.dtype, not str"),
     ({"causal": "left"}, ValueError, "'upper_left' or 'lower_right', not 'left'"),
+    ({"causal": ["left"]}, ValueError, r"'lower_right', not \['left'\]"),
     ({"causal": True, "dim": 0}, ValueError, "use mask="),
     ({"masked_rows": "one"}, ValueError, "must be 'nan' or 'zero', not 'one'"),
     ({"softcap": 0}, ValueError, "must be positive and finite, not 0"),
@@ -67,8 +68,9 @@ def test_tensors_without_rows():
     for x in (SPARSE, torch.arange(3)):  # torch's error
         with pytest.raises(NotImplementedError):
             softmax(x)
-    with pytest.raises(DtypeError, match="floating-point dtype"):
-        softmax(torch.arange(3), scale=2.0)
+    for x in (torch.arange(3), torch.ones(3).to(torch.float8_e5m2)):
+        with pytest.raises(DtypeError, match="floating-point dtype of 16 bits or more"):
+            softmax(x, scale=2.0)
 
 
 def test_types_of_results():
@@ -91,6 +93,8 @@ def test_types_of_results():
         ((X, IDS.to("meta")), {}, RuntimeError, "same device"),
         ((X, IDS), {"entropy": 1}, TypeError, "argument 'entropy' must be bool"),
         ((X, IDS), {"ignore_index": None}, TypeError, "argument 'ignore_index' must be int"),
+        ((X, IDS), {"ignore_index": [0]}, TypeError, "argument 'ignore_index' must be int, not list"),
+        ((X, IDS), {"grad_inplace": "no"}, TypeError, "argument 'grad_inplace' must be bool, not str"),
         ((X, IDS), {"scale": torch.ones(5)}, RuntimeError, "argument 'scale'"),
         ((X, IDS), {"out": torch.empty(2, 2)}, RuntimeError, "out of shape"),
         ((X.clone().requires_grad_(), IDS), {"out": torch.empty(2, 3)}, RuntimeError, "automatic differentiation"),
@@ -130,6 +134,6 @@ def test_what_a_launch_computes_and_what_none_does():
         explain(META, ids=META[:, 0], causal=True)
     assert "the tensor is on cpu" in explain(torch.randn(3, 5))
     assert "the tensor is on meta" in explain(META)
-    assert "no kernel does with torch.float64" in explain(META.double(), device=H100)
-    assert "no elements" in explain(META[:0], device=H100)
+    assert "no kernel supports torch.float64" in explain(META.double(), device=H100)
+    assert "without elements" in explain(META[:0], device=H100)
     assert "options" in explain(META, softcap=1e-30, device=H100)

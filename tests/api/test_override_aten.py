@@ -64,7 +64,7 @@ def test_what_no_launch_computes_is_torchs(x, launched):
 
 def test_one_at_a_time_ended_once(x):
     override = override_aten()
-    with pytest.raises(RuntimeError, match="in force already"):
+    with pytest.raises(RuntimeError, match="is active already"):
         override_aten()
     override.end()
     override.end()

@@ -48,14 +48,14 @@ plan --on '' | 2 | no profile named ''
 plan --on amd | 2 | no profile named 'amd'; `portable-softmax profiles` lists all, 'VENDOR/*' selects one of each architecture
 plan --on interpreter | 2 | the interpreter compiles nothing; --on h200 names a device
 kernel KERNELS:add --on H200,triton/interpreter | 2 | the interpreter compiles nothing; --on h200 names a device
-tune --minutes -1 | 2 | '-1' is not a number from 1 on
-plan --on H200 --shapes 0x4 | 2 | argument --shapes: '0' is not a number from 1 on
+tune --minutes -1 | 2 | '-1' is not an integer of at least 1
+plan --on H200 --shapes 0x4 | 2 | argument --shapes: '0' is not an integer of at least 1
 plan --on H200 --shapes 44 | 2 | argument --shapes: '44' is not ROWSxCOLS
 plan --on H200 --at-least metal=3 | 2 | 'metal' is not one of cuda, hip
 plan --on H200 --at-least 1 --at-least cuda=99 | 2 | --at-least has several numbers for a device
 plan --on H200 --json --markdown | 2 | --json and --markdown exclude each other
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=64 foo=1 | 1 | CompileError: ;; foo was specified but unrecognised
-kernel KERNELS:add --on H200 --args VECTORS BLOCK=64 num_warps=four | 2 | TypeError: add:
+kernel KERNELS:add --on H200 --args VECTORS BLOCK=64 num_warps=four | 2 | num_warps of add should be an integer
 plan | 4 | NoDeviceError: nothing there
 plan --on hip | 4 | NoDeviceError: nothing there
 verify --on H200 | 2 | an emulated AMD GPU (--on amd/mi300x)

@@ -137,7 +137,7 @@ def test_it_is_what_a_launch_compiles(kernels, profile, case):
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
-        ({}, {}, TypeError, "add: .*missing 4 required positional arguments: 'x', 'y', 'z', and 'n'"),
+        ({}, {}, TypeError, "add: missing 4 required positional arguments: 'x', 'y', 'z', and 'n'"),
         ({"more": 1}, {}, TypeError, "add has no parameter more; it has x, y, z, n, BLOCK"),
         (VECTORS | {"n": 1}, {"num_warp": 4}, CompileError, "num_warp"),
         (VECTORS | {"x": f"f32[{10**11},{10**11}]"}, {}, ValueError, "is no tensor of torch, .* give it a smaller shape"),

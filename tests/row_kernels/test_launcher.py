@@ -88,14 +88,14 @@ def test_passed_options_take_precedence():
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
-        (("*fp32", "*fp32", 4.0, 8), {}, TypeError, "n_rows of one_row should be a number from 0 on, not 4.0"),
-        (("*fp32", "*fp32", 4), {}, TypeError, "n_cols of one_row should be a number from 1 on, not None"),
+        (("*fp32", "*fp32", 4.0, 8), {}, TypeError, "n_rows of one_row should be an integer of at least 0, not 4.0"),
+        (("*fp32", "*fp32", 4), {}, TypeError, "n_cols of one_row should be an integer of at least 1, not None"),
         (("*fp32", "*fp32", 4, 8), {"OTHER": 1}, CompileError, "OTHER"),
         (("*fp32", "*fp32", 4, 8), {"n_rows": 4}, TypeError, "one_row got multiple values for argument 'n_rows'"),
         (("*fp32", "*fp32", 4, 8), {"device": "amd/none"}, ProfileError, "amd/none"),
         (("*fp32", "*fp32", 2**33, 8), {}, GridError, "a grid of 8589934592 x 1 x 1 has 8,589,934,592 programs along x"),
         (("*fp32", "*fp32", 4, 8), {"num_programs": 3}, TypeError, "num_programs=3 is for a computed grid, and grid= was"),
-        (("*fp32", "*fp32", 4, 8), {"num_warps": "4"}, TypeError, "num_warps of one_row should be a number from 1 on, not '4'"),
+        (("*fp32", "*fp32", 4, 8), {"num_warps": "4"}, TypeError, "num_warps of one_row should be an integer .* not '4'"),
         (("*fp32", "*fp32", 4, 8), {"grid": (0,)}, GridError, r"the grid \(0, 1, 1\) has no program for n_rows=4"),
         *((("*fp32", "*fp32", 4, 8), {"grid": grid}, GridError, "a grid is one to three integers from 0 on") for grid in GRIDS),
         (("*fp32", "*fp32", 4, 2**21), {}, CompileError, "(?i)1048576"),
