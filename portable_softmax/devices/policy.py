@@ -11,7 +11,6 @@ from portable_softmax.devices.schema import Fact, PowerOfTwo, Sizes
 
 MOST_POLLS = 2**16  # a choice of this project: some hundredths of a second
 
-Strategy = Literal["tile", "online", "shared"]
 Unset = msgspec.UnsetType
 Amount = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 

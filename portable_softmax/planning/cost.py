@@ -21,18 +21,18 @@ class Facts(NamedTuple):
     Args:
         memory_us: moving all bytes at the data sheet's bandwidth, with those that are read again and have left the L2 cache.
         l2_us: the same for bytes that the L2 cache moves besides: sectors of short pieces, spilled registers.
-        left_out: unused bytes of cache lines per byte that is moved.
         programs: of the grid.
         beside: programs that a multiprocessor holds at once.
         waves: of programs, until all are done.
         turns: of a program: tiles, or rows, that it takes.
-        ahead: turns that are loaded ahead.
         loads: of a turn, that wait for one another.
         elements: per thread and turn, of one operand; once more per exponential.
+        issued: accesses and shuffles of a program's warps in a turn.
+        left_out: unused bytes of cache lines per byte that is moved.
+        ahead: turns that are loaded ahead.
         exchanges: 1 where programs wait for row statistics of others.
         warps: of a program, that wait for one another to add up rows; twice as many if they wait for other programs too.
         late: part of the time of moving in which programs wait for those that share their rows and begin later.
-        issued: accesses and shuffles of a program's warps in a turn.
         own_issued: the same of a program beside its turns.
         launches: one, or two of which the second reads what the first has reduced.
         alone: part of all bytes that the largest program moves, times the multiprocessors; at least 1.
@@ -40,19 +40,19 @@ class Facts(NamedTuple):
 
     memory_us: Any
     l2_us: Any
-    left_out: Any
     programs: Any
     beside: Any
     waves: Any
     turns: Any
-    ahead: Any
     loads: Any
     elements: Any
-    exchanges: Any
-    warps: Any
-    late: Any
     issued: Any
-    own_issued: Any
+    left_out: Any = 0
+    ahead: Any = 0
+    exchanges: Any = 0
+    warps: Any = 0
+    late: Any = 0
+    own_issued: Any = 0
     launches: Any = 1
     alone: Any = 1
 

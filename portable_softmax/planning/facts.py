@@ -27,7 +27,7 @@ def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: i
     threads, tiles = warps * budget.warp, problem.tiles(tiling.tile_rows) * tiling.splits
     beside = min(resident, max(1.0, num_programs / budget.multiprocessors))
     turns, waves = -(-tiles // num_programs), -(-num_programs // slots)
-    twice = not tiling.held and problem.reads_again
+    twice = not tiling.held and problem.log_probs is None
     covered = tiling.covers(problem.width) // tiling.splits
     elements = tiling.tile_rows * covered
     vector, operands = budget.access(tiling), budget.loads + problem.stores
@@ -50,14 +50,12 @@ def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: i
         beside=beside,
         waves=waves,
         turns=turns,
-        ahead=0,
         loads=1 if tiling.held and problem.pairs else (1 + twice) * -(-covered // tiling.width),
         elements=elements / threads * (1 if problem.backward else 2),
         exchanges=float(exchanges),
         warps=warps * (1 + exchanges) * (statistics > 0),
         late=exchanges * tiling.splits / slots * (num_programs > slots),
         issued=(accesses + shuffles) / budget.warp + LINE_PART * operands * lines * elements * (1 + twice) + LOOKUP * lookups,
-        own_issued=0,
         launches=2 if tiling.two_launches else 1,
         alone=max(1, budget.multiprocessors * min(1, turns * tiling.tile_rows / (problem.n_rows * tiling.splits))),
     )
@@ -193,7 +191,6 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
     return Facts(
         memory_us=(rows * traffic.row + programs * traffic.program + again) / per_us,
         l2_us=2 * launch.spilled_bytes * threads * rows / per_us,
-        left_out=0,
         programs=programs,
         beside=beside,
         waves=-(-programs // (multiprocessors * launch.resident)),
@@ -201,9 +198,6 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         ahead=min(launch.num_stages - 2, turns - 1) if ahead else 0,
         loads=blocks,
         elements=elements / threads * (1 + traffic.exponents / launch.n_cols),
-        exchanges=0,
-        warps=0,
-        late=0,
         issued=accesses / lanes
         + shuffles * threads / lanes
         + LINE_PART * accesses * max(1 / lanes, at_once * traffic.element / (WORD_BYTES * lanes)),

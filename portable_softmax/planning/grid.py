@@ -150,11 +150,11 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         yield from held
         alone = not any(map(is_possible, held))
         several = alone or in_two or rows > narrow or (problem.across and rows == wide)
-        counts = [1] * (alone or not problem.reads_again) + splits * several
+        counts = [1] * (alone or problem.log_probs is not None) + splits * several
         for tiling in _read_twice(budget, rows, warps[2:] or warps, of_twice, counts):
             yield replace(tiling, two_launches=True) if in_two and tiling.is_shared else tiling
     width = min(max(1, NARROWEST_TILE // narrow), next_power_of_2(problem.width))
-    yield Tiling(narrow, width, max(1, min(2, narrow * width // budget.warp)), 1, held=False)  # it needs the least
+    yield Tiling(narrow, width, max(1, min(2, narrow * width // budget.warp)), held=False)  # it needs the least
 
 
 def _shared(budget: Budget, rows: int, warps: list[int], sizes: list[int]) -> Iterator[Tiling]:
@@ -204,7 +204,7 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
     several = blocks > MOST_PIECES or rows * cols * budget.loads > FEW * problem.vector * threads
     if held and not problem.across and several and width * problem.element_bytes <= VECTOR_BYTES:
         return None  # later blocks hit lines that are on their way
-    return Tiling(rows, width, warps, 1, splits, blocks=blocks, held=held, walk=False)
+    return Tiling(rows, width, warps, splits, blocks=blocks if held or splits > 1 else 1, held=held, walk=False)
 
 
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MOST_LEVELS = 3  # lines, matrices and batches
 SHORTEST_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
 
 Level = tuple[int, tuple[int, ...]]  # a size, and the operands' strides
@@ -28,7 +27,7 @@ class Lines(NamedTuple):
     @property
     def depth(self) -> int:
         """Returns the number of levels: 1 for lines alone, 2 with matrices, 3 with batches."""
-        return MOST_LEVELS if self.levels[0][0] > 1 else 2 if self.levels[1][0] > 1 else 1
+        return len(self.levels) if self.levels[0][0] > 1 else 2 if self.levels[1][0] > 1 else 1
 
     @property
     def out_is_contiguous(self) -> bool:
@@ -101,7 +100,7 @@ def lines_of(
     across = not adjacent(columns)
     if across and (rows[0] == 1 or not adjacent(rows) or (not scattered and rows[0] < SHORTEST_LINE)):
         return None
-    if len(outer) >= (MOST_LEVELS if scattered else 1 + across):
+    if len(outer) > (2 if scattered else across):
         return None
     batches, matrices, lines = (
         (size, of_all[: len(strides)]) for size, of_all in _three([*outer, columns if across else rows])
@@ -124,5 +123,5 @@ def _merged(levels: list[Level]) -> list[Level]:
 
 def _three(levels: list[Level]) -> tuple[Level, Level, Level]:
     nowhere: Level = 1, (0,) * len(levels[-1][1])
-    batches, matrices, lines = [nowhere] * (MOST_LEVELS - len(levels)) + levels
+    *_, batches, matrices, lines = nowhere, nowhere, *levels
     return batches, matrices, lines

@@ -1,13 +1,13 @@
 """A launch: how rows are cut into tiles, and its plan."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from textwrap import fill
+from typing import Any
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.policy import Strategy
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.problem import Problem
 
@@ -24,7 +24,7 @@ class Tiling:
     Args:
         tile_rows: rows of a tile.
         width: columns of a block, a power of two.
-        num_warps, num_stages: Triton's options; None if the vendor has none, or its compiler chooses.
+        num_warps: Triton's option; None if the vendor has none, or its compiler chooses.
         splits: programs that share the rows of a tile.
         max_registers: registers per thread that the compiler may use; None leaves it to the compiler.
         blocks: blocks of a split; 1 if one program reads whole rows twice, in a loop over blocks.
@@ -36,7 +36,6 @@ class Tiling:
     tile_rows: int
     width: int
     num_warps: int | None = None
-    num_stages: int | None = None
     splits: int = 1
     max_registers: int | None = None
     blocks: int = 1
@@ -44,12 +43,8 @@ class Tiling:
     walk: bool = True
     two_launches: bool = False
 
-    def __post_init__(self) -> None:
-        if self.strategy == "online":
-            object.__setattr__(self, "blocks", 1)
-
     @property
-    def strategy(self) -> Strategy:
+    def strategy(self) -> str:
         """Returns its name: programs share rows ("shared"), or one reads them once ("tile") or twice ("online")."""
         if self.is_shared:
             return "shared"
@@ -74,19 +69,13 @@ class Tiling:
         """Returns the columns of rows of `n_cols` that the programs of a tile compute, including masked ones."""
         return -(-n_cols // self.width) * self.width if self.strategy == "online" else self.splits * self.tile_cols
 
-    @property
-    def words_per_tile(self) -> int:
-        """Returns the numbers, of one word, that a tile's programs exchange: two per split and row."""
-        return 2 * self.splits * self.tile_rows
-
     def __str__(self) -> str:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
         splits = "" if self.splits == 1 else f" in {self.splits} splits"
         blocks = "" if self.blocks == 1 else f" of {self.blocks} blocks"
         blocks += ", in two launches" if self.two_launches else ", read twice" if self.is_shared and not self.held else ""
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
-        stages = f", num_stages {self.num_stages}" if (self.num_stages or 1) > 1 else ""
-        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{splits}{blocks}{warps}{registers}{stages}"
+        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{splits}{blocks}{warps}{registers}"
 
 
 @dataclass(frozen=True)
@@ -122,11 +111,14 @@ class LaunchPlan:
         return f"LaunchPlan({self.problem.name} of {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
 
     def __str__(self) -> str:
-        """Returns the tile and the grid, what a program uses, the expected time, how many fit, and why, in short lines."""
-        lines = f"{self.tiling}, num_programs {self.num_programs}", f"uses {self.resources}"
-        expected = [f"expected {self.terms}"] if self.terms else []
-        everything = (*lines, *expected, *str(self.occupancy).splitlines(), *self.reasons)
-        return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in everything)
+        return printed(f"{self.tiling}, num_programs {self.num_programs}", self, self.reasons)
+
+
+def printed(launch: str, plan: Any, sentences: Iterable[str]) -> str:
+    """Returns a launch, its expected time, what a program uses, how many fit, and why, in short lines."""
+    lines = [launch, *[f"expected {plan.terms}"] * bool(plan.terms)]
+    lines += [f"uses {plan.resources}", *str(plan.occupancy).splitlines()] if plan.resources else []
+    return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in (*lines, *sentences))
 
 
 def spilled_by(used: KernelResources) -> int:

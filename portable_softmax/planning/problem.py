@@ -47,16 +47,6 @@ class Scores:
     sink: bool = False
     zero_rows: bool = False
 
-    @property
-    def hides(self) -> bool:
-        """True if a score may be -inf where x is not: then elements of weight 0 have a gradient of 0, whatever dy is."""
-        return self.mask is not None or self.causal is not None or self.sink or self.zero_rows
-
-    @property
-    def voids(self) -> bool:
-        """True if a whole row may be masked, and be nan: its gradient is 0 then, as that of `masked_fill` is."""
-        return self.mask == "bool" or self.causal is not None
-
     def __bool__(self) -> bool:
         """True if any is present."""
         return self != NONE
@@ -158,11 +148,6 @@ class Problem:
     def stores(self) -> bool:
         """True if a result per element is written, not numbers per row alone."""
         return self.log_probs is None or self.log_probs.gradient
-
-    @property
-    def reads_again(self) -> bool:
-        """True if a program that does not hold its rows reads them twice, for results."""
-        return self.log_probs is None
 
     @property
     def skips(self) -> bool:

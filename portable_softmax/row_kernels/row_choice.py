@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from textwrap import fill
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
@@ -13,7 +12,7 @@ from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts
 from portable_softmax.planning.grid import FEW, REGISTERS, available
-from portable_softmax.planning.plan import LINE
+from portable_softmax.planning.plan import printed
 from portable_softmax.planning.planner import MANY, MOST_COMPILED
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.compiling import compiled_for, failure
@@ -60,14 +59,10 @@ class RowPlan:
     form: Form = field(default=Form(True), repr=False)
 
     def __str__(self) -> str:
-        """Returns the launch, its expected time, resources of a program, programs that fit, and reasons, as text."""
         grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}
         launch = ", ".join(f"{name} {value}" for name, value in {**grid, **self.meta}.items())
-        lines = [f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"]
-        lines += [f"expected {self.terms}"] if self.terms else []
-        lines += [f"uses {self.resources}", *str(self.occupancy).splitlines()] if self.resources else []
-        lines += [*self.reasons, *self.warnings]
-        return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
+        launch = f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"
+        return printed(launch, self, (*self.reasons, *self.warnings))
 
 
 class _Used(NamedTuple):
@@ -80,7 +75,7 @@ class _Used(NamedTuple):
 
 
 class _Costed(NamedTuple):
-    """A launch. First are those that neither spill nor may not fit, then the fastest, then the simpler.
+    """A launch, in the order of choice: first those that neither spill nor may not fit, then the fastest, then the simpler.
 
     Where the memory's bandwidth is unknown the time is the number of a row's blocks, and there are no terms.
     """
@@ -134,16 +129,19 @@ class Choice:
         costed = self._sorted(request, self._compiled.values(), MANY if request.fixed else rows)
         if request.fixed and costed:
             costed = [*self._sorted(request, [costed[0].used], rows), *costed[1:]]
-        grid = _grid(request, costed[0]) if costed else (0, 1, 1)
-        if not costed or refusal(device, grid, costed[0].used.resources.num_warps):
-            raise self._refusal(request, grid, costed[0].used if costed else None)
-        best = costed[0]
-        used, size, axes = best.used, (request.rows, request.cols), grid if request.grid is not None else grid[:1]
+        if not costed:
+            used = next(iter(self._compiled.values()))
+            reason = f"no program of {self._name} fits {device.name}: a block of {used.setting.block} uses {used.resources}"
+            raise PlanError(f"{reason}; give a smaller {request.names[2]}")
+        best, used, size = costed[0], costed[0].used, (request.rows, request.cols)
+        grid = (best.num_programs, 1, 1) if request.grid is None else request.grid_of(used.constants)
+        if refused := refusal(device, grid, used.resources.num_warps):
+            raise GridError(f"{self._name}: {refused}")
         meta, programs = request.meta | used.setting.config.all_kwargs(), math.prod(grid) if request.rows else 0
         reasons, warned = self._reasons(request, costed), overflows(self._function, request.arguments, grid[0])
         return RowPlan(
-            self._name, size, device.name, programs, meta, axes, used.resources, used.occupancy, best.terms,
-            tuple(reasons), tuple(warned), used.setting.config, self.form,
+            self._name, size, device.name, programs, meta, grid[:1] if request.grid is None else grid, used.resources,
+            used.occupancy, best.terms, tuple(reasons), tuple(warned), used.setting.config, self.form,
         )  # fmt: skip
 
     def _splits_rows(self, request: Request, shortest: Setting) -> bool:
@@ -217,12 +215,8 @@ class Choice:
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
-        """Returns the launches in their order."""
-        return sorted(self._costed(request, candidates, rows), key=lambda one: (one.doubtful, one.slow, one.us, one.stages))
-
-    def _costed(self, request: Request, candidates: Iterable[_Used], rows: int) -> Iterator[_Costed]:
-        """Yields the launches of programs that fit, without grids that the device refuses where there are others."""
-        device = self._device
+        """Returns the launches of programs that fit in their order, without grids that the device refuses, if any is left."""
+        device, launches = self._device, list[_Costed]()
         numbers = device.profile.launch.cost if device.hardware.memory_bandwidth_gb_per_s else None
         for used in candidates:
             if not (resident := device.resident(used.occupancy)):
@@ -239,7 +233,8 @@ class Choice:
                 us = terms.total if terms else -(-request.cols // setting.block)
                 doubtful = bool(spilled or device.doubt(used.resources))
                 slow = bool(terms) and is_slow(self._traffic, launch, device)
-                yield _Costed(doubtful, slow, us, setting.stages, num_programs, used, terms)
+                launches.append(_Costed(doubtful, slow, us, setting.stages, num_programs, used, terms))
+        return sorted(launches, key=lambda one: one[:4])
 
     def _grids(self, request: Request, used: _Used, rows: int, resident: int) -> Iterator[tuple[int, int]]:
         """Yields numbers of programs, and of rows."""
@@ -254,15 +249,6 @@ class Choice:
             numbers = list(dict.fromkeys((min(most, resident), most)))
             accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), warps)]
             yield from ((number, rows) for number in accepted or numbers[:1])
-
-    def _refusal(self, request: Request, grid: tuple[int, int, int], best: _Used | None) -> Exception:
-        """Returns the error of a request without a launch."""
-        device = self._device
-        if best:
-            return GridError(f"{self._name}: {refusal(device, grid, best.resources.num_warps)}")
-        used = next(iter(self._compiled.values()))
-        reason = f"no program of {self._name} fits {device.name}: a block of {used.setting.block} uses {used.resources}"
-        return PlanError(f"{reason}; give a smaller {request.names[2]}")
 
     def _reasons(self, request: Request, costed: Sequence[_Costed]) -> Iterator[str]:
         traffic, best = self._traffic, costed[0]
@@ -282,7 +268,3 @@ class Choice:
             yield f"{words} would take {other.us:.1f} us" + ", and spills" * other.doubtful
         if why := self._device.doubt(best.used.resources):
             yield f"{why}: Triton's IR gives bounds only, and no setting certainly fits"
-
-
-def _grid(request: Request, costed: _Costed) -> tuple[int, int, int]:
-    return (costed.num_programs, 1, 1) if request.grid is None else request.grid_of(costed.used.constants)

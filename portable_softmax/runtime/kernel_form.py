@@ -110,8 +110,10 @@ def _accumulators(spec: KernelSpec, threads: int) -> int:
 
 
 def _of_gradient(spec: KernelSpec) -> dict[str, Any]:
+    """Returns what has a gradient of 0, whatever dy is: all of a wholly masked row, which is nan, or elements of weight 0."""
     scores = spec.problem.scores
-    return {"MASKED_GRADIENT": "rows" if scores.voids else "elements" if scores.hides else ""}
+    some = scores.mask is not None or scores.sink or scores.zero_rows  # so that a score may be -inf where x is not
+    return {"MASKED_GRADIENT": "rows" if scores.mask == "bool" or scores.causal else "elements" if some else ""}
 
 
 def _of_mask(spec: KernelSpec, threads: int) -> dict[str, Any]:
