@@ -1,69 +1,64 @@
-"""Compilers get one operator for each function: opcheck, torch.compile, export, make_fx, AOTInductor, compiled autograd."""
+"""Compilers get one operator for each function: torch.compile, opcheck of the operators in its graphs, export."""
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from random_calls import results
+from torch._dynamo.backends.common import aot_autograd
 from torch.library import opcheck
+from torch.utils._pytree import tree_map_only
 
-from portable_softmax import log_softmax, softmax, token_log_probs
+from portable_softmax import softmax, token_log_probs
 
 pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]  # one process imports them
-OPS = torch.ops.portable_softmax
 
 
-@pytest.fixture(autouse=True)
-def reset():
-    torch._dynamo.reset()
+class Graph(torch.fx.Interpreter):
+    """Runs a graph of torch.compile, and keeps the arguments of this package's operators, one call with the same types."""
 
+    calls = {}  # noqa: RUF012
 
-def arguments(log, x, scale=None, temperature=None, mask=None, causal="", softcap=None, sink=None, masked_rows="nan"):
-    """Returns the operator's arguments of a call."""
-    tensors = [t if isinstance(t, torch.Tensor) else None for t in (scale, temperature)]
-    numbers = [None if isinstance(t, torch.Tensor) else t for t in (scale, temperature)]
-    sink = None if sink is None else sink[:, None, None]  # of heads
-    return x, mask, *tensors, sink, *numbers, softcap, log, x.dim() - 1, x.dtype, causal, masked_rows == "zero"
-
-
-def needing_gradients(options):
-    return {
-        name: o.clone().requires_grad_() if isinstance(o, torch.Tensor) and o.is_floating_point() else o
-        for name, o in options.items()
-    }
-
-
-def test_opcheck(x, ids, cases):
-    for at, (function, options) in enumerate(cases[:5] + cases[18:20]):
-        leaf = x.to((torch.float32, torch.float64)[at // 2 % 2], copy=True).requires_grad_()
-        opcheck(OPS.softmax.default, arguments(function == "log_softmax", leaf, **needing_gradients(options)))
-    leaf, rows = x.clone().requires_grad_(), torch.rand(2, 3, 1, device=x.device) + 0.5
-    for some, temperature in ((False, None), (True, rows.clone().requires_grad_())):
-        opcheck(OPS.token_log_probs.default, (leaf, ids, None, temperature, None, None, 1.5, 2, -100, some, some))
-    opcheck(OPS.token_log_probs.default, (x.double().movedim(-1, 0), ids, None, None, None, None, None, 0, -100, True, False))
-    statistics, dy = torch.rand(2, 2, 3, device=x.device) + 1, torch.randn_like(rows[..., 0])
-    tail = None, None, None, rows, None, None, None, 2, -100, False, False
-    for double in (x, x.double()):
-        opcheck(OPS.token_log_probs_backward.default, (double, ids, statistics, dy, *tail))
-    with pytest.raises(RuntimeError, match="do not have the shapes and types of the results"):
-        OPS.token_log_probs_backward(x, ids, statistics[:, :1], dy, *tail)
-    opcheck(OPS.softmax_backward.default, (x, x.softmax(-1), x, rows, None, None, 0.5, 2.0, False, 2, False, torch.float32))
+    def call_function(self, target, args, kwargs):
+        if getattr(target, "namespace", "") == "portable_softmax":
+            self.calls[(target, *map(type, args))] = args
+        return super().call_function(target, args, kwargs)
 
 
 def compiled(function, **options):
-    return torch.compile(function, fullgraph=True, backend="aot_eager", **options)
+    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(Graph(graph).run))
+    return torch.compile(function, fullgraph=True, backend=backend, **options)
 
 
-def test_compiled_calls_and_gradients_are_eager_ones(x, cases):
-    for at, options in enumerate(needing_gradients(options) for _, options in cases[1:7]):
-        named = [o for o in options.values() if isinstance(o, torch.Tensor) and o.requires_grad]
+def with_gradients(arguments, needed=True):
+    return tree_map_only(torch.Tensor, lambda t: t.detach().clone().requires_grad_(needed and t.is_floating_point()), arguments)
 
-        def call(x, options=options):
-            return softmax(x * 1, **options) + log_softmax(x, **options).exp()
 
-        found = []
-        for function in (compiled(call, dynamic=at % 2 == 0), call):
-            leaf = x.clone().requires_grad_()
-            y = function(leaf)
-            found.append((y, *torch.autograd.grad(y.square().sum(), (leaf, *named))))
-        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4, equal_nan=True)
+def outcome(function, leaves, *more):
+    """Returns results of the first leaf, and gradients of all leaves."""
+    ys = function(leaves[0], *more)
+    return *ys, *torch.autograd.grad(sum(y.square().sum() for y in ys), leaves)
+
+
+def test_compiled_calls_are_eager_ones_and_opcheck_accepts_their_operators(x, ids, cases):
+    Graph.calls.clear()
+    without_kernels = [("softmax", {"softcap": 1e-30}), ("log_probs", {"softcap": 1e-30, "ids": ids})]
+    for at, (name, options) in enumerate([*cases[::2], cases[23], *without_kernels]):
+        options = with_gradients(options)
+        leaves = [x.clone().requires_grad_(), *(t for t in options.values() if isinstance(t, torch.Tensor) and t.requires_grad)]
+
+        def call(x, name=name, options=options):
+            return results(name, x * 1, -1, **options)
+
+        actual, eager = (outcome(function, leaves) for function in (compiled(call, dynamic=at % 2 == 0), call))
+        torch.testing.assert_close(actual, eager, rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert len({operator for operator, *_ in Graph.calls}) == 4
+    for (operator, *_), arguments in Graph.calls.items():
+        backward = "backward" in operator.name()
+        opcheck(operator, with_gradients(arguments, not backward))
+        if backward and "log_probs" in operator.name():
+            with pytest.raises(RuntimeError, match="do not have the shapes and types of the results"):
+                operator(*arguments[:2], arguments[2][:, :1], *arguments[3:])
 
 
 def test_compiled_transforms_out_and_types(x, ids):
@@ -75,8 +70,7 @@ def test_compiled_transforms_out_and_types(x, ids):
     torch.testing.assert_close(out, x.softmax(-1))
     assert compiled(lambda x: softmax(x.double(), scale=2.0))(x).dtype is torch.float64
     scaled = compiled(lambda x, s: softmax(x, scale=s, temperature=s), dynamic=True)
-    for number in (1.5, 2.5, 3.5):
-        torch.testing.assert_close(scaled(x, number), x.softmax(-1))
+    torch.testing.assert_close([scaled(x, number) for number in (1.5, 2.5, 3.5)], [x.softmax(-1)] * 3)
 
 
 class Model(torch.nn.Module):
@@ -89,8 +83,5 @@ def test_export(x, ids, strict):
     n = torch.export.Dim("n", min=2, max=64)
     program = torch.export.export(Model(), (x, ids), dynamic_shapes=({0: n}, {0: n}), strict=strict)
     assert "portable_softmax.softmax" in str(program.graph)
-    more = torch.cat([x, x]).requires_grad_(), torch.cat([ids, ids])
-    ys = program.module()(*more)
-    torch.testing.assert_close(ys, Model()(*more))
-    gradients = [torch.autograd.grad(y.square().sum(), more[0]) for y in (ys[0], softmax(more[0], scale=2.0))]
-    torch.testing.assert_close(*gradients)
+    more = [torch.cat([x, x]).requires_grad_()], torch.cat([ids, ids])
+    torch.testing.assert_close(outcome(program.module(), *more), outcome(Model(), *more))

@@ -4,63 +4,45 @@ import itertools
 
 import pytest
 import torch
-from exact import BIAS, IGNORED, OPTIONS, ROWS, X, expected, log_probs
+from exact import BIAS, IGNORED, OPTIONS, ROWS, X, expected, log_probs, log_probs_gradient
 from torch.autograd import gradcheck, gradgradcheck
 
-from portable_softmax import batch_invariant, is_batch_invariant, log_softmax, set_batch_invariant, softmax, token_log_probs
+from portable_softmax import log_softmax, softmax, softmin, token_log_probs
+from portable_softmax.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
 
-FUNCTIONS = {"softmax": softmax, "log_softmax": log_softmax}
-INF = float("inf")
+FUNCTIONS = {"softmax": softmax, "log_softmax": log_softmax, "softmin": softmin}
+IDS, INF = torch.tensor([[0, 4, IGNORED], [1, 2, 9]]), float("inf")
+ROW = torch.tensor([2.0, -1, 0, 0, 1])  # in rows with equals, masked logits, and numbers that are inf or far above a softcap
+HOSTILE = torch.stack([ROW.clamp(max=1), ROW.where(ROW == 0, -INF), ROW * 100, ROW * INF, ROW.where(ROW < 2, INF), ROW - INF])
 
 
+@pytest.mark.parametrize("x", [X, HOSTILE.double().view(2, 3, 5)], ids=["random", "hostile"])
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: " ".join(options) or "plain")
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_results_are_those_of_an_independent_composition(name, options):
-    torch.testing.assert_close(FUNCTIONS[name](X, **options), expected(name, X, **options), equal_nan=True)
+def test_results_are_those_of_an_independent_composition(x, options):
+    for name, function in FUNCTIONS.items():
+        torch.testing.assert_close(function(x, **options), expected(name, x, **options), equal_nan=True)
+    factors = {name: factor for name, factor in options.items() if name in ("scale", "temperature", "softcap")}
+    exact = [values for values, _ in log_probs(x, IDS[..., None], **factors)]
+    leaf, dys = x.clone().requires_grad_(), torch.randn(3, *IDS.shape).double().unbind()
+    results = token_log_probs(leaf, IDS, **factors, ignore_index=IGNORED, return_lse=True, entropy=True)
+    torch.testing.assert_close(results, (exact[0][..., 0], *exact[1:]), rtol=1e-6, atol=1e-6, equal_nan=True)
+    gradient, _ = log_probs_gradient(x, IDS[..., None], dys[0][..., None], *dys[1:], **factors)
+    known = ~gradient.isnan()  # of the others, greedy rows have 0
+    torch.testing.assert_close(torch.autograd.grad(results, leaf, dys)[0][known], gradient[known], rtol=1e-5, atol=1e-5)
 
 
-def test_greedy_rows_share_among_equals_and_nothing_else():
-    x = torch.tensor([[1.0, 3.0, 3.0, -INF], [0.0, 1e-40, 0.0, 0.0], [-INF] * 4])
-    torch.testing.assert_close(softmax(x, temperature=torch.zeros(3, 1))[:2], torch.tensor([[0, 0.5, 0.5, 0], [0, 1, 0, 0]]))
-    assert log_softmax(x, temperature=0.0)[0, 0] == -INF
-    assert softmax(x, temperature=0)[2].isnan().all()
-    large = torch.tensor([[100.0, 200.0, 150.0]])  # a cap of 5 rounds all of them to 5
-    assert softmax(large, temperature=0.0, softcap=5.0).tolist() == [[0, 1, 0]]
-    chosen, lse = token_log_probs(large, torch.tensor([1]), temperature=0.0, softcap=5.0, return_lse=True)
-    assert (chosen.item(), lse.item()) == (0, 5)
-    for row in (torch.full((1, 3), -INF), torch.empty(1, 0)):
-        assert token_log_probs(row, torch.tensor([1]), temperature=torch.zeros(1, 1)).isnan().all()
-
-
-@pytest.mark.parametrize("function", FUNCTIONS.values())
-def test_derivatives_are_those_of_finite_differences(function):
+@pytest.mark.parametrize("name", [*FUNCTIONS, "log_probs"])
+def test_derivatives_are_those_of_finite_differences(name):
     tensors = [t.clone().requires_grad_() for t in (X, ROWS, BIAS, torch.randn(3, 1).double())]
 
     def call(x, rows, bias, sink):
-        return function(x, scale=rows, mask=bias, sink=sink, softcap=2.0, temperature=rows + 1)
+        if name in FUNCTIONS:
+            return FUNCTIONS[name](x, scale=rows, mask=bias, sink=sink, softcap=2.0, temperature=rows + 1)
+        options = {"softcap": 2.0, "entropy": True, "return_lse": True, "ignore_index": IGNORED}
+        return token_log_probs(x, IDS.clamp(max=4), temperature=rows, **options)
 
-    assert gradcheck(call, tensors, check_forward_ad=True, check_batched_grad=True)
+    assert gradcheck(call, tensors, check_forward_ad=True, check_batched_grad=name in FUNCTIONS)
     assert gradgradcheck(call, tensors)
-
-
-def test_log_probs_and_their_derivatives():
-    ids, tensors = torch.tensor([[0, 4, IGNORED], [1, 2, 3]]), (X.clone().requires_grad_(), ROWS.clone().requires_grad_())
-
-    def call(x, rows):
-        return token_log_probs(x, ids, temperature=rows, softcap=2.0, entropy=True, return_lse=True, ignore_index=IGNORED)
-
-    assert gradcheck(call, tensors, check_forward_ad=True)
-    assert gradgradcheck(call, tensors)
-    exact = [values for values, _ in log_probs(X, ids[..., None], temperature=ROWS, softcap=2.0)]
-    torch.testing.assert_close(call(X, ROWS), (exact[0][..., 0], *exact[1:]))
-
-
-def test_masked_logits_add_nothing_to_gradients_of_entropies():
-    x, ids = torch.tensor([[1.0, -INF, 2.0]]), torch.tensor([-100])
-    leaves = [x.requires_grad_(), x[:, ::2].detach().requires_grad_()]
-    whole, part = (torch.autograd.grad(1e6 * token_log_probs(x, ids, entropy=True)[1], x)[0] for x in leaves)
-    assert whole[0, 1] == 0
-    torch.testing.assert_close(whole[:, ::2], part)
 
 
 @pytest.mark.kernel
@@ -68,20 +50,17 @@ def test_masked_logits_add_nothing_to_gradients_of_entropies():
 def test_elements_without_weight_have_gradients_of_0(where, options):
     seen, x = torch.tensor([[True, False, True], [False] * 3, [True] * 3]), torch.tensor([[1.0, 2, 0], [1, 2, 3], [1, INF, 2]])
     mask = (seen if "mask" in options else torch.where(seen, 0.0, -INF)).to(where)
+    first = [True, False, "causal" not in options]
     for dtype in (torch.float32, torch.float64):  # by a kernel, and by the reference
         leaf = x.to(where, dtype, copy=True).requires_grad_()
         log_softmax(leaf, **{**options, "mask": mask}).sum().backward()
-        assert (leaf.grad != 0).tolist() == [
-            [True, False, "causal" not in options],
-            [False] * 3,
-            [False] * 3,
-        ]  # the last is nan
+        assert (leaf.grad != 0).tolist() == [first, [False] * 3, [False] * 3]  # the last one is nan
 
 
 def test_what_has_no_elements():
     assert softmax(torch.empty(0, 3)).shape == (0, 3)
     assert softmax(torch.empty(3, 0), scale=2.0).shape == (3, 0)
-    assert token_log_probs(torch.empty(3, 0), torch.zeros(3, dtype=torch.long)).isnan().all()
+    assert token_log_probs(torch.empty(3, 0), torch.zeros(3, dtype=torch.long), temperature=torch.zeros(1, 1)).isnan().all()
     assert token_log_probs(torch.empty(2, 4), torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0)
     assert softmax(torch.tensor(3.0), 0, scale=2.0) == 1
     assert log_softmax(torch.tensor(3.0)) == 0
@@ -91,28 +70,21 @@ def test_what_has_no_elements():
 @pytest.mark.kernel
 @pytest.mark.parametrize("n_cols", [7, 782, 5000])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_a_row_is_the_same_in_any_batch(where, n_cols, dtype):
+def test_a_row_and_its_gradient_are_the_same_in_any_batch(where, n_cols, dtype):
     x, ids = torch.randn(300, n_cols, device=where).to(dtype), torch.zeros(300, dtype=torch.long, device=where)
     unaligned = torch.empty(300 * n_cols + 1, dtype=dtype, device=where)[1:].view(300, n_cols).copy_(x)
-    with batch_invariant():
-        for call in (softmax, log_softmax, lambda x: token_log_probs(x, ids[: len(x)])):
-            whole = call(x)
-            for part in (x[5:6], x[5:6].clone(), x[3:10][2:3], unaligned[5:6], x.t().contiguous().t()[5:6]):
-                assert torch.equal(call(part), whole[5:6])
 
-
-@pytest.mark.kernel
-def test_a_gradient_follows_its_forward(where):
-    x = torch.randn(64, 5000, device=where)
-    dy = torch.randn_like(x)
-
-    def gradient(at):
-        leaf = x[at].clone().requires_grad_()
+    def results(call, part):
+        leaf = part.detach().requires_grad_()
         with batch_invariant():
-            y = softmax(leaf)
-        return torch.autograd.grad(y, leaf, dy[at])[0]  # outside of the context
+            y = call(leaf)
+        gradient = torch.autograd.grad(y.float().square().sum(), leaf)[0]  # outside of the context
+        return (y, gradient) if y.dim() > 1 else (y,)
 
-    assert torch.equal(gradient(slice(5, 6)), gradient(slice(None))[5:6])
+    for call in (softmax, log_softmax, lambda x: token_log_probs(x, ids[: len(x)])):
+        whole = results(call, x)
+        for part in (x[5:6], x[5:6].clone(), x[3:10][2:3], unaligned[5:6], x.t().contiguous().t()[5:6]):
+            assert all(torch.equal(one, of_all[5:6]) for one, of_all in zip(results(call, part), whole, strict=True))
 
 
 def test_the_flag_and_its_context():
