@@ -58,15 +58,11 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
         kernel = None
     if not _is_kernel(kernel):
         if stopped:
-            missing = stopped.name if isinstance(stopped, ModuleNotFoundError) else None
-            why = f"{type(stopped).__name__}: {stopped}"
-            why = f"it needs the module {missing}, which is not installed" if missing else why
-            raise ValueError(f"{path} cannot be imported: {why}") from stopped
+            raise ValueError(f"{path} cannot be imported: {type(stopped).__name__}: {stopped}") from stopped
         classes = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
         members = {f"{holder.__name__}.{member}": value for holder in classes for member, value in vars(holder).items()}
         known = ", ".join(known for known, value in (vars(module) | members).items() if _is_kernel(value)) or "none"
-        what = f"{name!r}, which is a {type(kernel).__name__}" if kernel is not None else repr(name)
-        lacks = f"{file} has no @triton.jit function {what}; it" if name else f"{where!r} lacks the kernel's :NAME; the file"
+        lacks = f"{file} has no @triton.jit function {name!r}; it" if name else f"{where!r} lacks the kernel's :NAME; the file"
         raise ValueError(f"{lacks} has {known}")
     return KernelFile(kernel, module)
 

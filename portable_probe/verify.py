@@ -111,11 +111,14 @@ class KernelCase(NamedTuple):
 
 
 def load_case(file: KernelFile, name: str) -> KernelCase:
-    """Calls the function in a kernel's file that returns its case; ValueError if there is none, or it returns none."""
+    """Calls the function in a kernel's file that returns its case; ValueError if there is none, it fails, or returns none."""
     make = getattr(file.module, name, None)
     if not callable(make):
         raise ValueError(f"{file.module.__file__} has no function {name!r} that makes a case")
-    made = make()
+    try:
+        made = make()
+    except Exception as error:
+        raise ValueError(f"the case {name}() raises {type(error).__name__}: {error}") from error
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[1], Mapping):
         raise ValueError(f"{name}() should return (grid, arguments, expected): a tuple, a dict and a dict, not {made!r:.80}")
     return KernelCase(*made)

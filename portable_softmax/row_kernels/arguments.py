@@ -61,8 +61,8 @@ def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) ->
 
 def _argument_of(name: str, text: str) -> tuple[Any, bool]:
     """Returns the run-time argument `name=text`, in the syntax above, and False if only its type is known."""
-    if text in CONSTANTS or NUMBER.fullmatch(text):
-        return value_of(text), True
+    if (text in CONSTANTS or NUMBER.fullmatch(text)) and not isinstance(value := value_of(text), str):
+        return value, True
     if (tensor := TENSOR.fullmatch(text)) and tensor[1] in NAMES:
         return _tensor(*tensor.groups()), True
     if (pointer := POINTER.fullmatch(text)) and pointer[1] in NAMES:
