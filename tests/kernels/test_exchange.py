@@ -18,7 +18,6 @@ from together import at_once
 from portable_softmax.kernels import exchange, softmax
 from portable_softmax.runtime import workspace
 
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # of numpy, in a program's thread
 FEW = {"vectors": "two rows", "unaligned": "two unaligned rows", "side by side": "few side by side"}
 SPLITS = "splits", "splits in blocks", "splits read twice"
 ROWS = [replace(row, layout=FEW[row.layout]) for row in table() if row.layout in FEW and row.tiling in SPLITS]
@@ -54,8 +53,7 @@ def test_words_that_arrive_or_are_lost_late_or_overwritten(device, row, resident
         publish_by(FAULTS[fault], monkeypatch.setattr)
     arrive = not resident and not fault  # to programs that wait for long enough
     check(row, at_once(device, row.number, 200 if arrive else polls, resident))
-    assert looks
-    assert any(looks) or not fault, "no program missed a word"
+    assert any(looks) or (looks and not fault), "no program looked, or missed a word"
     assert not (any(looks) and arrive), "a row was read again"
 
 
@@ -88,7 +86,6 @@ def test_memory_that_others_left(device, left, row, looks, monkeypatch):
     assert any(looks)
 
 
-# ---------------------------------------------------------------- AMD machine code
 ON_AMD = [Row(*pair, kind, number=9) for pair in zip(FEW.values(), SPLITS, strict=True) for kind in ("softmax", "gradient")]
 
 
