@@ -136,6 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's own flush
         return 0
+    except KeyboardInterrupt:
+        return 130  # as shells report SIGINT
     except (*BROKEN, argparse.ArgumentTypeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return _code({type(error).__name__})
@@ -208,8 +210,7 @@ def _shown(options: argparse.Namespace, reports: list[Report], choices: bool = F
     if len(reports) == 1 and failed:
         print(f"{failed[0].error}: {failed[0].message}", file=sys.stderr)
     enough = {report.device.name for report in reports if choices and not report.error}
-    failed = [report for report in failed if report.device.name not in enough]
-    return _code({str(report.error) for report in failed})
+    return _code({str(report.error) for report in failed if report.device.name not in enough})
 
 
 def _code(errors: set[str]) -> int:

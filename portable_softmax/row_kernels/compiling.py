@@ -17,7 +17,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PortableSoftmaxError
 from portable_softmax.row_kernels.decorators import apart, configurations, decorated, jit_function, layers
 from portable_softmax.runtime.absent import absent
-from portable_softmax.runtime.compiler import target_to_compile_for, triton_version
+from portable_softmax.runtime.compiler import target_to_compile_for, triton_version, unwritable
 
 UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # errors of MLIR, which writes why to stderr
 
@@ -56,8 +56,8 @@ def compiled_for(
 
 def failure(error: BaseException, jit: Any, device: Device, unknown: Collection[str] = ()) -> Exception:
     """Returns the error of a kernel that does not compile, in the compiler's own words; `unknown` as of `compiled_for`."""
-    if isinstance(error, PortableSoftmaxError | OSError):  # an OSError is of Triton's cache
-        return error
+    if isinstance(error, PortableSoftmaxError | OSError):
+        return unwritable(error) if isinstance(error, OSError) else error
     if isinstance(error, KeyError) and error.args[0] in unknown:
         return CompileError(f"a decorator of {jit.__name__} needs {error}; give its value, or what is computed of it")
     if isinstance(error, TypeError):

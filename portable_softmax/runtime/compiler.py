@@ -13,7 +13,7 @@ from typing import Any
 
 from portable_softmax.devices.detect import INSTALL, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import CompileError, TargetError
+from portable_softmax.errors import CompileError, DeviceError, TargetError
 
 # A descriptor's layout, which may stand behind its shape, is Python, and Triton evaluates it: reports must not bring any.
 DESCRIPTOR = r"tensordesc<\w+\[[0-9]+(, *[0-9]+)*\]>"
@@ -43,6 +43,7 @@ def compile_for(
 
     Raises:
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
+        DeviceError: Triton's cache cannot be written.
     """
     target = target_to_compile_for(device)
     import triton
@@ -52,9 +53,16 @@ def compile_for(
     options = device.vendor.compile_options(num_warps, max_registers, device.hardware)
     try:
         return triton.compile(source_of(kernel, signature, constexprs), target=target, options=options)
+    except OSError as error:
+        raise unwritable(error) from error
     except Exception as error:  # every stage of every backend has its own exceptions
         types = ", ".join(signature.values())
         raise CompileError(f"{kernel.__name__}({types}) for {device.backend}/{device.arch}: {error}") from error
+
+
+def unwritable(error: OSError) -> DeviceError:
+    """Returns the error of a process whose compiled kernels cannot be kept."""
+    return DeviceError(f"Triton cannot write its cache: {error}; set TRITON_CACHE_DIR to a writable directory")
 
 
 def target_of(device: Device) -> Any:

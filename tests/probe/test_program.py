@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -157,6 +158,17 @@ def test_a_device_that_this_triton_does_not_know_is_4(run, monkeypatch):
         monkeypatch.setattr(compiler, "triton_version", lambda version=version: version)
         code, _, err = run("plan", "--on", name)
         assert (code, f"install Triton {words}\n" in err) == (4, True)
+
+
+def test_a_cache_that_cannot_be_written_is_4_and_an_interrupt_is_130(run, monkeypatch):
+    with monkeypatch.context() as unwritable:
+        unwritable.setenv("TRITON_CACHE_DIR", f"{__file__}/cache")
+        for line in ("plan --on H200 --shapes 3x5", "kernel KERNELS:add --on H200 --args VECTORS BLOCK=32"):
+            code, _, err = run(*spelled(line))
+            assert code == 4
+            assert re.search("DeviceError: Triton cannot write its cache: .*set TRITON_CACHE_DIR", err)
+    monkeypatch.setattr(program, "bounded_report", lambda *request: os.kill(os.getpid(), signal.SIGINT))
+    assert run("plan", "--on", "h200") == (130, "", "")
 
 
 def test_help_fits_a_screen_and_the_script_has_that_of_plan(run):
