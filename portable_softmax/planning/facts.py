@@ -85,16 +85,16 @@ def _pieces(budget: Budget, tiling: Tiling, vector: int, resident: float) -> tup
     problem, element, line, sector = budget.problem, budget.element, budget.line, budget.sector
     access = vector * budget.warp  # elements that a warp requests at once
     rows, inner = tiling.tile_rows, problem.inner
+    run, beside = inner * tiling.width if rows >= inner else rows, min(access, rows)
     if not problem.across:
-        run = rows * tiling.tile_cols
-        requested = _lines(access, tiling.width, rows, problem.n_cols * element, element, line)
+        run, piece, most, apart = rows * tiling.tile_cols, tiling.width, rows, problem.n_cols
+    elif beside > inner:  # of several matrices
+        piece, most, apart = inner * (access // beside), -(-beside // inner), inner * problem.n_cols
     else:
-        run, beside = inner * tiling.width if rows >= inner else rows, min(access, rows)
-        if beside > inner:  # of several matrices
-            several = inner * (access // beside), -(-beside // inner), inner * problem.n_cols * element
-            requested = _lines(access, *several, element, line)
-        else:
-            requested = _lines(access, beside, access, inner * element, element, line)
+        piece, most, apart = beside, access, inner
+    piece = min(access, piece)  # elements that a warp requests side by side, `apart` from as many others
+    pieces = min(access // piece, most)
+    lines = min(pieces * max(1, piece * element / line), max(1, pieces * apart * element / line))
     under = sector / min(sector, run * element) - 1
     if problem.across:
         if problem.scattered:
@@ -102,14 +102,7 @@ def _pieces(budget: Budget, tiling: Tiling, vector: int, resident: float) -> tup
         elif inner * element % sector:
             under += sector / (run * element)  # a run ends within a sector that another one begins in
             under += resident * budget.warp / budget.resident_threads * (rows < inner)  # the later, the more are between
-    return line / min(line, max(run * element, sector)) - 1, under, requested
-
-
-def _lines(access: int, run: int, most_runs: int, apart: int, element: int, line: int) -> float:
-    """Returns the cache lines per element that a warp requests at once, of runs that start `apart` bytes apart."""
-    run = min(access, run)
-    runs = min(access // run, most_runs)
-    return min(runs * max(1, run * element / line), max(1, runs * apart / line)) / (run * runs)
+    return line / min(line, max(run * element, sector)) - 1, under, lines / (piece * pieces)
 
 
 def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:

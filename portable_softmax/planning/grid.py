@@ -16,7 +16,6 @@ from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_
 WORD_BYTES = 4
 GB_PER_S = 1 / NS  # bytes of a microsecond
 MOST_SPLITS = 64  # per row: a program reads two words of every split
-MOST_ELEMENTS = 2**20  # of a tile, in any Triton
 MOST_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compile for minutes
 NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
 REGISTERS = 24  # of a thread for addresses and numbers of a row: 16 to 48 in compiled launches of sm_90
@@ -62,7 +61,7 @@ class Budget:
 
     def rows_of(self, size: int) -> int:
         """Returns the rows side by side that so many bytes hold, of those that there are: a power of two."""
-        return min(next_power_of_2(self.problem.neighbours), size // self.problem.element_bytes)
+        return min(next_power_of_2(self.problem.neighbours), size // self.element)
 
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
@@ -94,10 +93,10 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     if problem.across:
         several = not problem.numbered and vendor.scattered_rows and problem.inner * WORD_BYTES < budget.line
         return [problem, replace(problem, scattered=True)] if several else [problem]
-    long = problem.n_cols * problem.element_bytes >= 2 * budget.line  # the ends of shorter rows cost too much
+    long = problem.n_cols * budget.element >= 2 * budget.line  # the ends of shorter rows cost too much
     levels = problem.lines.levels if problem.lines else ()
     alike = all(len({stride % problem.widest for stride in strides}) == 1 for _, strides in levels)  # all operands' rows start
-    vectors = long and levels and alike and problem.vector < problem.widest <= problem.n_cols
+    vectors = long and levels and alike and problem.vector < problem.widest
     vectors = vectors and problem.aligned and vendor.aligned_access and not problem.batch_invariant
     return [problem, replace(problem, vector=problem.widest, unaligned=True)] if vectors else [problem]
 
@@ -106,15 +105,9 @@ def grid(budget: Budget) -> list[Tiling]:
     """Returns the launches of a problem that is read in one way. Of those that differ in the size of blocks alone one stays."""
     sizes, found = budget.device.profile.launch.registers, dict[object, Tiling]()
     for tiling in _of_warps(budget) if budget.device.hardware.warp_size else _of_vector_cores(budget):
-        if is_possible(tiling):
-            found.setdefault(budget.kind(tiling), tiling)
+        found.setdefault(budget.kind(tiling), tiling)
     tilings = list(found.values())
     return [replace(tiling, max_registers=size) for tiling in tilings for size in sizes.value] if sizes else tilings
-
-
-def is_possible(tiling: Tiling) -> bool:
-    """True if there is a kernel for it."""
-    return tiling.elements <= MOST_ELEMENTS and not (tiling.held and tiling.blocks > MOST_BLOCKS)
 
 
 def _of_warps(budget: Budget) -> Iterator[Tiling]:
@@ -128,7 +121,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
     in_two = budget.splits_in_two_launches and not problem.across
     splittable = (budget.shares or in_two) and not problem.scattered
     if problem.across:
-        sizes = powers(max(problem.vector, WORD_BYTES // problem.element_bytes), 2 * problem.widest)[::-1]
+        sizes = powers(max(problem.vector, WORD_BYTES // budget.element), 2 * problem.widest)[::-1]
         narrow, wide = budget.rows_of(budget.sector), budget.rows_of(2 * budget.line)
         narrow = max(narrow, next_power_of_2(problem.inner + 1)) if problem.scattered else narrow  # of several matrices
         of_shared, of_twice = sizes[1::-1], sizes[:1]
@@ -148,11 +141,10 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         if budget.shares and splits and rows <= budget.rows_of(budget.line):
             held += _shared(budget, rows, warps[problem.across : -1] or warps, of_shared)
         yield from held
-        alone = not any(map(is_possible, held))
+        alone = not held
         several = alone or in_two or rows > narrow or (problem.across and rows == wide)
         counts = [1] * (alone or problem.log_probs is not None) + splits * several
-        for tiling in _read_twice(budget, rows, warps[2:] or warps, of_twice, counts):
-            yield replace(tiling, two_launches=True) if in_two and tiling.is_shared else tiling
+        yield from _read_twice(budget, rows, warps[2:] or warps, of_twice, counts)
     width = min(max(1, NARROWEST_TILE // narrow), next_power_of_2(problem.width))
     yield Tiling(narrow, width, max(1, min(2, narrow * width // budget.warp)), held=False)  # it needs the least
 
@@ -193,18 +185,19 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
     cols = blocks * width
     splits = -(-problem.width // cols)
     registers = min(budget.registers, threads * budget.most_registers)
-    if 2 * rows * (cols if held else width) * budget.loads > registers or (
-        warps > 1 and rows * min(cols, problem.width) < threads
-    ):
-        return None  # or some threads would have nothing
+    if 2 * rows * (cols if held else width) * budget.loads > registers or (held and blocks > MOST_BLOCKS):
+        return None
+    if warps > 1 and rows * min(cols, problem.width) < threads:
+        return None  # some threads would have nothing
     if splits > 1 and held and problem.across and problem.vector == 1 and rows * cols > MOST_LOADS * threads * budget.loads:
         return None
     if splits > 1 and rows * cols * budget.loads < 2 * FEW * (1 + problem.across) * threads:
         return None  # programs would exchange for little
     several = blocks > MOST_PIECES or rows * cols * budget.loads > FEW * problem.vector * threads
-    if held and not problem.across and several and width * problem.element_bytes <= VECTOR_BYTES:
+    if held and not problem.across and several and width * budget.element <= VECTOR_BYTES:
         return None  # later blocks hit lines that are on their way
-    return Tiling(rows, width, warps, splits, blocks=blocks if held or splits > 1 else 1, held=held, walk=False)
+    blocks, two_launches = blocks if held or splits > 1 else 1, splits > 1 and not budget.shares
+    return Tiling(rows, width, warps, splits, blocks=blocks, held=held, walk=False, two_launches=two_launches)
 
 
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
@@ -213,9 +206,8 @@ def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
     most = launch.tile_elements.value if launch.tile_elements else 1
     cols = next_power_of_2(problem.width)
     fair = next_power_of_2(-(-problem.n_rows // budget.multiprocessors))  # each core has a tile
-    rows = max(1, most // (cols * (1 if beside else budget.loads)))
-    largest = min(1 << rows.bit_length() - 1, fair, next_power_of_2(problem.neighbours))
     neighbours, words = next_power_of_2(problem.neighbours), (budget.sector // WORD_BYTES, budget.line // WORD_BYTES)
+    largest = min(max(1, most // (cols * (1 if beside else budget.loads))), fair, neighbours)
     least, line = (min(neighbours, size) if beside else 1 for size in words)
     for rows in reversed(powers(least, max(largest, line))):
         if problem.width <= most // rows if beside else problem.n_cols <= most:

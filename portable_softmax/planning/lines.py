@@ -45,11 +45,6 @@ class Lines(NamedTuple):
         alike = all(size == 1 or strides[0] == strides[1] for size, strides in self.levels if len(strides) > 1)
         return alike or self.out_is_contiguous
 
-    @property
-    def mask_is_shared(self) -> bool:
-        """True if all matrices of a batch, such as heads, share a mask, in which rows differ."""
-        return self.mask is not None and self.levels[1][0] > 1 and not self.mask[2] and bool(self.mask[1])
-
     def mask_access(self, vector: int) -> tuple[int | None, int]:
         """Returns the mask's stride within a line if 0 or 1, and the elements of a load, at most `vector`."""
         if not self.mask:

@@ -135,11 +135,6 @@ class Problem:
             raise ValueError(f"{n_rows} rows of {n_cols} columns are too large: {used} bytes, and {MAX_BYTES} can be addressed")
 
     @property
-    def element_bytes(self) -> int:
-        """Returns the bytes of an element of the result."""
-        return DTYPE_BYTES[self.y_dtype]
-
-    @property
     def numbered(self) -> bool:
         """True if the kernel needs row numbers, as rows have values of their own in memory."""
         return bool(self.scores) or self.log_probs is not None
@@ -197,10 +192,10 @@ class Problem:
     @property
     def name(self) -> str:
         """Returns words for error messages: the output's type, the form and the direction."""
-        form = f"{self.form} of scores" if self.scores else self.form
-        if self.log_probs:
-            numbers = f"log-probabilities of tokens{' and entropy' if self.log_probs.entropy else ''}"
-            return f"gradient of {numbers} in {self.y_dtype}" if self.log_probs.gradient else f"{self.y_dtype} {numbers}"
+        picks, form = self.log_probs, f"{self.form} of scores" if self.scores else self.form
+        if picks:
+            form = f"log-probabilities of tokens{' and entropy' if picks.entropy else ''}"
+            return f"gradient of {form} in {self.y_dtype}" if picks.gradient else f"{self.y_dtype} {form}"
         return f"gradient of a {self.y_dtype} {form}" if self.backward else f"{self.y_dtype} {form}"
 
     def tiles(self, tile_rows: int) -> int:

@@ -24,7 +24,7 @@ class KernelSpec:
         tiling: the cut of rows into tiles.
         wide: rows may be 2**31 or more.
         whole: the first so many blocks of all splits that are within rows, whatever vector these begin in; 0 without a tile.
-        mask_shared: all heads of a batch have the same mask.
+        mask_shared: all matrices of a batch, such as heads, share a mask, in which rows differ.
         mask_col: the mask's stride between columns if 0 or 1, else -1.
         out_like_x: the result has the strides of x, and is not contiguous.
         skip: rows without a token are not read.
@@ -64,7 +64,7 @@ class KernelSpec:
             tiling=tiling,
             wide=problem.n_rows >= WIDE_ROWS,
             whole=_whole_blocks(problem, tiling) if tiling.held and not problem.scores.causal else 0,
-            mask_shared=bool(mask and lines and lines.mask_is_shared),
+            mask_shared=bool(mask and lines and lines.levels[1][0] > 1 and mask[1] and not mask[2]),
             mask_col=mask[0] if mask and mask[0] in (0, 1) else -1 if mask else 1,
             out_like_x=bool(lines and problem.stores and not lines.out_is_contiguous),
             skip=problem.skips,

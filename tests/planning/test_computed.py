@@ -12,7 +12,7 @@ from offline import PRODUCTS, every_launch, foremost, light, with_hardware
 from random_plans import random_problems
 
 from portable_softmax import Device
-from portable_softmax.planning.grid import MOST_BLOCKS, MOST_ELEMENTS, MOST_SPLITS
+from portable_softmax.planning.grid import MOST_BLOCKS, MOST_SPLITS
 from portable_softmax.planning.lines import SHORTEST_LINE, lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
@@ -28,7 +28,7 @@ LENGTHS = (64, 781, 4096, 16384, 50_257, 10**5)  # rows are several in a tile, o
 def assert_triton_has(tiling, hardware):
     """Powers of two, tiles of at most 2**20 elements, programs of at most as many threads as there may be."""
     assert {size.bit_count() for size in (tiling.tile_rows, tiling.width, tiling.num_warps or 1)} == {1}, tiling
-    assert tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) <= MOST_ELEMENTS
+    assert tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) <= 2**20
     assert tiling.blocks <= MOST_BLOCKS or not tiling.held
     assert (tiling.num_warps is None) == (hardware.warp_size is None)
     assert not tiling.num_warps or tiling.num_warps * hardware.warp_size <= hardware.max_threads_per_program

@@ -12,6 +12,7 @@ from offline import with_hardware
 
 from portable_probe.tune.launches import SOFTMAXES, softmax_problem
 from portable_softmax import Device
+from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import Facts, RowLaunch, Traffic, is_slow, row_facts, softmax_facts
@@ -139,7 +140,7 @@ def test_a_launch_takes_no_less_than_its_bytes_and_the_sum_of_its_terms():
     bandwidth = device.hardware.memory_bandwidth_gb_per_s
     for problem in problems:
         operands = 3 if problem.backward else 2
-        floor = operands * problem.n_rows * problem.n_cols * problem.element_bytes / bandwidth / 1e3
+        floor = operands * problem.n_rows * problem.n_cols * DTYPE_BYTES[problem.y_dtype] / bandwidth / 1e3
         for launch in ranked(problem, device)[::24]:
             found = cost(facts_of(launch.problem, launch.tiling, launch.occupancy.programs_per_multiprocessor), NUMBERS)
             assert found.total == pytest.approx(sum(found))
