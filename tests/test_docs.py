@@ -34,12 +34,19 @@ LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
-    for target, anchor in LINK.findall(CODE.sub("", page.read_text())):
+def test_what_a_page_names_is_there(page):
+    """Targets of links, files, subcommands and extras; examples and help are run by other tests."""
+    text = page.read_text()
+    for target, anchor in LINK.findall(CODE.sub("", text)):
         linked = page.parent / target if target else page
         assert linked.exists(), target
         headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE) if anchor else []
         assert not anchor or anchor[1:] in [heading.lower().replace(" ", "-") for heading in headings], target + anchor
+    files = re.findall(r"\b(?:python|bash) ((?:scripts|examples)/[\w./]+)", text)
+    assert [path for path in files if not (ROOT / path).exists()] == []
+    assert set(re.findall(r"(?:`|\$ |^)portable-softmax ([a-z]+)", text, re.MULTILINE)) <= COMMANDS.keys()
+    extras = set(re.findall(r"pip install (?:-e )?'?\.\[(\w+)\]", text))
+    assert [extra for extra in extras if f"\n{extra} = [" not in (ROOT / "pyproject.toml").read_text()] == []
 
 
 def test_pages_are_short_enough_to_read():
@@ -47,17 +54,6 @@ def test_pages_are_short_enough_to_read():
     assert "\n## Install\n" in README  # errors of the package name it
     lines = {page.name: len(page.read_text().splitlines()) for page in PAGES if ROOT / "docs" in page.parents}
     assert sum(lines.values()) - lines["api.md"] <= 1300, lines
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_commands_of_a_page_are_there(page):
-    """The files, the subcommands and the extras; examples and help are run by other tests."""
-    text = page.read_text()
-    files = re.findall(r"\b(?:python|bash) ((?:scripts|examples)/[\w./]+)", text)
-    assert [path for path in files if not (ROOT / path).exists()] == []
-    assert set(re.findall(r"(?:`|\$ |^)portable-softmax ([a-z]+)", text, re.MULTILINE)) <= COMMANDS.keys()
-    extras = set(re.findall(r"pip install (?:-e )?'?\.\[(\w+)\]", text))
-    assert [extra for extra in extras if f"\n{extra} = [" not in (ROOT / "pyproject.toml").read_text()] == []
 
 
 @pytest.mark.parametrize("page", consoles.PAGES, ids=lambda page: page.name)

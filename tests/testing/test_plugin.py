@@ -61,7 +61,6 @@ def test_what_is_missed_says_why(project):
 COMPLAINTS = {
     "npu": "*DeviceError: *",
     "interpreter --on nvidia/h200": "DeviceError: nvidia/h200 is required; the profile of interpreter is triton/interpreter",
-    "nvidia/h2000": "ProfileError: no profile named 'nvidia/h2000'*",
 }
 
 
