@@ -49,7 +49,7 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     if path is None:
         raise ValueError(f"{where!r} should be FILE:NAME or MODULE:NAME, and {file!r} is no file and no module")
     if path.suffix != ".py":
-        raise ValueError(f"{path} is no Python file: its name should end in .py")
+        raise ValueError(f"{path} is not a Python file: its name should end in .py")
     not_here = device if device and device.index is None and not interpreting() else None
     module, stopped = _imported(path, not_here)
     try:

@@ -75,12 +75,12 @@ def facts_of(device: Device) -> str:
 def _new(directory: Path) -> str:
     device = current_device()
     if device.index is None:
-        raise DeviceError(f"a new profile describes a local accelerator; {device.name} is none")
+        raise DeviceError(f"profiles new requires a local accelerator; {device.name} is not one")
     path = directory / f"{product_of(device)}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
         file.write(profile_of(device, "driver", f"the driver of one {device.name}"))
-    return f"{path}: used with PORTABLE_SOFTMAX_PROFILES={directory}; `plan --facts` shows what is still estimated"
+    return f"wrote {path}; PORTABLE_SOFTMAX_PROFILES={directory} uses it; `plan --facts` shows which facts are estimates"
 
 
 def _versions() -> str:

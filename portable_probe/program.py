@@ -113,11 +113,11 @@ def cases_of(options: argparse.Namespace) -> Sequence[Case]:
         sizes = [(*shape, SHORT.get(dtype, dtype)) for shape, dtype in product(options.shapes, options.dtype)]
         return [SoftmaxProblem(n_rows=m, n_cols=n, dtype=dtype, backward=options.backward) for m, n, dtype in sizes]
     if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
-        options.error("--suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing")
+        options.error("--suggest accepts rows=PARAMETER cols=PARAMETER block=PARAMETER, or no value")
     pairs = [_pair(word) for word in re.sub(r",\s+(?!\w+=)", ",", " ".join(options.args)).replace(", ", " ").split()]
     names = [name for name, _ in pairs]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        options.error(f"--args gives {', '.join(repeated)} more than once")
+        options.error(f"--args has {', '.join(repeated)} more than once")
     config = None if options.config == "all" else options.config
     return [KernelCall(name=options.kernel, arguments=dict(pairs), config=config, case=options.case)]
 

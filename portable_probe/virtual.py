@@ -30,7 +30,7 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
         device: the emulated device.
 
     Raises:
-        DeviceError: the emulator does not know an instruction, or is not installed.
+        DeviceError: the emulator does not support an instruction, or is not installed.
         KernelError: the emulator detected a fault.
     """
     steps: list[int] = []
@@ -53,7 +53,7 @@ def run_case(launch: Launched, case: Any, device: Device) -> str:
     """Runs a compiled user kernel on the tensors of its KernelCase, and returns what ran.
 
     Raises:
-        DeviceError: the emulator does not know an instruction, or is not installed.
+        DeviceError: the emulator does not support an instruction, or is not installed.
         KernelError: the emulator detected a fault.
     """
     values = {name: case.arguments[name] for name in launch.arguments}
@@ -90,6 +90,6 @@ def _run(compiled: Any, grid: tuple[int, int, int], arguments: Sequence[Any]) ->
     try:
         return run(compiled.asm["amdgcn"], grid, [*arguments], resident=RESIDENT, most_steps=10**9, **sizes)
     except UnknownInstruction as error:
-        raise DeviceError(f"the emulator does not know an instruction of this kernel: {error}") from error
+        raise DeviceError(f"the emulator does not support an instruction of this kernel: {error}") from error
     except Fault as error:
         raise KernelError(f"{type(error).__name__}: {error}") from error

@@ -64,7 +64,7 @@ def __getattr__(name: str) -> Any:
         module = importlib.import_module(f"portable_softmax.{_MODULES[name]}")
     except ModuleNotFoundError as error:
         if error.name in ("torch", "triton"):
-            raise ImportError(f"portable_softmax.{name} needs {error.name}; {INSTALL}; for a trial: {INTERPRETER}") from None
+            raise ImportError(f"portable_softmax.{name} requires {error.name}; {INSTALL}; for a trial: {INTERPRETER}") from None
         raise
     return globals().setdefault(name, getattr(module, name))
 

@@ -49,7 +49,7 @@ def test_what_is_released_is_complete(kind, tmp_path):
     listed = run(program, "profiles", cwd=tmp_path)
     assert [name for name in portable_softmax.profiles() if f"{name} " not in listed] == []
     failed = run(program, "plan", "--on", "nvidia/h200", code=1, cwd=tmp_path)
-    assert "CompileError: plans are made of compiled kernels, and Triton cannot be imported" in failed
+    assert "CompileError: plans require compiled kernels, and Triton cannot be imported" in failed
 
 
 def test_the_version_is_the_same_everywhere():
@@ -70,11 +70,11 @@ def test_an_import_imports_little_and_names_are_there():
 def test_what_is_not_installed_is_named(monkeypatch):
     code = "import sys; sys.modules['torch'] = None; from portable_softmax import override_aten"
     said = run(sys.executable, "-c", code, code=1).splitlines()[-1]
-    assert said.startswith("ImportError: portable_softmax.override_aten needs torch; install PyTorch")
+    assert said.startswith("ImportError: portable_softmax.override_aten requires torch; install PyTorch")
     assert said.endswith(detect.INTERPRETER)
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "triton" else find(name, *rest))
-    with pytest.raises(DeviceError, match=f"Triton's interpreter needs triton: {detect.INTERPRETER}"):
+    with pytest.raises(DeviceError, match=f"Triton's interpreter requires triton: {detect.INTERPRETER}"):
         detect._interpreter.__wrapped__()
 
 

@@ -62,7 +62,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         callspec = getattr(item, "callspec", None)
         device = _device_or_skip(item.config, callspec.params.get("portable_device") if callspec else None)
         if device.detected is None or device.backend == "interpreter":
-            pytest.skip(f"runs on an accelerator; {device.name} is no local accelerator")
+            pytest.skip(f"the test requires a local accelerator, and {device.name} is not one")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -87,7 +87,7 @@ def portable_torch_device(portable_device: Device) -> Any:
     import torch
 
     if portable_device.detected is None:
-        pytest.skip(f"runs kernels, and {portable_device.name} is absent")
+        pytest.skip(f"the test runs kernels, and {portable_device.name} is absent")
     index = portable_device.index
     return torch.device(portable_device.vendor.torch_device_type + ("" if index is None else f":{index}"))
 

@@ -27,7 +27,7 @@ def tune(options: argparse.Namespace) -> int:
 
     device, timed, began = current_device(), [], time.monotonic()
     if not device.profile.launch.cost or not device.hardware.memory_bandwidth_gb_per_s:
-        raise ProfileError(f"{device.profile.name} has no `cost` or no memory_bandwidth_gb_per_s to begin with")
+        raise ProfileError(f"{device.profile.name} lacks `cost` or memory_bandwidth_gb_per_s, from which tune starts")
     logging.getLogger("portable_softmax").setLevel(logging.ERROR)  # slow launches are timed on purpose
     for job in launches.jobs_of(device):
         if time.monotonic() - began > 60 * options.minutes:

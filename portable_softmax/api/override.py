@@ -40,7 +40,7 @@ class override_aten(contextlib.ContextDecorator):
     def __init__(self, *, masked_rows: str = "nan") -> None:
         check_masked_rows("override_aten", masked_rows)
         if not hasattr(torch.library, "get_kernel"):
-            raise NotImplementedError(f"override_aten() needs torch 2.9 or newer, not {torch.__version__}")
+            raise NotImplementedError(f"override_aten() requires torch 2.9 or later, not {torch.__version__}")
         # No public name for a device's key (2.9 to 2.13); until a vendor's extension of torch renames it, it is PrivateUse1.
         key = torch._C._dispatch_key_for_device(current_device().vendor.torch_device_type)
         if not _lock.acquire(blocking=False):

@@ -36,7 +36,7 @@ def chosen(device: Device | str | None) -> Device:
         return Device.from_profile(device)
     if isinstance(device, Device):
         return device
-    raise TypeError(f"device should be a Device, a profile's name like vendor/product, or None, not {device!r}")
+    raise TypeError(f"device must be a Device, a name such as 'nvidia/h200', or None, not {device!r}")
 
 
 def named(words: Iterable[str]) -> tuple[set[str], list[str]]:
@@ -109,7 +109,7 @@ def current_device(index: int | None = None) -> Device:
     count = module.device_count()
     index = module.current_device() if index is None else operator.index(index)
     if not 0 <= index < count:
-        raise DeviceError(f"device {index} was requested; torch sees {count}, numbered from 0")
+        raise DeviceError(f"device {index} was requested; torch has {count}, numbered from 0")
     return _device(backend, index)
 
 
@@ -123,7 +123,7 @@ def _active_backend() -> str:
         from triton.backends import backends
         from triton.runtime import driver
     except ImportError as error:
-        raise DeviceError(f"Triton is needed to find a device: {error}; {INSTALL}") from error
+        raise DeviceError(f"Triton is required to find a device: {error}; {INSTALL}") from error
     try:
         name: str = driver.active.get_current_target().backend
     except Exception as error:  # RuntimeError for no driver or for several; OSError if CANN is missing
@@ -146,7 +146,7 @@ def _active_backend() -> str:
 @functools.cache
 def _interpreter() -> Device:
     if missing := [name for name in ("triton", "numpy") if not importlib.util.find_spec(name)]:
-        raise DeviceError(f"TRITON_INTERPRET is set, and Triton's interpreter needs {' and '.join(missing)}: {INTERPRETER}")
+        raise DeviceError(f"TRITON_INTERPRET is set, and Triton's interpreter requires {' and '.join(missing)}: {INTERPRETER}")
     detected = BACKENDS["interpreter"].describe(0, "interpreter", {})
     return merge(match_profile("interpreter", "interpreter", detected.name), detected, None)
 
@@ -167,7 +167,7 @@ def _device(backend: str, index: int) -> Device:
     if profile.estimated and is_lookalike(backend, target.arch, target.warp_size):
         warnings.warn(
             f"{detected.name or 'this device'} is {backend}/{detected.arch} to Triton, but another vendor's: "
-            f"plans lean on the cautious estimates of {profile.name}; "
+            f"plans use the cautious estimates of {profile.name}; "
             "`portable-softmax profiles new DIR` writes a profile of the device to complete",
             stacklevel=2,
         )
@@ -178,7 +178,7 @@ def _import_torch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise DeviceError(f"torch is needed to find a device: {error}; {INSTALL}") from error
+        raise DeviceError(f"torch is required to find a device: {error}; {INSTALL}") from error
     except RuntimeError as error:  # torch loads vendors' extensions by itself, and their software may be incomplete
         raise DeviceError(f"torch cannot be imported: {error}\n{SETUP}") from error
     return torch

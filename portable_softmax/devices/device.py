@@ -99,6 +99,6 @@ def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) 
     facts = {key: value for _, layer in layers for key, value in layer.items()}
     origins = {key: origin for origin, layer in layers for key in layer}
     if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:
-        raise ProfileError(f"{profile.name}: neither the profile nor the runtime gives {', '.join(missing)}")
+        raise ProfileError(f"{profile.name}: neither the profile nor the runtime reports {', '.join(missing)}")
     arch = detected.arch if detected else int(profile.arch) if profile.arch.isdecimal() else profile.arch
     return Device(profile.backend, arch, index, msgspec.convert(facts, Hardware), origins, profile, detected)

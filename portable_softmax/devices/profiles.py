@@ -71,7 +71,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         vectors = "warp_size" not in groups[0] and "tile_elements" in launch  # of devices without warps
         required = {"grid", "tile_elements", "stream_elements"} if vectors else {"grid", "cost"}
         if missing := sorted(required - launch.keys()):
-            raise ValueError(f"launch: {', '.join(missing)} is missing; give it, or `extends`")
+            raise ValueError(f"launch: {', '.join(missing)} is missing; add it, or `extends`")
         for name, product in self.products.items():
             groups += [set_fields(product.hardware), {"cost": product.cost} if product.cost else {}]
             if not re.fullmatch(self.arch, arch := product.arch or self.arch):
@@ -126,7 +126,7 @@ def every_profile() -> tuple[DeviceProfile, ...]:
 @functools.cache
 def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
     if missing := next((path for path in directories if not path.is_dir()), None):
-        raise ProfileError(f"{missing} is not a directory; is the package installed, and PORTABLE_SOFTMAX_PROFILES right?")
+        raise ProfileError(f"{missing} is not a directory; check PORTABLE_SOFTMAX_PROFILES and the installation")
     return tuple(read_profiles(file for path in directories for file in sorted(path.glob("[!.]*/[!.]*.yaml"))))
 
 
@@ -187,7 +187,7 @@ def _content(path: Path) -> dict[str, Any]:
     """Returns a file as YAML has it: a mapping."""
     content = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
     if not isinstance(content, dict):
-        raise ProfileError(f"it should be a mapping, not {type(content).__name__}")
+        raise ProfileError(f"the file must be a mapping, not {type(content).__name__}")
     return content
 
 
@@ -203,12 +203,12 @@ def _extended(content: dict[str, Any], named: Mapping[str, Any], products: Mappi
     if "backend" in content:
         other = named.get(base) or (_content(SHIPPED / f"{base}.yaml") if (SHIPPED / f"{base}.yaml").is_file() else {})
         if "launch" not in other or "extends" in other:
-            raise ProfileError(f"extends: {base!r} is no architecture that extends none")
+            raise ProfileError(f"extends: {base!r} is not an architecture without `extends`")
         theirs = {fact["source"] for fact in other["launch"].values()}
         sources = {**{name: other["sources"][name] for name in theirs}, **content.get("sources", {})}
         return {**content, "launch": {**other["launch"], **content.get("launch", {})}, "sources": sources}
     if base not in products:
-        raise ProfileError(f"extends: there is no {base!r}")
+        raise ProfileError(f"extends: no profile named {base!r}")
     file, product = products[base]
     own = {key: value for key, value in content.items() if key not in ("extends", "sources")}
     hardware = {**product.get("hardware", {}), **own.get("hardware", {})}

@@ -181,7 +181,7 @@ def check_softcap(name: str, softcap: Any) -> None:
     if isinstance(softcap, bool) or not isinstance(softcap, Real):
         raise TypeError(f"{name}(): argument 'softcap' must be a number, not {type(softcap).__name__}")
     if not 0 < float(softcap) < float("inf"):
-        raise ValueError(f"{name}(): argument 'softcap' must be positive and finite, not {softcap!r}; None is no softcap")
+        raise ValueError(f"{name}(): argument 'softcap' must be positive and finite, not {softcap!r}; pass None for no softcap")
 
 
 def sink_of(name: str, x: Tensor, sink: Any) -> Tensor:

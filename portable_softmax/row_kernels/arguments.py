@@ -70,9 +70,9 @@ def _argument_of(name: str, text: str) -> tuple[Any, bool]:
     if (scalar := SCALAR.fullmatch(text)) and (kind := NAMES.get(scalar[1], scalar[1])) in OF_TYPE:
         return OF_TYPE[kind][bool(scalar[2])], False
     raise ValueError(
-        f"{name}={text}: an argument is a tensor as f16[4096,4096], a value as 4096, or a type as *fp16, *fp16:16, i32, i32:16 "
-        f"or fp32 (:16 says a multiple of 16, in bytes of a pointer); types of tensors are {', '.join(TORCH)}, "
-        f"and torch's names, of numbers {', '.join(OF_TYPE)}; others, as tuples and descriptors, need a case: --case NAME"
+        f"{name}={text}: an argument is a tensor such as f16[4096,4096], a value such as 4096, or a type such as *fp16, i32 or "
+        f"fp32, followed by :16 if it is divisible by 16 (bytes, for a pointer); dtypes of tensors are {', '.join(TORCH)}, and "
+        f"torch's names; types of numbers are {', '.join(OF_TYPE)}; tuples and descriptors require --case NAME"
     )
 
 
@@ -94,4 +94,4 @@ def _tensor(kind: str, sizes: str) -> Any:
     try:
         return torch.empty(shape, dtype=getattr(torch, TORCH[NAMES[kind]]), device="meta")
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"{kind}{shape} is no tensor of torch, {error}; give it a smaller shape") from error
+        raise ValueError(f"{kind}{shape} is not a valid tensor: {error}; use a smaller shape") from error

@@ -59,7 +59,7 @@ def failure(error: BaseException, jit: Any, device: Device, unknown: Collection[
     if isinstance(error, PortableSoftmaxError | OSError):
         return unwritable(error) if isinstance(error, OSError) else error
     if isinstance(error, KeyError) and error.args[0] in unknown:
-        return CompileError(f"a decorator of {jit.__name__} needs {error}; give its value, or what is computed of it")
+        return CompileError(f"a decorator of {jit.__name__} requires the value of {error}; pass it, or what it computes")
     if isinstance(error, TypeError):
         return TypeError(f"{jit.__name__}: {error}".replace("dynamic_func() ", ""))  # of Triton's generated code
     cause = error.__cause__ if type(error).__name__ == "CompilationError" else None  # not in the text of Triton 3.4

@@ -15,7 +15,7 @@ def layers(kernel: Any) -> Iterator[Any]:
     Triton's decorators keep what they decorate as `fn`, functools.wraps as `__wrapped__`.
 
     Raises:
-        TypeError: there is no @triton.jit function.
+        TypeError: there is not a @triton.jit function.
     """
     from triton.runtime.jit import JITFunction, KernelInterface
 
@@ -26,7 +26,7 @@ def layers(kernel: Any) -> Iterator[Any]:
         inside = (getattr(kernel, name, None) for name in ("fn", "__wrapped__", "kernel"))  # the last of torch's wrap_triton
         kernel = next((candidate for candidate in inside if candidate is not None), None)
     if kernel is None:
-        raise TypeError(f"{outermost!r} is no @triton.jit function")
+        raise TypeError(f"{outermost!r} is not a @triton.jit function")
     yield kernel
 
 

@@ -142,8 +142,8 @@ def most_programs(form: Form, request: Request) -> int | None:
         such_as = f", such as grid=lambda meta: {form.grid.format(**meta)}" if form.grid else ""
         loop = f"for row in range(tl.program_id(0), {request.names[0]}, tl.num_programs(0))"
         raise PlanError(
-            f"{name}: {form.what}, so its grid cannot be computed; pass grid= as kernel[grid] takes it{such_as}"
-            + f", or let any number of programs be right: {loop}" * ("..." not in form.grid)
+            f"{name}: {form.what}, so its grid cannot be computed; pass grid= as in kernel[grid]{such_as}"
+            + f", or make any number of programs correct: {loop}" * ("..." not in form.grid)
         )
     tensors: dict[str, Any] = {part: request.arguments.get(part) for part in form.parts}
     rooms = {part: value.numel() // form.parts[part] for part, value in tensors.items() if hasattr(value, "numel")}
@@ -151,7 +151,7 @@ def most_programs(form: Form, request: Request) -> int | None:
         if most < wanted:
             raise PlanError(
                 f"{name}: each program writes a part of {part}, {form.parts[part]} elements "
-                f"apart, and it has room for {most}, not {wanted}; plan(...).num_programs is how many there are"
+                f"apart, and it has room for {most}, not {wanted}; plan(...).num_programs is the number of programs"
             )
     return min(rooms.values(), default=None)
 

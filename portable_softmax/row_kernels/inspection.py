@@ -170,7 +170,7 @@ def fits(
 
     Raises:
         PlanError: none can run, with the reasons.
-        GridError: the grid is not one to three integers from 0 on.
+        GridError: the grid is not one to three integers of at least 0.
         CompileError: this Triton does not compile for the device.
         TypeError: `kernel` is None, and the caller is not an autotuner.
     """
@@ -207,7 +207,7 @@ def _of_the_autotuner() -> Any:
         if hasattr(asking, "configs") and hasattr(asking, "fn"):
             return asking
         frame = frame.f_back
-    raise TypeError("fits was called by no autotuner of Triton; name the kernel: fits(configs, arguments, kernel=...)")
+    raise TypeError("fits was not called by Triton's autotuner; pass the kernel: fits(configs, arguments, kernel=...)")
 
 
 def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) -> tuple[int, str]:

@@ -74,7 +74,7 @@ class Launcher:
             if name not in known and (role != "rows" or name is not None):
                 raise TypeError(f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(known)}")
         if block not in self._constexprs:
-            raise TypeError(f"block={block!r} is no constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
+            raise TypeError(f"block={block!r} is not a constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of others a class is enough
         self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # raises KeyError
         self._kept: dict[Any, Any] = {}  # launches, and choices
@@ -98,7 +98,7 @@ class Launcher:
 
         Raises:
             CompileError: it does not compile, in the compiler's own words.
-            GridError: the grid is not one to three integers from 0 on, or the device launches none of so many programs.
+            GridError: the grid is not one to three integers of at least 0, or the device launches none of so many programs.
             PlanError: the kernel requires `grid`, or no configuration fits the device.
             TypeError: an argument is missing, unknown or of another type.
         """
@@ -162,7 +162,7 @@ class Launcher:
         if grid is not None and num_programs is not None:
             raise TypeError(f"{jit.__name__}: num_programs={num_programs} is for a computed grid, and grid= was passed")
         if grid is None and n_rows is None:
-            raise TypeError(f"{jit.__name__}: pass grid= as of kernel[grid], or rows= if programs loop by tl.num_programs(0)")
+            raise TypeError(f"{jit.__name__}: pass grid= as in kernel[grid], or rows= if programs loop by tl.num_programs(0)")
         constants = self._constexprs - {n_rows, n_cols}
         meta = {name: value for name, value in arguments.items() if name in constants} | options
         multiple = math.gcd(arguments[n_cols], KNOWN)

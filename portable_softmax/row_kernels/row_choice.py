@@ -132,7 +132,7 @@ class Choice:
         if not costed:
             used = next(iter(self._compiled.values()))
             reason = f"no program of {self._name} fits {device.name}: a block of {used.setting.block} uses {used.resources}"
-            raise PlanError(f"{reason}; give a smaller {request.names[2]}")
+            raise PlanError(f"{reason}; use a smaller {request.names[2]}")
         best, used, size = costed[0], costed[0].used, (request.rows, request.cols)
         grid = (best.num_programs, 1, 1) if request.grid is None else request.grid_of(used.constants)
         if refused := refusal(device, grid, used.resources.num_warps):

@@ -58,7 +58,7 @@ def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
     """Returns the programs along all axes of a grid as `kernel[grid]` takes it; `values` are the arguments by name.
 
     Raises:
-        GridError: it is not one to three integers from 0 on.
+        GridError: it is not one to three integers of at least 0.
     """
     axes = grid(values) if callable(grid) else grid
     with contextlib.suppress(TypeError):
@@ -66,7 +66,7 @@ def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
         if 1 <= len(numbers) <= 3 and min(numbers) >= 0:
             width, height, depth = (*numbers, 1, 1)[:3]
             return width, height, depth
-    raise GridError(f"a grid is one to three integers from 0 on, the programs along its axes, not {axes!r}")
+    raise GridError(f"a grid is one to three integers of at least 0, the programs along its axes, not {axes!r}")
 
 
 class Setting(NamedTuple):

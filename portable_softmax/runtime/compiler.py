@@ -88,7 +88,7 @@ def target_to_compile_for(device: Device) -> Any:
     target = target_of(device)
     if not any(backend.compiler.supports_target(target) for backend in backends.values()):
         raise TargetError(
-            f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}: {device.vendor.elsewhere}"
+            f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}; {device.vendor.elsewhere}"
         )
     return target
 
@@ -96,7 +96,7 @@ def target_to_compile_for(device: Device) -> Any:
 def check_compiles() -> None:
     """Raises a CompileError if Triton's interpreter replaces all devices."""
     if interpreting():
-        raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for a device that compiles")
+        raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for another device")
 
 
 def check_target(device: Device) -> None:
@@ -178,7 +178,7 @@ def source_of(kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str
         raise TypeError(f"{', '.join(sorted(both))} should have a type or the value of a constexpr, not both")
     if wrong := [f"{name}={kind}" for name, kind in signature.items() if not TYPE.fullmatch(kind)]:
         raise TypeError(
-            f"{', '.join(wrong)}: a type is Triton's, as i32, fp16 or *bf16; "
+            f"{', '.join(wrong)}: a type is one of Triton's, such as i32, fp16 or *bf16; "
             "with :16 behind it, and no other number, a multiple of 16 (bytes, of a pointer)"
         )
     types = {name: kind.partition(":")[0] for name, kind in signature.items()}
@@ -202,6 +202,6 @@ def triton_version() -> tuple[int, int]:
     try:
         import triton
     except ImportError as error:
-        raise CompileError(f"plans are made of compiled kernels, and Triton cannot be imported: {error}; {INSTALL}") from error
+        raise CompileError(f"plans require compiled kernels, and Triton cannot be imported: {error}; {INSTALL}") from error
     major, minor = triton.__version__.split(".")[:2]
     return int(major), int(minor)

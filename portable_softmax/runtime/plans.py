@@ -66,9 +66,7 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
     """
     device = chosen(device)
     if not isinstance(resources, KernelResources):
-        raise TypeError(
-            f"resources should be KernelResources(num_warps=4, registers_per_thread=64), or such, not {resources!r}"
-        )
+        raise TypeError(f"resources must be such as KernelResources(num_warps=4, registers_per_thread=64), not {resources!r}")
     return device.vendor.occupancy(resources, device.hardware)
 
 

@@ -55,7 +55,7 @@ class KernelSpec:
             )
         covered = tiling.covers(problem.width)
         if covered < problem.width:
-            raise ValueError(f"{tiling} covers {covered} columns of {problem.width}; give it more splits or columns")
+            raise ValueError(f"{tiling} covers {covered} columns of {problem.width}; use more splits or columns")
         lines, mask = problem.lines, problem.lines.mask if problem.lines and problem.scores.mask else None
         return cls(
             problem=replace(

@@ -54,7 +54,7 @@ def warm_up(
         DeviceError, PlanError, CompileError: the kernel cannot run on the device.
     """
     if shapes and all(hasattr(size, "__index__") for size in shapes):
-        raise ValueError(f"shapes should be a list of shapes, not one shape; give [{tuple(shapes)}]")
+        raise ValueError(f"shapes should be a list of shapes, not one shape; pass [{tuple(shapes)}]")
     sizes = [_rows_and_columns(shape) for shape in shapes]
     if isinstance(dtypes, str) or not isinstance(dtypes, Sequence) or (sizes and not dtypes):
         raise ValueError(f"dtypes should be like [torch.float32, 'bfloat16'], not {dtypes!r}")

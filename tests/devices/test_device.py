@@ -54,7 +54,7 @@ def test_devices_of_one_machine_each_have_their_own(monkeypatch):
     assert (whole.index, whole.hardware.multiprocessor_count) == (0, 132)
     assert (slice_.index, slice_.hardware.multiprocessor_count) == (1, 60)
     assert current_device() is whole
-    with pytest.raises(DeviceError, match="device 2 was requested; torch sees 2"):
+    with pytest.raises(DeviceError, match="device 2 was requested; torch has 2"):
         current_device(2)
     with pytest.raises(TypeError, match="float"):
         current_device(0.5)
@@ -71,9 +71,7 @@ def test_a_device_may_be_named():
         assert answer("nvidia/h200") == answer(Device.from_profile("nvidia/h200"))
         with pytest.raises(ProfileError, match=r"no profile named 'nvidia/h200x'; did you mean nvidia/h200"):
             answer("nvidia/h200x")
-        with pytest.raises(
-            TypeError, match=r"device should be a Device, a profile's name like vendor/product, or None, not dev"
-        ):
+        with pytest.raises(TypeError, match=r"device must be a Device, a name such as 'nvidia/h200', or None, not dev"):
             answer(torch.device("cuda", 0))
 
 
@@ -134,7 +132,7 @@ BROKEN = {  # what is wrong with a machine, and the error
         "Triton drives a 'tpu' device; this package supports cuda, hip, npu, xpu",
     ),
     **{f"no {name}": (lambda monkeypatch, name=name: monkeypatch.setitem(sys.modules, name, None), f"{words}.*README")
-       for name, words in (("torch", "torch is needed to find a device"), ("triton.runtime", "Triton is needed to find a"))},
+       for name, words in (("torch", "torch is required to find"), ("triton.runtime", "Triton is required to find"))},
 }  # fmt: skip
 
 
@@ -162,8 +160,8 @@ def test_torch_that_dies_at_import(tmp_path):
 
 
 OTHERS = {
-    "lookalike_c550": "MetaX C550 is cuda/80 to Triton, but another vendor's: plans lean on .* of nvidia/est",
-    "lookalike_k100_ai": "K100_AI is hip/gfx928 to Triton, but another vendor's: plans lean on .* of amd/est",
+    "lookalike_c550": "MetaX C550 is cuda/80 to Triton, but another vendor's: plans use .* of nvidia/est",
+    "lookalike_k100_ai": "K100_AI is hip/gfx928 to Triton, but another vendor's: plans use .* of amd/est",
 }
 
 

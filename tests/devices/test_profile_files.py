@@ -85,8 +85,8 @@ REFUSED = [
     ('arch: "89"', 'arch: "8[9]"', r"products.l4.arch: '8\[9\]' is not a target that the file's arch '8\[9\]' matches"),
     ("    title: ", "    titel: ", r"unknown field `titel`"),
     ("e: {value: 8, source: occupancy", "e: {value: 8, source: hearsay", r"register_granule: its source 'hearsay' is not"),
-    ("extends: nvidia/estimated", "extends: nvidia/sm80", r"extends: 'nvidia/sm80' is no architecture that extends none"),
-    ("extends: nvidia/estimated", "", r"launch: cost, grid is missing; give it, or `extends`"),
+    ("extends: nvidia/estimated", "extends: nvidia/sm80", r"extends: 'nvidia/sm80' is not an architecture without `extends`"),
+    ("extends: nvidia/estimated", "", r"launch: cost, grid is missing; add it, or `extends`"),
     ("\nproducts:", f"\nlaunch: {{cost: {COST}}}\nproducts:", r"cost: its source 'nvl' is not among"),
     ("matches: [NVIDIA L4]", "matches: [A (Card]", r"'A \(Card' is not a regular expression - at `\$.products"),
 ]
@@ -101,5 +101,5 @@ def test_a_wrong_value(use, there, instead, complaint):
 
 def test_what_a_plan_needs(use):
     use({"nvidia/ada.yaml": re.sub(r"  register_granule: .*\n", "", ADA)})
-    with pytest.raises(ProfileError, match=r"nvidia/l4: neither the profile nor the runtime gives register_granule"):
+    with pytest.raises(ProfileError, match=r"nvidia/l4: neither the profile nor the runtime reports register_granule"):
         Device.from_profile("nvidia/l4")

@@ -75,7 +75,7 @@ def test_tilings_that_do_not_cover_their_rows_are_refused():
     def spec(tiling, n_cols, **kind):
         return KernelSpec.of(Problem(5, n_cols, "float32", "float32", 4 if kind else 1, **kind), tiling)
 
-    with pytest.raises(ValueError, match="covers 48 columns of 49; give it more"):
+    with pytest.raises(ValueError, match="covers 48 columns of 49; use more"):
         spec(Tiling(1, 16, splits=3), 49)
     with pytest.raises(ValueError, match="a vector of 4: they cannot be unaligned"):
         spec(Tiling(1, 4), 3, unaligned=True)

@@ -63,19 +63,19 @@ verify --on H200 | 2 | an emulated AMD GPU (--on amd/mi300x)
 verify --on amd/mi300x --kernel KERNELS:add | 2 | --kernel requires --case NAME
 kernel f.py --on H200 | 2 | ValueError: 'f.py' should be FILE:NAME or MODULE:NAME
 kernel KERNELS --on H200 | 2 | lacks the kernel's :NAME; the file has matmul, tuned, pruned, layernorm,
-kernel PAGE:add --on H200 | 2 | README.md is no Python file: its name should end in .py
+kernel PAGE:add --on H200 | 2 | README.md is not a Python file: its name should end in .py
 kernel KERNELS:add --on H200 --args x=f32[4], y=f32[4], z=f32[4], n=1e400, BLOCK=4 | 2 | n=1e400: an argument is a tensor
-kernel KERNELS:add --on H200 --args n=1 --args n=1 | 2 | --args gives n more than once
+kernel KERNELS:add --on H200 --args n=1 --args n=1 | 2 | --args has n more than once
 kernel KERNELS:add --on H200 --args x=bf17[4096] y=f32[4] z=f32[4] n=4 BLOCK=4 | 2 | x=bf17[4096]: an argument is a tensor
 kernel KERNELS:add --on H200 --config 0 | 2 | has no configurations (it is not under @triton.autotune), and 0 was chosen
 kernel KERNELS:tuned --on H200 --config 7 | 2 | has 3 configurations, and 7 is none of them; select one with --config N:
 kernel RMS:rms_norm_kernel --on H200 --suggest cols=n_cols block=BLOCK | 2 | requires rows=PARAMETER, or --case NAME
-kernel KERNELS:add --suggest rows=n | 2 | --suggest takes rows=PARAMETER cols=PARAMETER block=PARAMETER, or nothing
+kernel KERNELS:add --suggest rows=n | 2 | --suggest accepts rows=PARAMETER cols=PARAMETER block=PARAMETER, or no value
 kernel EXAMPLES:add_kernel --on H200 --case nothing | 2 | has no function 'nothing'
 kernel EXAMPLES:add_kernel --on H200 --case add_kernel | 2 | the case add_kernel() raises RuntimeError: Cannot call @triton.jit
 kernel KERNELS:add --on H200 --args n=1 | 2 | ; such as --args 'x=f16[4096,4096] n=4096
 kernel KERNELS:tuned --on H200 --args MATRICES | 2 | and none was chosen; select one with --config N:
-kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel needs 'n_elements'; give its value
+kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel requires the value of 'n_elements'; pass it
 kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
 diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
 profiles new | 2 | commands are profiles list, profiles show [NAME], and profiles new DIR

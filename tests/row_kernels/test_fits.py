@@ -91,10 +91,10 @@ def test_a_pruning_function_of_the_user_asks():
 @pytest.mark.parametrize(
     ("change", "arguments", "error", "words"),
     [
-        ({"kernel": None}, ARGUMENTS, TypeError, "called by no autotuner of Triton; name the kernel"),
+        ({"kernel": None}, ARGUMENTS, TypeError, "not called by Triton's autotuner; pass the kernel"),
         ({}, {"other": 1}, TypeError, "matmul_kernel has no parameter other"),
         ({"device": "nvidia/none"}, ARGUMENTS, ProfileError, "nvidia/none"),
-        ({"kernel": 7}, ARGUMENTS, TypeError, "7 is no @triton.jit function"),
+        ({"kernel": 7}, ARGUMENTS, TypeError, "7 is not a @triton.jit function"),
     ],
 )
 def test_refusals(change, arguments, error, words):

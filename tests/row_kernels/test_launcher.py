@@ -97,7 +97,10 @@ def test_passed_options_take_precedence():
         (("*fp32", "*fp32", 4, 8), {"num_programs": 3}, TypeError, "num_programs=3 is for a computed grid, and grid= was"),
         (("*fp32", "*fp32", 4, 8), {"num_warps": "4"}, TypeError, "num_warps of one_row should be an integer .* not '4'"),
         (("*fp32", "*fp32", 4, 8), {"grid": (0,)}, GridError, r"the grid \(0, 1, 1\) has no program for n_rows=4"),
-        *((("*fp32", "*fp32", 4, 8), {"grid": grid}, GridError, "a grid is one to three integers from 0 on") for grid in GRIDS),
+        *(
+            (("*fp32", "*fp32", 4, 8), {"grid": grid}, GridError, "a grid is one to three integers of at least 0")
+            for grid in GRIDS
+        ),
         (("*fp32", "*fp32", 4, 2**21), {}, CompileError, "(?i)1048576"),
     ],
 )

@@ -248,5 +248,5 @@ def test_fits_prefers_what_certainly_fits(caplog):
 
 def test_a_row_that_does_not_fit_in_one_block_is_refused():
     x, w = "f32[64,16384]", "f32[16384]"
-    with pytest.raises(PlanError, match=r"a block of 16384 uses .*; give a smaller BLOCK"):
+    with pytest.raises(PlanError, match=r"a block of 16384 uses .*; use a smaller BLOCK"):
         row_kernels.example("layer_norm").forward.plan(x, w, w, x, 64, 16384, 1e-5, device=DEVICE)

@@ -19,7 +19,7 @@ def check_dtype(name: str) -> None:
         DtypeError: names the types that they compute.
     """
     if name not in DTYPE_BYTES:
-        advice = "convert to one of these first, or name one as dtype="
+        advice = "convert to one of these first, or pass one as dtype="
         raise DtypeError(f"a kernel of {name} was requested; kernels compute {', '.join(DTYPE_BYTES)}; {advice}")
 
 

@@ -27,7 +27,7 @@ class Npu(Backend):
         "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
     )
     more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
-    elsewhere = "nothing compiles for Ascend without CANN; `portable-softmax kernel` has bounds of what a kernel takes"
+    elsewhere = "nothing compiles for Ascend without CANN; `portable-softmax kernel` reports bounds of its Unified Buffer"
 
     def front_end(self) -> AbstractContextManager[None]:
         """Returns a context in which Triton's compiler stops after its own IR."""

@@ -23,7 +23,7 @@ def limits_of(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
     warps = resources.num_warps
     partitions, warp_size = hardware.partitions_per_multiprocessor, hardware.warp_size
     if warps is None or warp_size is None or partitions is None:
-        raise ValueError("occupancy needs num_warps of the kernel, warp_size and partitions_per_multiprocessor of the device")
+        raise ValueError("occupancy requires num_warps, and warp_size and partitions_per_multiprocessor of the device")
     limits = {}
     if (threads := hardware.max_threads_per_program) and warps * warp_size > threads:
         limits["threads per program"] = 0

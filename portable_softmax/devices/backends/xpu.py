@@ -64,7 +64,7 @@ class Xpu(Backend):
     poll = "atomic"  # triton-xpu 3.3 turns a volatile load into a plain one
     tool = "xpu-smi"
     setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
-    elsewhere = "triton-xpu does: in a separate environment, `pip install triton-xpu==3.3.0b1` in place of triton"
+    elsewhere = "triton-xpu does; in a separate environment, `pip install triton-xpu==3.3.0b1` in place of triton"
 
     def describe(self, index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
         """Collects the device's facts from torch and Triton's driver; see Backend.

@@ -52,4 +52,4 @@ def _core_family(notes: bytes) -> int:
             family: int = struct.unpack_from("<I", notes, at)[0]
             return family
         at += (size + 3) // 4 * 4
-    raise ValueError("the zebin does not say which family of GPUs it is for")
+    raise ValueError("the zebin does not name a family of GPUs")
