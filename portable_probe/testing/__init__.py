@@ -41,10 +41,10 @@ def assert_occupancy(
         device: a Device, or a name as of --on; None is the current device.
         signature: arguments by name: values, or text such as "f16[4096,4096]" and "i32:16", as in `inspect_kernel`.
         constexprs: values of the constexprs, by name.
-        config: number of one of the configurations of @triton.autotune.
+        config: index of a configuration of @triton.autotune.
         at_least: programs per multiprocessor, or a dict of them by backend: {"cuda": 8, "npu": 1}; others have no bound.
-        no_spills: True if no register may be spilled to memory.
-        options: of Triton's backend, such as num_warps.
+        no_spills: True to require that no register is spilled to memory.
+        options: options of Triton's backend, such as num_warps.
 
     Returns:
         Programs per multiprocessor, with their limits.

@@ -48,7 +48,7 @@ def softmax(
         ValueError: `causal`, `softcap` or `masked_rows` is none of the above.
         RuntimeError: `out` has another dtype or device, or a gradient is required; a tensor does not broadcast, its size along
             `dim` is not 1, or it is on another device.
-        DtypeError: the device does not support the dtype, or options are combined with integers; a NotImplementedError.
+        DtypeError: the device does not support the dtype, or options require a floating-point dtype; a NotImplementedError.
         LayoutError: options are combined with a nested or sparse tensor; a NotImplementedError.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """

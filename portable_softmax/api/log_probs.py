@@ -42,7 +42,7 @@ def token_log_probs(
         TypeError: an argument has another type.
         RuntimeError: `out` has another dtype, shape or device, or a gradient is required; a tensor does not broadcast, or is
             on another device.
-        DtypeError: logits are not floating-point numbers, or ids are not integers.
+        DtypeError: logits are not floating-point numbers of 16 bits or more, or ids are not integers.
         LayoutError: a tensor is nested, sparse or otherwise not strided.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """

@@ -92,7 +92,7 @@ def current_device(index: int | None = None) -> Device:
         index: index of the device, as in torch; None for torch's current one.
 
     Raises:
-        TypeError: the index is no integer.
+        TypeError: the index is not an integer.
         NoDeviceError: this machine has no accelerator that Triton drives.
         DeviceError: a driver, torch or the vendor's software is missing, broken, or not the only one.
         ProfileError: a hardware profile is malformed.

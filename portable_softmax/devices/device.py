@@ -19,13 +19,13 @@ class Device:
     """Device with the known facts about it, and the origin of each fact.
 
     Args:
-        backend: the name of one of `portable_softmax.devices.backends`, which is Triton's.
+        backend: Triton's name of the vendor: cuda, hip, npu, xpu, or interpreter.
         arch: Triton's name of the target architecture.
-        index: number of the device in this process; None for a device that is not on this machine, and for the interpreter.
+        index: index of the device, as in torch; None for an absent device, and for the interpreter.
         hardware: the facts.
         origins: the origin of every fact: driver, torch, profile or estimated.
         profile: the matching YAML profile.
-        detected: facts from the runtime; None for a device that is not on this machine.
+        detected: facts from the runtime; None for an absent device.
     """
 
     backend: str
@@ -71,7 +71,7 @@ class Device:
         return (self.hardware.multiprocessor_count or 1) // occupancy.multiprocessors * occupancy.programs_per_multiprocessor
 
     def doubt(self, used: KernelResources) -> str | None:
-        """Returns why a program may not fit, if only bounds of its memory are known; None if it is known whether it fits."""
+        """Returns why a program may not fit, if only bounds of its memory are known; None if it is certain."""
         least, most, there = used.shared_memory_bytes, used.shared_memory_most, self.hardware.shared_memory_per_program_max
         if most is None or there is None or not least <= there < most:
             return None

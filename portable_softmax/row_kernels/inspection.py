@@ -44,7 +44,7 @@ class Launched(NamedTuple):
 
 
 class Inspected(NamedTuple):
-    """Resources of one program, programs per multiprocessor with their limits, and the launch that Triton makes."""
+    """Resources of one program, programs per multiprocessor with their limits, and Triton's launch."""
 
     resources: KernelResources
     occupancy: Occupancy
@@ -78,7 +78,7 @@ def inspect_kernel(
     Raises:
         CompileError: the kernel does not compile, with the compiler's message; or a decorator reads an argument of which only
             the type is known.
-        TypeError: a parameter is missing or unknown, or `device` is neither a Device nor a name.
+        TypeError: a parameter is missing or unknown, num_warps, num_stages or num_ctas is no integer, or `device` is invalid.
         ProfileError: no profile has that name.
         ValueError: an argument's text is invalid; there is no such configuration, or there are several and `config` is None.
     """

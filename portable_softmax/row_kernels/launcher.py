@@ -111,7 +111,7 @@ class Launcher:
         return (launch or self._looked_up(args, kwargs))(*args, **kwargs)
 
     def plan(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> RowPlan:
-        """Returns the launch of such a call, and the reasons for it, without launching it.
+        """Returns the launch of a call with these arguments, and its reasons; nothing is launched.
 
         Args:
             args, kwargs: as of a call. A tensor may be of torch's device "meta", or text: "bf16[4096,1024]", or "*fp32:16" if
