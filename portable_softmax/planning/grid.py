@@ -87,8 +87,6 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     Rows of a batch-invariant problem are not unaligned: the order in which their elements are added up would depend on where
     one starts.
     """
-    if problem.unaligned or problem.scattered:
-        return [problem]  # it is read so already
     budget, vendor = Budget(problem, device), device.vendor
     if problem.across:
         several = not problem.numbered and vendor.scattered_rows and problem.inner * WORD_BYTES < budget.line
@@ -127,7 +125,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         of_shared, of_twice = sizes[1::-1], sizes[:1]
     else:
         narrow, wide = 1, longest // whole
-        of_shared = list(dict.fromkeys((min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector)))
+        of_shared = [min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector]
         if not problem.pairs:  # blocks are read one after another
             of_shared = [problem.vector, 2 * problem.vector]
         of_twice = [2 * problem.vector, problem.vector]
@@ -135,16 +133,16 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
             of_twice = [size * problem.widest for size in (FEW, FEW // 2, 1)]
     for rows in powers(narrow, wide):
         sizes = sizes if problem.across else [rows * whole, problem.vector]
-        held = [tiling for place in product([rows], warps, sizes) if (tiling := _tiling(budget, *place))]
+        held = [*filter(None, (_tiling(budget, rows, *place) for place in product(warps, sizes)))]
         long = 2 * rows * problem.width * budget.loads > budget.registers if problem.across else problem.width >= longest
         splits = powers(2, MOST_SPLITS) if long and splittable else []
         if budget.shares and splits and rows <= budget.rows_of(budget.line):
             held += _shared(budget, rows, warps[problem.across : -1] or warps, of_shared)
         yield from held
-        alone = not held
-        several = alone or in_two or rows > narrow or (problem.across and rows == wide)
-        counts = [1] * (alone or problem.log_probs is not None) + splits * several
-        yield from _read_twice(budget, rows, warps[2:] or warps, of_twice, counts)
+        several = not held or in_two or rows > narrow or (problem.across and rows == wide)
+        counts = [1] * (not held or problem.log_probs is not None) + splits * several
+        twice = product(warps[2:] or warps, of_twice, counts)
+        yield from filter(None, (_tiling(budget, rows, *place, held=False) for place in twice))
     width = min(max(1, NARROWEST_TILE // narrow), next_power_of_2(problem.width))
     yield Tiling(narrow, width, max(1, min(2, narrow * width // budget.warp)), held=False)  # it needs the least
 
@@ -159,24 +157,15 @@ def _shared(budget: Budget, rows: int, warps: list[int], sizes: list[int]) -> It
             yield tiling
 
 
-def _read_twice(budget: Budget, rows: int, warps: list[int], sizes: list[int], counts: list[int]) -> Iterator[Tiling]:
-    """Yields programs that read rows or splits twice, by blocks: as many splits as may occupy all warps, at most."""
-    problem, resident = budget.problem, budget.multiprocessors * budget.resident_threads
-    for num_warps, size, count in product(warps, sizes, counts):
-        threads, programs = num_warps * budget.warp, problem.tiles(rows) * count
-        if count > 1 and budget.shares and not (budget.multiprocessors <= 2 * programs and programs * threads < resident):
-            continue
-        tiling = _tiling(budget, rows, num_warps, size, count, held=False)
-        if tiling and tiling.elements >= NARROWEST_TILE:
-            yield tiling
-
-
 def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int = 1, held: bool = True) -> Tiling | None:
     """Returns the tiling of blocks of so many elements a thread, or of one of a row or split where it is as wide.
 
     None if it gains nothing, if its threads have fewer registers, or if another one is as fast.
     """
-    problem, threads = budget.problem, warps * budget.warp
+    problem, threads, programs = budget.problem, warps * budget.warp, budget.problem.tiles(rows) * splits
+    fills = budget.multiprocessors <= 2 * programs and programs * threads < budget.multiprocessors * budget.resident_threads
+    if splits > 1 and budget.shares and not held and not fills:
+        return None
     width, split = per_thread * threads // rows, -(-problem.width // splits)
     if width < problem.vector and not problem.across:
         return None
@@ -186,6 +175,8 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
     splits = -(-problem.width // cols)
     registers = min(budget.registers, threads * budget.most_registers)
     if 2 * rows * (cols if held else width) * budget.loads > registers or (held and blocks > MOST_BLOCKS):
+        return None
+    if not held and rows * width < NARROWEST_TILE:
         return None
     if warps > 1 and rows * min(cols, problem.width) < threads:
         return None  # some threads would have nothing

@@ -1,7 +1,9 @@
 """Tensors as the kernels address them: lines of adjacent elements, in matrices and batches, described by strides alone."""
 
 import math
+import operator
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 SHORTEST_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
@@ -32,18 +34,8 @@ class Lines(NamedTuple):
     @property
     def out_is_contiguous(self) -> bool:
         """True if the result, the first operand, is laid out as a contiguous one that keeps the order of levels."""
-        stride, (batches, matrices, lines) = self.length, self.levels
-        for size, strides in (lines, matrices, batches):
-            if size > 1 and strides[0] != stride:
-                return False
-            stride *= size
-        return True
-
-    @property
-    def out_is_readable(self) -> bool:
-        """True if kernels have the strides of the result: it is contiguous, or laid out as the first input is."""
-        alike = all(size == 1 or strides[0] == strides[1] for size, strides in self.levels if len(strides) > 1)
-        return alike or self.out_is_contiguous
+        steps = accumulate((size for size, _ in self.levels[::-1]), operator.mul, initial=self.length)
+        return all(size == 1 or strides[0] == step for (size, strides), step in zip(self.levels[::-1], steps, strict=False))
 
     def mask_access(self, vector: int) -> tuple[int | None, int]:
         """Returns the mask's stride within a line if 0 or 1, and the elements of a load, at most `vector`."""
@@ -80,20 +72,14 @@ def lines_of(
     if any(size > 1 and {along[0], *along[2:]} != {along[0]} for size, *along in zip(shape, *strides, strict=True)):
         return None
     operands = [*strides, *([] if mask is None else [mask])]
-
-    def level(at: int) -> Level:
-        return shape[at], tuple(operand[at] for operand in operands)
-
-    def adjacent(of_all: Level) -> bool:
-        return all(stride == 1 for stride in of_all[1][: len(strides)])
-
-    columns: Level = level(dim) if shape and shape[dim] > 1 else (1, (1,) * len(operands))
+    every: list[Level] = list(zip(shape, zip(*operands, strict=True), strict=True))
+    columns = every[dim] if shape and shape[dim] > 1 else (1, (1,) * len(operands))
     queries = len(shape) - 2 if causal else -1
-    levels = _merged([level(at) for at in range(len(shape)) if at not in (dim, queries) and shape[at] > 1])
-    levels += [level(queries)] if causal else []
+    levels = _merged([level for at, level in enumerate(every) if at not in (dim, queries) and level[0] > 1])
+    levels += [every[queries]] if causal else []
     *outer, rows = levels or [(1, (0,) * len(operands))]
-    across = not adjacent(columns)
-    if across and (rows[0] == 1 or not adjacent(rows) or (not scattered and rows[0] < SHORTEST_LINE)):
+    across = {*columns[1][: len(strides)]} != {1}
+    if across and (rows[0] == 1 or {*rows[1][: len(strides)]} != {1} or (not scattered and rows[0] < SHORTEST_LINE)):
         return None
     if len(outer) > (2 if scattered else across):
         return None
@@ -102,7 +88,8 @@ def lines_of(
     )
     steps = None if mask is None else (columns[1][-1], *(of_all[-1] for _, of_all in reversed(_three([*outer, rows]))))
     result = Lines((batches, matrices, lines), rows[0] if across else columns[0], across, steps)
-    return result if result.out_is_readable else None
+    alike = all(size == 1 or strides[0] == strides[1] for size, strides in result.levels)
+    return result if alike or result.out_is_contiguous else None  # kernels have no other strides of the result
 
 
 def _merged(levels: list[Level]) -> list[Level]:

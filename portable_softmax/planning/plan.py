@@ -46,9 +46,7 @@ class Tiling:
     @property
     def strategy(self) -> str:
         """Returns its name: programs share rows ("shared"), or one reads them once ("tile") or twice ("online")."""
-        if self.is_shared:
-            return "shared"
-        return "tile" if self.held else "online"
+        return "shared" if self.is_shared else "tile" if self.held else "online"
 
     @property
     def tile_cols(self) -> int:

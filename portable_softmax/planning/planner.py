@@ -55,8 +55,7 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
             rejected = [f"{len(rejected)} launches, and each {rejected[0].partition(': ')[2]}"]
         raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  " + "\n  ".join(rejected))
     best, *others = sorted(compiled, key=lambda launch: launch.us)
-    tried = {(launch.problem, launch.tiling) for launch in compiled}
-    others += [launch for launch in order if (launch.problem, launch.tiling) not in tried][:1]
+    others += order[len(compiled) + len(rejected) :][:1]  # the first one that was not tried
     reasons = [*why_faster(best, min(others, key=lambda launch: launch.us), len(order))] if others else []
     reasons += (f"rejected {reason}" for reason in rejected)
     warning = None
@@ -93,7 +92,7 @@ def unfit(launch: LaunchPlan, device: Device) -> str | None:
         return f"does not fit: {', '.join(launch.occupancy.limited_by)}"
     if launch.tiling.two_launches:
         return None  # no program waits for another
-    most = min(device.resident(launch.occupancy), _most_programs(launch.tiling, device))
+    most = min(device.resident(launch.occupancy), launch.num_programs)
     return f"only {most} programs are resident at once" if most < launch.tiling.splits else None
 
 
@@ -126,15 +125,14 @@ def _launch(problem: Problem, tiling: Tiling, used: KernelResources, budgets: li
 
 
 def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> int:
-    """Returns the size of the grid: one program for each split of a tile, unless fewer are resident or possible."""
-    groups = min(problem.tiles(tiling.tile_rows), _most_programs(tiling, device) // tiling.splits)
+    """Returns the size of the grid: one program for each split of a tile, unless fewer are resident or possible.
+
+    The kernel walks through the tiles that are left.
+    """
+    hardware = device.hardware
+    threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
+    most = min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)
+    groups = min(problem.tiles(tiling.tile_rows), most // tiling.splits)
     if not tiling.is_shared and device.profile.grid.value == "resident":
         groups = min(groups, device.resident(fit) or groups)
     return groups * tiling.splits
-
-
-def _most_programs(tiling: Tiling, device: Device) -> int:
-    """Returns the most programs of one launch; the kernel walks through the tiles that are left."""
-    hardware = device.hardware
-    threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
-    return min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.planning.lines import Lines
@@ -12,8 +12,7 @@ VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 MAX_BYTES = sys.maxsize  # of a matrix: addresses are 64 bits wide, and their differences signed
 MANY_ROWS = 2048  # from which on a launch may skip rows without a token
-Form = Literal["softmax", "log_softmax"]
-FORMS: tuple[Form, ...] = get_args(Form)
+FORMS = "softmax", "log_softmax"
 
 
 def next_power_of_2(value: int) -> int:
@@ -126,13 +125,12 @@ class Problem:
     log_probs: LogProbs | None = None
 
     def __post_init__(self) -> None:
-        n_rows, n_cols = self.n_rows, self.n_cols
-        line = self.inner if self.across else n_cols
-        if line > MAX_COLS:
+        if (line := self.inner if self.across else self.n_cols) > MAX_COLS:
             raise ValueError(f"a row of {line} elements is too large; rows of up to {MAX_COLS} can be computed")
-        used = n_rows * n_cols * max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
+        used = self.n_rows * self.n_cols * max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
         if used > MAX_BYTES:
-            raise ValueError(f"{n_rows} rows of {n_cols} columns are too large: {used} bytes, and {MAX_BYTES} can be addressed")
+            rows = f"{self.n_rows} rows of {self.n_cols} columns"
+            raise ValueError(f"{rows} are too large: {used} bytes, and {MAX_BYTES} can be addressed")
 
     @property
     def numbered(self) -> bool:
@@ -148,9 +146,7 @@ class Problem:
     def skips(self) -> bool:
         """True if rows without a token are not read: the ids must be known first, which does not pay for a few rows."""
         picks = self.log_probs
-        if picks is None or picks.entropy or picks.lse:
-            return False
-        return picks.gradient or self.n_rows >= MANY_ROWS
+        return picks is not None and not (picks.entropy or picks.lse) and (picks.gradient or self.n_rows >= MANY_ROWS)
 
     @property
     def pairs(self) -> int:

@@ -2,14 +2,11 @@
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, check_dtype
 from portable_softmax.planning.lines import Lines, lines_of
 from portable_softmax.planning.problem import FORMS, NONE, VECTOR_BYTES, LogProbs, Problem, Scores
-
-if TYPE_CHECKING:
-    import torch
 
 TOKEN_LOG_PROBS = "token_log_probs"
 SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
@@ -18,7 +15,7 @@ SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 def contiguous_problem(
     n_rows: int,
     n_cols: int,
-    dtype: "torch.dtype | str",
+    dtype: Any,
     form: str = "softmax",
     backward: bool = False,
     batch_invariant: bool = False,
@@ -26,7 +23,7 @@ def contiguous_problem(
 ) -> Problem:
     """Returns the softmax of aligned contiguous matrices, with input and output of one type; a mask has the layout of x.
 
-    The form "token_log_probs" has an output of one float32 number per row.
+    `dtype` is a torch.dtype or its name. The form "token_log_probs" has an output of one float32 number per row.
 
     Raises:
         TypeError: a size is not an integer.

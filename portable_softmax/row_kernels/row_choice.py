@@ -83,7 +83,6 @@ class _Costed(NamedTuple):
     doubtful: bool
     slow: bool
     us: float
-    stages: int
     num_programs: int
     used: _Used
     terms: Terms | None
@@ -103,7 +102,7 @@ class Choice:
     """
 
     def __init__(self, request: Request, device: Device, rows: int) -> None:
-        self._device, self._name = device, jit_function(request.kernel).__name__
+        self._device, self._jit = device, jit_function(request.kernel)
         self._compiled: dict[Setting, _Used] = {}
         self._function, self._traffic = Function({}, [], []), Traffic()
         short = settings_of(request, device, True)
@@ -115,7 +114,9 @@ class Choice:
         self._compile(several, [probe])
         self.form = form_of(self._function, several.arguments, *request.names[:2], probe.block)
         most_programs(self.form, request)  # refuses what cannot be launched
-        if splits := self._splits_rows(request, probe):  # which may depend on any number
+        constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
+        splits = callable(request.grid) and request.names[2] not in request.meta  # programs may take blocks of rows
+        if splits := splits and request.grid_of(constants) != request.grid_of(constants | longest):  # by any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
         self._settings = settings_of(request, device, self.form.in_blocks or splits)
         if several is not request or probe not in self._settings:
@@ -130,27 +131,19 @@ class Choice:
         if request.fixed and costed:
             costed = [*self._sorted(request, [costed[0].used], rows), *costed[1:]]
         if not costed:
-            used = next(iter(self._compiled.values()))
-            reason = f"no program of {self._name} fits {device.name}: a block of {used.setting.block} uses {used.resources}"
+            setting, resources, *_ = next(iter(self._compiled.values()))
+            reason = f"no program of {self._jit.__name__} fits {device.name}: a block of {setting.block} uses {resources}"
             raise PlanError(f"{reason}; use a smaller {request.names[2]}")
         best, used, size = costed[0], costed[0].used, (request.rows, request.cols)
         grid = (best.num_programs, 1, 1) if request.grid is None else request.grid_of(used.constants)
         if refused := refusal(device, grid, used.resources.num_warps):
-            raise GridError(f"{self._name}: {refused}")
+            raise GridError(f"{self._jit.__name__}: {refused}")
         meta, programs = request.meta | used.setting.config.all_kwargs(), math.prod(grid) if request.rows else 0
         reasons, warned = self._reasons(request, costed), overflows(self._function, request.arguments, grid[0])
         return RowPlan(
-            self._name, size, device.name, programs, meta, grid[:1] if request.grid is None else grid, used.resources,
+            self._jit.__name__, size, device.name, programs, meta, grid[:1] if request.grid is None else grid, used.resources,
             used.occupancy, best.terms, tuple(reasons), tuple(warned), used.setting.config, self.form,
         )  # fmt: skip
-
-    def _splits_rows(self, request: Request, shortest: Setting) -> bool:
-        """True if programs may take blocks of rows: it differs between blocks."""
-        longest = next_power_of_2(request.cols)
-        if not callable(request.grid) or request.names[2] in request.meta:
-            return False
-        constants = self._compiled[shortest].constants
-        return request.grid_of(constants) != request.grid_of(constants | {request.names[2]: longest})
 
     def _compile_for(self, request: Request, rows: int) -> None:
         """Compiles the settings expected to be fastest, first those without stages, from which others are estimated."""
@@ -164,23 +157,19 @@ class Choice:
             self._compile(request, [setting for setting in fastest if setting not in self._compiled])
 
     def _compile(self, request: Request, settings: Sequence[Setting]) -> None:
-        device, values = self._device, request.arguments
-        results = compiled_for(request.kernel, [setting.config for setting in settings], values, device)
+        device, configs = self._device, [setting.config for setting in settings]
+        results = compiled_for(request.kernel, configs, request.arguments, device)
         for setting, compiled in zip(settings, results, strict=True):
-            if not isinstance(compiled, Exception):
-                resources = device.vendor.resources(compiled)
-                constants = constants_of(compiled, jit_function(request.kernel))
-                occupancy = device.vendor.occupancy(resources, device.hardware)
-                self._compiled[setting] = _Used(setting, resources, occupancy, constants)
-            elif self._compiled and not isinstance(compiled, OSError):
+            if isinstance(compiled, Exception):
+                if not self._compiled or isinstance(compiled, OSError):
+                    raise failure(compiled, self._jit, device) from compiled
                 self._settings.remove(setting)  # some of a compiler's faults are of few settings
-            else:
-                raise failure(compiled, jit_function(request.kernel), device) from compiled
-            if len(self._compiled) == 1 and not isinstance(compiled, Exception):
-                self._function = parsed_of(compiled, jit_function(request.kernel))
-                walks, rows = request.grid is None, request.rows or 1
-                if not walks:
-                    rows = math.prod(request.grid_of(self._compiled[setting].constants))
+                continue
+            resources, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
+            self._compiled[setting] = _Used(setting, resources, device.vendor.occupancy(resources, device.hardware), constants)
+            if len(self._compiled) == 1:
+                self._function, walks = parsed_of(compiled, self._jit), request.grid is None
+                rows = (request.rows or 1) if walks else math.prod(request.grid_of(constants))
                 self._traffic = traffic_of(self._function, request.arguments, walks, rows, request.cols, setting.block)
 
     def _threads(self, setting: Setting) -> int:
@@ -197,9 +186,8 @@ class Choice:
             self._compiled.values(),
             key=lambda used: ((used.setting.block, used.setting.warps) == (setting.block, setting.warps), -used.setting.stages),
         )
-        used, hardware, threads = like.resources, self._device.hardware, self._threads(setting)
-        wanted, longer = used.registers_per_thread, setting.block / like.setting.block
-        if wanted is not None:
+        used, longer, threads = like.resources, setting.block / like.setting.block, self._threads(setting)
+        if (wanted := used.registers_per_thread) is not None:
             elements = (wanted - REGISTERS) * longer * self._threads(like.setting) / threads
             wanted = available(REGISTERS + max(0, math.ceil(elements)), threads, self._device)
         staged = (setting.stages - 1) * int(self._traffic.row * setting.block / cols)
@@ -211,7 +199,7 @@ class Choice:
             shared_memory_bytes=int(used.shared_memory_bytes * longer) + staged,
             shared_memory_most=used.shared_memory_most and int(used.shared_memory_most * longer),
         )
-        occupancy = self._device.vendor.occupancy(resources, hardware)
+        occupancy = self._device.vendor.occupancy(resources, self._device.hardware)
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
@@ -233,8 +221,8 @@ class Choice:
                 us = terms.total if terms else -(-request.cols // setting.block)
                 doubtful = bool(spilled or device.doubt(used.resources))
                 slow = bool(terms) and is_slow(self._traffic, launch, device)
-                launches.append(_Costed(doubtful, slow, us, setting.stages, num_programs, used, terms))
-        return sorted(launches, key=lambda one: one[:4])
+                launches.append(_Costed(doubtful, slow, us, num_programs, used, terms))
+        return sorted(launches, key=lambda one: (one.doubtful, one.slow, one.us, one.used.setting.stages))
 
     def _grids(self, request: Request, used: _Used, rows: int, resident: int) -> Iterator[tuple[int, int]]:
         """Yields numbers of programs, and of rows."""
@@ -251,12 +239,9 @@ class Choice:
             yield from ((number, rows) for number in accepted or numbers[:1])
 
     def _reasons(self, request: Request, costed: Sequence[_Costed]) -> Iterator[str]:
-        traffic, best = self._traffic, costed[0]
-        blocks = -(-request.cols // best.used.setting.block)
-        if request.grid is None:
-            yield f"a row moves {traffic.row:,.0f} bytes of memory; a program beside them {traffic.program:,.0f}"
-        else:
-            yield f"a program moves {traffic.row:,.0f} bytes of memory"
+        best, walks, blocks = costed[0], request.grid is None, -(-request.cols // costed[0].used.setting.block)
+        moves = f"a {'row' if walks else 'program'} moves {self._traffic.row:,.0f} bytes of memory"
+        yield moves + f"; a program beside them {self._traffic.program:,.0f}" * walks
         if blocks > 1:
             yield f"a row is {blocks} blocks, {'which the kernel loops over' if self.form.in_blocks else 'one per program'}"
         if request.multiple < math.gcd(request.cols, KNOWN):
