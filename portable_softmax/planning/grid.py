@@ -144,7 +144,7 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         twice = product(warps[2:] or warps, of_twice, counts)
         yield from filter(None, (_tiling(budget, rows, *place, held=False) for place in twice))
     width = min(max(1, NARROWEST_TILE // narrow), next_power_of_2(problem.width))
-    yield Tiling(narrow, width, max(1, min(2, narrow * width // budget.warp)), held=False)  # it needs the least
+    yield Tiling(narrow, width, max(1, min(2, narrow * width // budget.warp)), 1, held=False)  # it needs the least
 
 
 def _shared(budget: Budget, rows: int, warps: list[int], sizes: list[int]) -> Iterator[Tiling]:
@@ -188,7 +188,7 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
     if held and not problem.across and several and width * budget.element <= VECTOR_BYTES:
         return None  # later blocks hit lines that are on their way
     blocks, two_launches = blocks if held or splits > 1 else 1, splits > 1 and not budget.shares
-    return Tiling(rows, width, warps, splits, blocks=blocks, held=held, walk=False, two_launches=two_launches)
+    return Tiling(rows, width, warps, 1, splits, blocks=blocks, held=held, walk=False, two_launches=two_launches)
 
 
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:

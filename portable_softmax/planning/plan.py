@@ -24,7 +24,7 @@ class Tiling:
     Args:
         tile_rows: rows of a tile.
         width: columns of a block, a power of two.
-        num_warps: Triton's option; None if the vendor has none, or its compiler chooses.
+        num_warps, num_stages: Triton's options; None if the vendor has none, or its compiler chooses.
         splits: programs that share the rows of a tile.
         max_registers: registers per thread that the compiler may use; None leaves it to the compiler.
         blocks: blocks of a split; 1 if one program reads whole rows twice, in a loop over blocks.
@@ -36,6 +36,7 @@ class Tiling:
     tile_rows: int
     width: int
     num_warps: int | None = None
+    num_stages: int | None = None
     splits: int = 1
     max_registers: int | None = None
     blocks: int = 1
@@ -73,7 +74,8 @@ class Tiling:
         blocks = "" if self.blocks == 1 else f" of {self.blocks} blocks"
         blocks += ", in two launches" if self.two_launches else ", read twice" if self.is_shared and not self.held else ""
         registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
-        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{splits}{blocks}{warps}{registers}"
+        stages = f", num_stages {self.num_stages}" if (self.num_stages or 1) > 1 else ""
+        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{splits}{blocks}{warps}{registers}{stages}"
 
 
 @dataclass(frozen=True)

@@ -59,5 +59,6 @@ def _kept(spec: KernelSpec, device: Device) -> Compiled:
 
 def _new(spec: KernelSpec, device: Device) -> Any:
     tiling, constexprs = spec.tiling, constexprs_of(spec, device)
-    options = tiling.num_warps, tiling.max_registers, tiling.blocks > 1 and tiling.held
-    return compiler.compile_for(device, kernel_of(spec), signature_of(spec), constexprs, *options)
+    options = tiling.num_warps, tiling.num_stages, tiling.max_registers
+    in_tuples = tiling.blocks > 1 and tiling.held
+    return compiler.compile_for(device, kernel_of(spec), signature_of(spec), constexprs, *options, in_tuples)

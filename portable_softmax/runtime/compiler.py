@@ -27,6 +27,7 @@ def compile_for(
     signature: Mapping[str, str],
     constexprs: Mapping[str, Any],
     num_warps: int | None,
+    num_stages: int | None,
     max_registers: int | None = None,
     tuples: bool = False,
 ) -> Any:
@@ -37,7 +38,7 @@ def compile_for(
         kernel: the @triton.jit function.
         signature: types of the run-time parameters, by name.
         constexprs: values of the others, by name.
-        num_warps: Triton's option; None leaves it to the vendor's default.
+        num_warps, num_stages: Triton's options; None leaves them to the vendor's default.
         max_registers: registers of a thread; what does not fit them is spilled. None leaves it to the compiler.
         tuples: True if the kernel keeps tensors in tuples.
 
@@ -50,7 +51,7 @@ def compile_for(
 
     if tuples and triton_version() < (3, 3):
         raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
-    options = device.vendor.compile_options(num_warps, max_registers, device.hardware)
+    options = device.vendor.compile_options(num_warps, num_stages, max_registers, device.hardware)
     try:
         return triton.compile(source_of(kernel, signature, constexprs), target=target, options=options)
     except OSError as error:

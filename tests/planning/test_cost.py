@@ -26,9 +26,9 @@ H100 = "nvidia/h100-sxm"
 H100_DEVICE = Device.from_profile(H100)
 NUMBERS = H100_DEVICE.profile.launch.cost
 LAUNCHES = Path(__file__).parents[1] / "support" / "recorded" / "launches_h100.csv"
-TILES = Tiling(1, 1024, 4)
-SPLITS = Tiling(1, 1024, 4, splits=8)
-TWICE = Tiling(1, 256, 4, held=False)
+TILES = Tiling(1, 1024, 4, 1)
+SPLITS = Tiling(1, 1024, 4, 1, splits=8)
+TWICE = Tiling(1, 256, 4, 1, held=False)
 FASTER = {"bandwidth", "l2_bandwidth"}  # numbers of which more is less time
 
 
@@ -59,18 +59,18 @@ SHORT = {"n_rows": 2**18, "n_cols": 64}
         pytest.param({"dtype": "bfloat16"}, {"dtype": "float32"}, id="bytes of an element"),
         pytest.param({"spilled": 0}, {"spilled": 64}, id="spills"),
         pytest.param({"resident": 8}, {"resident": 1}, id="one program after the other"),
-        pytest.param({"tiling": TILES}, {"tiling": Tiling(1, 256, 4, held=False)}, id="read twice"),
+        pytest.param({"tiling": TILES}, {"tiling": Tiling(1, 256, 4, 1, held=False)}, id="read twice"),
         pytest.param(
-            {**SHORT, "tiling": Tiling(16, 64, 4)}, {**SHORT, "tiling": Tiling(1, 64, 1)}, id="a program for each row"
+            {**SHORT, "tiling": Tiling(16, 64, 4, 1)}, {**SHORT, "tiling": Tiling(1, 64, 1, 1)}, id="a program for each row"
         ),
         pytest.param(
-            {**SHORT, "tiling": Tiling(16, 64, 4)},
-            {**SHORT, "tiling": Tiling(16, 8, 4, blocks=8)},
+            {**SHORT, "tiling": Tiling(16, 64, 4, 1)},
+            {**SHORT, "tiling": Tiling(16, 8, 4, 1, blocks=8)},
             id="lines that warps request more than once",
         ),
         pytest.param(
-            {"n_rows": 8, "n_cols": 2048, "tiling": Tiling(1, 2048, 8)},
-            {"n_rows": 8, "n_cols": 2048, "tiling": Tiling(1, 256, 1, splits=8)},
+            {"n_rows": 8, "n_cols": 2048, "tiling": Tiling(1, 2048, 8, 1)},
+            {"n_rows": 8, "n_cols": 2048, "tiling": Tiling(1, 256, 1, 1, splits=8)},
             id="an exchange that nothing needs",
         ),
     ],
@@ -123,7 +123,7 @@ def test_launches_that_may_skip_rows_have_few_programs():
     assert not replace(problem, n_rows=64).skips
 
 
-@pytest.mark.parametrize("tiling", [TILES, SPLITS, Tiling(4, 1024, 8), Tiling(1, 256, 4, held=False)], ids=str)
+@pytest.mark.parametrize("tiling", [TILES, SPLITS, Tiling(4, 1024, 8, 1), Tiling(1, 256, 4, 1, held=False)], ids=str)
 @pytest.mark.parametrize("resident", [1, 3, 8])
 def test_more_bytes_are_never_cheaper(tiling, resident):
     n_cols = 1000 * tiling.splits
@@ -171,10 +171,10 @@ def test_facts_of_a_row_kernel():
 
 
 LAUNCHES_OF_ALL_TERMS = [
-    facts_of(contiguous_problem(2**16, 64, "float32"), Tiling(8, 8, 1, blocks=8), 2, 16),
-    facts_of(contiguous_problem(512, 16384, "float32"), Tiling(1, 1024, 4, splits=8, blocks=2), 2, 16),
-    facts_of(Problem(4096, 4096, "float32", "float32", 4, inner=1024), Tiling(8, 512, 8, splits=8), 2, 16),
-    facts_of(contiguous_problem(2**22, 4, "float32"), Tiling(1, 4, 1), 32),
+    facts_of(contiguous_problem(2**16, 64, "float32"), Tiling(8, 8, 1, 1, blocks=8), 2, 16),
+    facts_of(contiguous_problem(512, 16384, "float32"), Tiling(1, 1024, 4, 1, splits=8, blocks=2), 2, 16),
+    facts_of(Problem(4096, 4096, "float32", "float32", 4, inner=1024), Tiling(8, 512, 8, 1, splits=8), 2, 16),
+    facts_of(contiguous_problem(2**22, 4, "float32"), Tiling(1, 4, 1, 1), 32),
     row_facts(Traffic(4096, 4096, 0, 4, 2, 1, 1), RowLaunch(4096, 512, 16, 1056, 8, 4, 512), H100_DEVICE),
     row_facts(Traffic(4096, 4096, 4096, 4, 2, 9, 1), RowLaunch(4096, 512, 16, 4096, 2, 4, 512), H100_DEVICE),
 ]
@@ -208,7 +208,7 @@ def test_it_ranks_measured_launches():
     found = {}
     for row in csv.DictReader(LAUNCHES.read_text().splitlines()):
         sizes = {name: int(row[name]) for name in ("tile_rows", "width", "num_warps", "splits", "blocks")}
-        tiling = Tiling(**sizes, held=row["held"] == "1")
+        tiling = Tiling(**sizes, num_stages=1, held=row["held"] == "1")
         shape = int(row["n_rows"]), int(row["n_cols"]), row["dtype"], row["backward"] == "1"
         terms = costs(*shape[:3], tiling, int(row["resident"]), int(row["spilled_bytes_per_thread"]), backward=shape[3])
         found.setdefault(shape, []).append((terms.total, float(row["us"])))

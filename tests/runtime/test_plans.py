@@ -74,7 +74,7 @@ def test_what_a_compiler_cannot_compile(monkeypatch):
     """An older Triton does not compile for targets that end its process, nor tuples that it lacks."""
 
     def compiled(device="nvidia/h200", **tiling):
-        spec = KernelSpec(problem=Problem(1, 1, "float32", "float32", 4), tiling=Tiling(1, 256, 1, **tiling))
+        spec = KernelSpec(problem=Problem(1, 1, "float32", "float32", 4), tiling=Tiling(1, 256, 1, 1, **tiling))
         return compile_kernel(spec, Device.from_profile(device))
 
     def fail(*_):

@@ -18,7 +18,7 @@ CPU, LEFT = torch.device("cpu"), 2**40 + 7
 
 def launched(calls, splits=7, where=CPU):
     """Returns a launch of rows in so many splits, whose arguments are appended to `calls`."""
-    problem, tiling = Problem(5, 100, "float32", "float32", 1), Tiling(1, 16, 1, splits)
+    problem, tiling = Problem(5, 100, "float32", "float32", 1), Tiling(1, 16, 1, 1, splits)
     return workspace.with_workspace([lambda *arguments: calls.append(arguments)], problem, tiling, where)
 
 

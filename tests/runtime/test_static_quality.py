@@ -173,11 +173,11 @@ def test_heads_of_odd_lengths_and_masks_that_lie_badly():
 def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, stage, pattern):
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
     device, counts = Device.from_profile(profile), []
-    options = device.vendor.compile_options(1, None, device.hardware)
+    options = device.vendor.compile_options(1, None, None, device.hardware)
     spec = KernelSpec.of(read_problem(64, 704, "float32", device, "log_softmax", True), Tiling(1, 256, 1, held=False))
     for chosen in (options, {name: value for name, value in options.items() if "fusion" not in name}):
         monkeypatch.setattr(device.vendor, "compile_options", lambda *_, chosen=chosen: chosen)
-        compiled = compiler.compile_for(device, kernel_of(spec), signature_of(spec), constexprs_of(spec, device), 1)
+        compiled = compiler.compile_for(device, kernel_of(spec), signature_of(spec), constexprs_of(spec, device), 1, 1)
         counts.append(len(re.findall(pattern, compiled.asm[stage])))
     assert counts[0] > counts[1]
 
@@ -197,13 +197,13 @@ def test_columns_of_splits_are_not_added_in_16_bits():
     device, config = Device.from_profile(H200), InKernel(KernelConfig(SPLITS=3, BLOCK=256))
     for hidden in (False, True):
         constants = {"HIDDEN": hidden, "C": config}
-        compiled = compiler.compile_for(device, rests_kernel, {"out_ptr": "*i32:16", "n_cols": "i32"}, constants, 1)
+        compiled = compiler.compile_for(device, rests_kernel, {"out_ptr": "*i32:16", "n_cols": "i32"}, constants, 1, 1)
         found = device.vendor.known_fault(compiled)
         assert found is None if hidden else "its PTX has add.s16x2" in found
 
 
 def test_a_kernel_that_may_be_wrong_is_not_used(monkeypatch):
-    spec = KernelSpec.of(Problem(5, 77, "float32", "float32", 1), Tiling(1, 128, 1))
+    spec = KernelSpec.of(Problem(5, 77, "float32", "float32", 1), Tiling(1, 128, 1, 1))
     monkeypatch.setattr(BACKENDS["cuda"], "known_fault", lambda compiled: f"{compiled.metadata.name} may be wrong")
     for _ in range(2):
         with pytest.raises(CompileError, match="tile 1 x 128, num_warps 1 is not used: softmax_kernel may be wrong"):

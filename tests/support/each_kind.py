@@ -29,7 +29,7 @@ HALVES = [  # of two launches
     contiguous_problem(8, 128_256, "float32", backward=True),
     replace(contiguous_problem(8, 128_256, "bfloat16", TOKEN_LOG_PROBS), log_probs=LogProbs(entropy=True)),
 ]
-SPLITS = Tiling(1, 1024, 4, splits=16, blocks=8, held=False, two_launches=True)
+SPLITS = Tiling(1, 1024, 4, 1, splits=16, blocks=8, held=False, two_launches=True)
 
 
 def main() -> None:

@@ -144,13 +144,13 @@ class Backend(abc.ABC):
         """Returns Triton's `arch` of the target to compile for; `index` is None for a device that is not on this machine."""
         return arch
 
-    def compile_options(self, num_warps: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Translates a plan's choices into options of Triton's compiler.
 
         These are options that every Triton for GPUs has. They enable fused multiply-adds, because Triton 3.10 fuses
         none by default. The kernels' accuracy, and the bits that programs share, are known for fused ones only.
         """
-        return {"num_warps": num_warps or 4, "num_stages": 1, "enable_fp_fusion": True}
+        return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
 
     def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources | None:
         """Estimates the resources of a [n_lines, length] tile; returns None if only the compiler determines them.

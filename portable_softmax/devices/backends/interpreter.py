@@ -20,7 +20,7 @@ class Interpreter(Backend):
         """Returns no facts: all of them come from the profile."""
         return Detected(name="interpreter", arch=arch, driver={}, torch={})
 
-    def compile_options(self, num_warps: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Returns no options: nothing is compiled."""
         return {}
 

@@ -54,7 +54,7 @@ class Npu(Backend):
             torch={fact: value for fact, value in facts.items() if value},
         )
 
-    def compile_options(self, num_warps: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Returns no options: the compiler ignores num_warps and num_stages, and warns about them."""
         return {}
 

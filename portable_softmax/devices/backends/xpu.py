@@ -99,7 +99,7 @@ class Xpu(Backend):
         _compile_without_sycl()
         return {"version": arch, "sub_group_sizes": [hardware.warp_size]}
 
-    def compile_options(self, num_warps: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Names Triton's options: the lanes of a sub-group, by both of its names, and the register mode.
 
         A hardware thread has 128 GRFs, or 256 with half as many threads. Without `max_registers` the compiler chooses.
@@ -107,7 +107,7 @@ class Xpu(Backend):
         small = (hardware.max_registers_per_thread or 0) // 2
         mode = "auto" if max_registers is None else "small" if max_registers <= small else "large"
         lanes = {"threads_per_warp": hardware.warp_size, "warp_size": hardware.warp_size}
-        return super().compile_options(num_warps, max_registers, hardware) | {"grf_mode": mode, **lanes}
+        return super().compile_options(num_warps, num_stages, max_registers, hardware) | {"grf_mode": mode, **lanes}
 
     def resources(self, compiled: Any) -> KernelResources:
         """Reads the native binary, which `ocloc` makes from Triton's SPIR-V. Without ocloc the registers are unknown.
