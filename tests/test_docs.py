@@ -88,17 +88,17 @@ def test_a_quick_example_runs_and_prints_what_its_page_says(page, at, tmp_path, 
     """A gate is called too. What is printed is that of a CPU and of Triton 3.8, which the notebook is executed with."""
     monkeypatch.syspath_prepend(EXAMPLES)
     text = (ROOT / page).read_text()
-    code, said = (text, "") if at is None else PYTHON.findall(text)[at]
+    code, expected = (text, "") if at is None else PYTHON.findall(text)[at]
     if page.endswith(".ipynb"):
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
         code = "\n".join("".join(cell["source"]) for cell in cells)
-        said = "".join(line for cell in cells for output in cell["outputs"] for line in output["text"])
+        expected = "".join(line for cell in cells for output in cell["outputs"] for line in output["text"])
     file = tmp_path / "example.py"  # Triton reads the source of kernels
     file.write_text(code)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         space = runpy.run_path(str(file), run_name="__main__")
-    if said and triton.__version__ == "3.8.0" and not torch.accelerator.is_available():
-        assert printed.getvalue() == said
+    if expected and triton.__version__ == "3.8.0" and not torch.accelerator.is_available():
+        assert printed.getvalue() == expected
     if "test_it_fits" in space:
         space["test_it_fits"](Device.from_profile("nvidia/h200"))
 

@@ -57,16 +57,16 @@ def imported(file):
     """The modules of the package that a file imports: at its top, in functions, and for type checkers alone."""
     for node in ast.walk(ast.parse(FILES[file].read_text())):
         if isinstance(node, ast.Import):
-            found = [alias.name for alias in node.names]
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{file}:{node.lineno}: rooms are named in full"
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            found = [name if name in NAMES else node.module for name in inner]
+            names = [name if name in NAMES else node.module for name in inner]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # for importlib
-            found = [node.value] if node.value in NAMES - {SOFTMAX} else []
+            names = [node.value] if node.value in NAMES - {SOFTMAX} else []
         else:
             continue
-        yield from (name for name in found if name.split(".")[0] in (SOFTMAX, PROBE))
+        yield from (name for name in names if name.split(".")[0] in (SOFTMAX, PROBE))
 
 
 def test_packages_import_one_way_and_no_modules_each_other():

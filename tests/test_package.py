@@ -69,9 +69,9 @@ def test_an_import_imports_little_and_names_are_there():
 
 def test_what_is_not_installed_is_named(monkeypatch):
     code = "import sys; sys.modules['torch'] = None; from portable_softmax import override_aten"
-    said = run(sys.executable, "-c", code, code=1).splitlines()[-1]
-    assert said.startswith("ImportError: portable_softmax.override_aten requires torch; install PyTorch")
-    assert said.endswith(detect.INTERPRETER)
+    message = run(sys.executable, "-c", code, code=1).splitlines()[-1]
+    assert message.startswith("ImportError: portable_softmax.override_aten requires torch; install PyTorch")
+    assert message.endswith(detect.INTERPRETER)
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "triton" else find(name, *rest))
     with pytest.raises(DeviceError, match=f"Triton's interpreter requires triton: {detect.INTERPRETER}"):

@@ -48,10 +48,10 @@ def test_fma_rounds_once(seed):
     random = np.random.default_rng(seed)
     a, b = random.normal(size=(2, 2000)).astype(np.float32)
     c = (-(a.astype(np.float64) * b) * random.choice([1, 0.5, 1 + 2.0**-24], 2000)).astype(np.float32)
-    for x, y, z, found in zip(a, b, c, arithmetic.fma(a, b, c), strict=True):
+    for x, y, z, result in zip(a, b, c, arithmetic.fma(a, b, c), strict=True):
         exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
-        near = [found, np.nextafter(found, f32(np.inf)[0]), np.nextafter(found, f32(-np.inf)[0])]
-        assert min(abs(Fraction(float(each)) - exact) for each in near) == abs(Fraction(float(found)) - exact)
+        near = [result, np.nextafter(result, f32(np.inf)[0]), np.nextafter(result, f32(-np.inf)[0])]
+        assert min(abs(Fraction(float(number)) - exact) for number in near) == abs(Fraction(float(result)) - exact)
 
 
 def test_classes_of_numbers():
@@ -82,8 +82,8 @@ def test_dpp(arch, control, origin, zero):
     lane = np.arange(64 if arch == "gfx942" else 32)
     values = (lane + 100).astype(np.uint32)
     line = f"v_mov_b32_dpp v1, v2 {control} row_mask:0xf bank_mask:0xf{' bound_ctrl:1' if zero else ''}"
-    found = after(line, arch, v1=np.uint32([7]), v2=values).bits[1]
-    assert found.tolist() == np.where(origin(lane) < 0, 0 if zero else 7, origin(lane) + 100).tolist()
+    lanes = after(line, arch, v1=np.uint32([7]), v2=values).bits[1]
+    assert lanes.tolist() == np.where(origin(lane) < 0, 0 if zero else 7, origin(lane) + 100).tolist()
 
 
 VECTORS = [  # an instruction, its architecture, registers ahead of it, and what they hold afterwards

@@ -28,7 +28,7 @@ def wrong_results(kernel, arch):
         return str(error)
     pairs = {name: (arguments[name], array) for name, array in kernel.expected.items()}
     return [
-        name for name, (found, exact) in pairs.items() if not ((found == exact) | (found != found) & (exact != exact)).all()
+        name for name, (result, exact) in pairs.items() if not ((result == exact) | (result != result) & (exact != exact)).all()
     ]
 
 

@@ -116,7 +116,7 @@ def zebin(family, spill="", **memory):
 
 
 @pytest.mark.parametrize(
-    ("binary", "found"),
+    ("binary", "expected"),
     [
         (zebin("Xe-HPG"), (64, 1, 0, 0)),  # 256 GRFs of 32 or of 64 bytes, which 32 lanes share
         (zebin("Xe-HPC"), (128, 1, 0, 0)),
@@ -125,16 +125,16 @@ def zebin(family, spill="", **memory):
         (zebin("Xe3", private_space=1024, spill_fill_space=64), (128, 1, 2, 34)),
     ],
 )
-def test_what_a_zebin_says_of_a_kernel(binary, found):
+def test_what_a_zebin_says_of_a_kernel(binary, expected):
     """Registers of a lane, barriers, bytes of spills and of the frame of a lane."""
-    assert tuple(kernel_resources(binary, "softmax_kernel").values()) == found
+    assert tuple(kernel_resources(binary, "softmax_kernel").values()) == expected
 
 
 def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch):
     monkeypatch.setattr(xpu, "OCLOC", "no-such-compiler")
     metadata = SimpleNamespace(name="softmax_kernel", num_warps=4, shared=16)
-    found = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": zebin("Xe-HPC")}, metadata=metadata))
-    assert found == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
+    resources = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": zebin("Xe-HPC")}, metadata=metadata))
+    assert resources == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
     unknown = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata))
     assert unknown == KernelResources(4, None, 16)
     with pytest.raises(ValueError, match="the zebin does not describe the kernel 'softmin'"):

@@ -11,8 +11,8 @@ from portable_softmax.devices.grid import refusal
 
 
 def count(profile, **resources):
-    found = occupancy(KernelResources(**resources), Device.from_profile(profile))
-    return found.programs_per_multiprocessor, found.limited_by
+    result = occupancy(KernelResources(**resources), Device.from_profile(profile))
+    return result.programs_per_multiprocessor, result.limited_by
 
 
 def simt(num_warps, registers, shared=0, **more):
@@ -101,17 +101,17 @@ def _as_shipped(monkeypatch):
     ],
 )
 def test_the_vendors_limits(profile, grid, launch, refused):
-    found = refusal(Device.from_profile(profile), grid, **launch)
+    reason = refusal(Device.from_profile(profile), grid, **launch)
     if refused is None:
-        assert found is None
+        assert reason is None
     else:
-        assert re.search(refused, found), found
+        assert re.search(refused, reason), reason
 
 
 def test_a_refusal_names_its_source():
     for device in map(Device.from_profile, (name for name in profiles() if not name.startswith("triton/"))):
-        found = refusal(device, (2**40, 1, 1), num_warps=1)
-        assert any(source.title in found for source in device.profile.origins.values()), device.name
+        reason = refusal(device, (2**40, 1, 1), num_warps=1)
+        assert any(source.title in reason for source in device.profile.origins.values()), device.name
 
 
 RECORDED = sorted((Path(__file__).parents[1] / "support" / "recorded").glob("occupancy_*.json"))

@@ -53,13 +53,13 @@ def compiled_by_llvm(device, kernels):
     assembly = llvm.translate_to_asm(ir, "amdgcn-amd-amdhsa", device.arch, "", [], True, False, *no_gep_rewriting)
     code, metadata = assembly.split(".amdgpu_metadata")[:2]
     texts = re.split(r"^  - (?=\.)", metadata, flags=re.MULTILINE)[1 : len(kernels) + 1]
-    found = [
+    counts = [
         device.vendor.resources(
             SimpleNamespace(asm={"amdgcn": text}, metadata=SimpleNamespace(num_warps=kernel.num_warps, shared=kernel.lds_bytes))
         )
         for text, kernel in zip(texts, kernels, strict=True)
     ]
-    return list(zip(wavefronts_by_llvm(code), found, strict=True))
+    return list(zip(wavefronts_by_llvm(code), counts, strict=True))
 
 
 def wavefronts_by_llvm(assembly):
@@ -135,8 +135,8 @@ def test_spills_and_scratch_memory_are_those_of_the_notes(profile, name):
     """Checks spills by the bytes in the comments of the assembly, which AGPRs and lanes of VGPRs do not get."""
     kernel, arguments, options = kinds.LAUNCHES[name]
     options = {option: value for option, value in options.items() if option != "maxnreg"}
-    found = inspect_kernel(kernel, arguments, device=profile, **options)
-    used, assembly, reported = found.resources, found.launch.compiled.asm["amdgcn"], notes(found.launch.compiled.asm["hsaco"])
+    facts = inspect_kernel(kernel, arguments, device=profile, **options)
+    used, assembly, reported = facts.resources, facts.launch.compiled.asm["amdgcn"], notes(facts.launch.compiled.asm["hsaco"])
     stored = sum(map(int, re.findall(r"; (\d+)-byte Folded Spill", assembly)))
     ours = used.registers_per_thread, used.scalar_registers, used.stack_frame_bytes, used.spilled_bytes_per_thread
     theirs = reported[".vgpr_count"], reported[".sgpr_count"], reported[".private_segment_fixed_size"], stored

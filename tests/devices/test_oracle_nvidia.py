@@ -47,11 +47,11 @@ ARCH_TRAITS = (  # as arch_traits.cpp fills them in
 def build(source, package, header, directory):
     """The shared library of a file in oracles/, which includes `header` of a pip package."""
     try:
-        found = [file.locate() for file in files(package) or () if file.as_posix().endswith(header)]
+        headers = [file.locate() for file in files(package) or () if file.as_posix().endswith(header)]
     except PackageNotFoundError:
         pytest.fail(f"needs NVIDIA's header: pip install {package}, or pip install --group test")
     compiler = shutil.which("g++" if source.endswith(".cpp") else "gcc") or pytest.fail("needs gcc and g++")
-    root = Path(str(found[0]).removesuffix(header))
+    root = Path(str(headers[0]).removesuffix(header))
     library = directory / f"{source}.so"
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-I", root, ORACLES / source, "-o", library], check=True)
     return ctypes.CDLL(str(library))
@@ -87,7 +87,7 @@ def differences(oracle, device, sizes_of_a_pair):
     """The cases that differ, over all registers and warps; 33 warps and 1 byte too much do not run."""
     driver, hw = as_driver_tells(device), device.hardware
     chosen, edges = random.Random(device.profile.name), shared_memory_edges(hw)
-    found = []
+    differences = []
     # The driver of a GP100 refuses what no other Pascal runs, of which no program has Triton's warps, a power of two.
     every = [warps for warps in range(1, 34) if device.arch != 60 or warps.bit_count() == 1 or warps == 33]
     for registers, warps in product(range(1, 256), every):
@@ -95,8 +95,8 @@ def differences(oracle, device, sizes_of_a_pair):
             ours = occupancy(KernelResources(warps, registers, shared), device).programs_per_multiprocessor
             theirs = oracle.programs(driver, registers, warps * hw.warp_size, shared)
             if ours != theirs:
-                found.append(f"{registers} registers, {warps} warps, {shared} bytes: {ours}, cuda_occupancy.h: {theirs}")
-    return found
+                differences.append(f"{registers} registers, {warps} warps, {shared} bytes: {ours}, cuda_occupancy.h: {theirs}")
+    return differences
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -143,8 +143,8 @@ def assembled(monkeypatch, capsys, profile, launch):
     monkeypatch.setattr(triton.knobs.nvidia, "dump_ptxas_log", True)
     monkeypatch.setattr(triton.knobs.compilation, "always_compile", True)
     kernel, arguments, options = launch
-    found = inspect_kernel(kernel, arguments, device=profile, **options)
-    return found, "".join(capsys.readouterr())
+    inspected = inspect_kernel(kernel, arguments, device=profile, **options)
+    return inspected, "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def assembled(monkeypatch, capsys, profile, launch):
     ),
 )
 def test_spills_and_frames_are_those_of_the_assembler(monkeypatch, capsys, profile, name):
-    found, log = assembled(monkeypatch, capsys, profile, kinds.LAUNCHES[name])
-    used, metadata, ptx = found.resources, found.launch.compiled.metadata, found.launch.compiled.asm["ptx"]
+    inspected, log = assembled(monkeypatch, capsys, profile, kinds.LAUNCHES[name])
+    used, metadata, ptx = inspected.resources, inspected.launch.compiled.metadata, inspected.launch.compiled.asm["ptx"]
     frames, stores = (
         sum(map(int, re.findall(rf"(\d+) bytes {what}", log))) for what in ("cumulative stack size", "spill stores")
     )
@@ -168,7 +168,7 @@ def test_spills_and_frames_are_those_of_the_assembler(monkeypatch, capsys, profi
     allocated = {int(columns) for columns in re.findall(r"tcgen05\.alloc\S* \[%r\d+\], (\d+);", ptx)}
     hw = Device.from_profile(profile).hardware
     assert [hw.tensor_memory_columns // columns for columns in allocated] == [
-        programs for limit, programs in found.occupancy.limits.items() if limit == "tensor memory"
+        programs for limit, programs in inspected.occupancy.limits.items() if limit == "tensor memory"
     ]
 
 

@@ -64,15 +64,15 @@ def test_of_several_directories_the_last_one_wins(tmp_path, use):
 
 def test_a_product_extends_another_and_nothing_else_changes(use):
     before = dict(profiles())
-    found = use({"nvidia/nvl.yaml": f"{NVL}cost: {COST}\n", "nvidia/z.yaml": "extends: nvidia/nvl\nmatches: [Z]\n"})
-    mine, h200 = found["nvidia/nvl"], before["nvidia/h200"]
+    profile_of = use({"nvidia/nvl.yaml": f"{NVL}cost: {COST}\n", "nvidia/z.yaml": "extends: nvidia/nvl\nmatches: [Z]\n"})
+    mine, h200 = profile_of["nvidia/nvl"], before["nvidia/h200"]
     assert mine.hardware == msgspec.structs.replace(h200.hardware, memory_bandwidth_gb_per_s=4801)
     assert mine.origins["memory_bandwidth_gb_per_s"].title == "a product brief"
     assert match_profile("cuda", "90", "NVIDIA H200 NVL").name == "nvidia/nvl"
-    assert (found["nvidia/z"].hardware, found["nvidia/z"].product.matches) == (mine.hardware, ["Z"])
+    assert (profile_of["nvidia/z"].hardware, profile_of["nvidia/z"].product.matches) == (mine.hardware, ["Z"])
     for name in ("nvidia/nvl", "nvidia/z"):
-        assert (found[name].launch.cost.start_us, found[name].launch.cost.error_90) == (2.0, 0.2)
-    assert found["nvidia/h200"].launch == h200.launch
+        assert (profile_of[name].launch.cost.start_us, profile_of[name].launch.cost.error_90) == (2.0, 0.2)
+    assert profile_of["nvidia/h200"].launch == h200.launch
     assert use({"nvidia/a.yaml": "extends: nvidia/sm90\n"})["nvidia/a"].hardware.register_granule == 8
     assert match_profile("cuda", "90", "NVIDIA H299").name == "nvidia/sm90", "no device matches one without names"
 

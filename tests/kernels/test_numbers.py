@@ -59,6 +59,6 @@ def test_exponentials(where, exact):
     y = torch.empty_like(x)
     _exps[(1,)](y, x, len(x), InKernel(KernelConfig(EXACT=exact)))
     assert y[-4:].nan_to_num(nan=-1.0).tolist() == [1.0, 0.0, 0.0, -1.0]
-    for found, power in zip(y[:1020].tolist(), x[:1020].tolist(), strict=True):
+    for result, power in zip(y[:1020].tolist(), x[:1020].tolist(), strict=True):
         right = Decimal(power).exp()
-        assert abs(Decimal(found) - right) <= right * Decimal(2**-23 * (2 - power * (not exact)))
+        assert abs(Decimal(result) - right) <= right * Decimal(2**-23 * (2 - power * (not exact)))

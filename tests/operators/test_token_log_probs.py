@@ -14,16 +14,16 @@ def double(x, ids):
 
 
 def test_a_gradient_in_place_lies_where_logits_lay(x, ids):
-    found = []
+    gradients = []
     for in_place in (False, True):
         leaves = x.clone().requires_grad_(), torch.full((2, 3, 1), 1.5, device=x.device).requires_grad_()
         logits = torch.cat([leaves[0] * 1, x], 1)  # rows of several matrices, with others between
         version = logits._version
         picked, entropies = token_log_probs(logits[:, :3], ids, scale=leaves[1], entropy=True, grad_inplace=in_place)
-        found.append(torch.autograd.grad(picked.sum() + entropies.sum(), leaves))
+        gradients.append(torch.autograd.grad(picked.sum() + entropies.sum(), leaves))
         assert (logits._version > version) == in_place
         assert torch.equal(logits[:, 3:], x)
-    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -60,9 +60,9 @@ def test_launches_of_random_problems(product):
     """Tilings are Triton's, cover a row, have the lanes of their exchange, and differ; none is shared in place."""
     device = Device.from_profile(product)
     for problem in itertools.islice(random_problems(device, seed=1), COUNT):
-        found = every_launch(problem, device)
-        assert len(set(found)) == len(found) > 0, problem
-        for problem, tiling in found:
+        launches = every_launch(problem, device)
+        assert len(set(launches)) == len(launches) > 0, problem
+        for problem, tiling in launches:
             spec = KernelSpec.of(problem, tiling)
             assert_triton_has(tiling, device.hardware)
             assert_covers(tiling, problem, spec)
@@ -168,10 +168,10 @@ def test_rows_are_at_their_strides(x, dim, scattered, backward):
     assert all(size >= 1 for size, _ in lines.levels)
     assert {len(strides) for _, strides in lines.levels} == {len(operands)}
     meant = [tensor.movedim(dim, -1).reshape(-1, x.shape[dim]) for tensor in operands]
-    found = [rows_of(lines, operand) + tensor.storage_offset() for operand, tensor in enumerate(operands)]
-    order = torch.argsort(found[0][:, 0])  # of the result, where each element has a place of its own
+    offsets = [rows_of(lines, operand) + tensor.storage_offset() for operand, tensor in enumerate(operands)]
+    order = torch.argsort(offsets[0][:, 0])  # of the result, where each element has a place of its own
     assert torch.equal(order, torch.arange(len(order)))
-    for rows, expected in zip(found, meant, strict=True):
+    for rows, expected in zip(offsets, meant, strict=True):
         assert torch.equal(rows[order], expected)  # in one order in all operands, so results go where they belong
     if not scattered:
         assert lines.depth == 1 if not lines.across else lines.depth < 3 and lines.length >= SHORTEST_LINE

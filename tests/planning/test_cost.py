@@ -88,9 +88,9 @@ def test_only_launches_that_exchange_wait_for_other_programs():
         "one program a row": (contiguous_problem(4096, 1024, "bfloat16"), TILES, 0),
     }
     for name, (problem, tiling, exchanges) in problems.items():
-        found = facts_of(problem, tiling)
-        assert found.exchanges == exchanges, name
-        assert (cost(found, NUMBERS).exchange > 0) == bool(exchanges), name
+        facts = facts_of(problem, tiling)
+        assert facts.exchanges == exchanges, name
+        assert (cost(facts, NUMBERS).exchange > 0) == bool(exchanges), name
 
 
 @pytest.mark.parametrize("kernel", ["softmax", "row kernel"])
@@ -142,10 +142,10 @@ def test_a_launch_takes_no_less_than_its_bytes_and_the_sum_of_its_terms():
         operands = 3 if problem.backward else 2
         floor = operands * problem.n_rows * problem.n_cols * DTYPE_BYTES[problem.y_dtype] / bandwidth / 1e3
         for launch in ranked(problem, device)[::24]:
-            found = cost(facts_of(launch.problem, launch.tiling, launch.occupancy.programs_per_multiprocessor), NUMBERS)
-            assert found.total == pytest.approx(sum(found))
-            assert min(found) >= 0
-            assert floor < found.total <= launch.us, launch
+            terms = cost(facts_of(launch.problem, launch.tiling, launch.occupancy.programs_per_multiprocessor), NUMBERS)
+            assert terms.total == pytest.approx(sum(terms))
+            assert min(terms) >= 0
+            assert floor < terms.total <= launch.us, launch
 
 
 @pytest.mark.parametrize(
@@ -154,20 +154,20 @@ def test_a_launch_takes_no_less_than_its_bytes_and_the_sum_of_its_terms():
 def test_programs_go_in_waves(n_rows, resident, beside, waves):
     """Checks the facts of one program for each row, on 132 multiprocessors with 3,350 bytes in a nanosecond."""
     size = n_rows * 1024 * 2 * 2
-    found = facts_of(contiguous_problem(n_rows, 1024, "bfloat16"), TILES, resident)
-    assert (found.programs, found.beside, found.waves, found.turns) == (n_rows, beside, waves, 1)
-    assert found.memory_us == pytest.approx(size / 3.35e6)
-    assert (found.elements, found.loads, found.l2_us, found.left_out, found.exchanges) == (8 + 8, 1, 0, 0, 0)
+    facts = facts_of(contiguous_problem(n_rows, 1024, "bfloat16"), TILES, resident)
+    assert (facts.programs, facts.beside, facts.waves, facts.turns) == (n_rows, beside, waves, 1)
+    assert facts.memory_us == pytest.approx(size / 3.35e6)
+    assert (facts.elements, facts.loads, facts.l2_us, facts.left_out, facts.exchanges) == (8 + 8, 1, 0, 0, 0)
 
 
 def test_facts_of_a_row_kernel():
     """Checks 528 programs of 4 warps, of rows of 1,024 elements of 2 bytes: 4,000 rows, 8 turns, 16 bytes in an access."""
     traffic = Traffic(4096, 0, 0, 2, 2, reductions=1)
     for stages, ahead in ((1, 0), (2, 0), (3, 1), (4, 2), (20, 7)):
-        found = row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 1024, stages), H100_DEVICE)
-        assert (found.programs, found.beside, found.waves, found.turns, found.loads, found.ahead) == (528, 4, 1, 8, 1, ahead)
-        assert (found.elements, found.l2_us, found.alone) == (8, 0, 1)
-    assert row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 256, 4, in_blocks=True), H100_DEVICE)[:2] == found[:2]
+        facts = row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 1024, stages), H100_DEVICE)
+        assert (facts.programs, facts.beside, facts.waves, facts.turns, facts.loads, facts.ahead) == (528, 4, 1, 8, 1, ahead)
+        assert (facts.elements, facts.l2_us, facts.alone) == (8, 0, 1)
+    assert row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 256, 4, in_blocks=True), H100_DEVICE)[:2] == facts[:2]
 
 
 LAUNCHES_OF_ALL_TERMS = [
@@ -205,14 +205,14 @@ def test_a_device_without_numbers_has_no_expected_time():
 
 def test_it_ranks_measured_launches():
     """Checks the launches of the least cost against the fastest that were timed."""
-    found = {}
+    times = {}
     for row in csv.DictReader(LAUNCHES.read_text().splitlines()):
         sizes = {name: int(row[name]) for name in ("tile_rows", "width", "num_warps", "splits", "blocks")}
         tiling = Tiling(**sizes, num_stages=1, held=row["held"] == "1")
         shape = int(row["n_rows"]), int(row["n_cols"]), row["dtype"], row["backward"] == "1"
         terms = costs(*shape[:3], tiling, int(row["resident"]), int(row["spilled_bytes_per_thread"]), backward=shape[3])
-        found.setdefault(shape, []).append((terms.total, float(row["us"])))
-    regrets = sorted(min(launches)[1] / min(us for _, us in launches) for launches in found.values())
+        times.setdefault(shape, []).append((terms.total, float(row["us"])))
+    regrets = sorted(min(launches)[1] / min(us for _, us in launches) for launches in times.values())
     assert regrets[len(regrets) // 2] < 1.02
     assert math.prod(regrets) ** (1 / len(regrets)) < 1.025
 

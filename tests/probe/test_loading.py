@@ -98,11 +98,11 @@ def package(folder):
 def test_a_file_of_a_package(tmp_path, monkeypatch):
     file = package(tmp_path)
     for device in ("nvidia/h200", "amd/mi300x"):
-        found = load_kernel(f"{file}:Ops.twice", Device.from_profile(device))
-        assert found.module.__name__ == "lib.ops.nested.kernels"
-        assert inspect_kernel(found.kernel, {"x_ptr": "*fp32"}, {"BLOCK": 64}, device=device).resources.num_warps == 4
+        loaded = load_kernel(f"{file}:Ops.twice", Device.from_profile(device))
+        assert loaded.module.__name__ == "lib.ops.nested.kernels"
+        assert inspect_kernel(loaded.kernel, {"x_ptr": "*fp32"}, {"BLOCK": 64}, device=device).resources.num_warps == 4
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert load_kernel("lib.ops.nested.kernels:Ops.twice").module is found.module or found.module.__name__ in sys.modules
+    assert load_kernel("lib.ops.nested.kernels:Ops.twice").module is loaded.module or loaded.module.__name__ in sys.modules
     with pytest.raises(ValueError, match=r"has no @triton.jit function 'once'; it has scaled, Ops.twice"):
         load_kernel(f"{file}:once")
     (tmp_path / "lib" / "wants.py").write_text("from lib import something\n" + KERNEL_FILE)
@@ -118,9 +118,9 @@ def test_what_torchinductor_writes(tmp_path):
     (tmp_path / "output_code.py").write_text(outer)
     for name, device in (("inner", "nvidia/h200"), ("output_code", "amd/mi300x")):
         kernel = load_kernel(f"{tmp_path}/{name}.py:sine", Device.from_profile(device)).kernel
-        found = inspect_kernel(kernel, {}, config=0, device=device)
-        assert dict(found.launch.arguments["in_ptr0"][1])["tt.divisibility"] == 16
-        assert found.launch.origins["XBLOCK"] == "configuration"
+        inspected = inspect_kernel(kernel, {}, config=0, device=device)
+        assert dict(inspected.launch.arguments["in_ptr0"][1])["tt.divisibility"] == 16
+        assert inspected.launch.origins["XBLOCK"] == "configuration"
 
 
 INDUCTOR_FILE = """

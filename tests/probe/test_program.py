@@ -129,10 +129,10 @@ def test_what_is_printed(run, nothing_here, line, expected, words):
     """The exit code, and parts of what is printed: a refusal on standard error, beside the report of each case."""
     code, out, err = run(*spelled(line))
     assert code == int(expected), err
-    said = " ".join((err if expected in "2" else out + err).split())
-    assert [part for part in words.split(" ;; ") if " ".join(part.split()) not in said] == []
+    text = " ".join((err if expected in "2" else out + err).split())
+    assert [part for part in words.split(" ;; ") if " ".join(part.split()) not in text] == []
     if "Error: " in words and expected in "14" and (out := run(*spelled(line), "--json")[1]):
-        assert all(report.get("error", "") in said for report in json.loads(out))
+        assert all(report.get("error", "") in text for report in json.loads(out))
 
 
 def test_a_compiler_that_aborts_does_not_end_or_warns(run, monkeypatch):
@@ -182,15 +182,15 @@ def test_help_fits_a_screen_and_the_script_has_that_of_plan(run):
 
 
 def test_json_has_what_the_text_has(run):
-    words, found = spelled("plan --on MI300X --shapes 1823x781"), plan(1823, 781, "float32", "amd/mi300x")
+    words, planned = spelled("plan --on MI300X --shapes 1823x781"), plan(1823, 781, "float32", "amd/mi300x")
     out = run(*words, "--explain")[1]
     titles = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
     assert titles == ["softmax", "plan", "occupancy", "uses", "time", "why", "limits", "next"]
     (report,) = json.loads(run(*words, "--json")[1])
     assert report["case"] == {"type": "softmax", "n_rows": 1823, "n_cols": 781, "dtype": "float32"}
-    assert report["launch"] == {"tiling": str(found.tiling), "num_programs": found.num_programs}
-    assert report["numbers"].items() >= {**vars(found.resources), "expected_us": found.terms.total}.items()
-    assert (report["device"]["here"], report["limited_by"]) == (False, list(found.occupancy.limited_by))
+    assert report["launch"] == {"tiling": str(planned.tiling), "num_programs": planned.num_programs}
+    assert report["numbers"].items() >= {**vars(planned.resources), "expected_us": planned.terms.total}.items()
+    assert (report["device"]["here"], report["limited_by"]) == (False, list(planned.occupancy.limited_by))
     assert f"at least, for {2 * 1823 * 781 * 4 / 1e6:.3g} MB" in report["text"]["time"][1]
 
 

@@ -67,8 +67,8 @@ def compiled_for(name, **options):
 def test_as_many_as_all_multiprocessors_hold(name):
     inspected, device = compiled_for(name), Device.from_profile(name)
     for where in (name, device):
-        found = resident_programs(inspected.launch.compiled, where)
-        assert found == device.hardware.multiprocessor_count * inspected.occupancy.programs_per_multiprocessor > 0
+        programs = resident_programs(inspected.launch.compiled, where)
+        assert programs == device.hardware.multiprocessor_count * inspected.occupancy.programs_per_multiprocessor > 0
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_the_device_here(where):
     x = torch.rand(3000, device=where)
     y, grid = torch.empty_like(x), (3,)
     kernel = add_kernel.warmup(x, x, y, 3000, BLOCK_SIZE=1024, grid=grid)
-    found = resident_programs(kernel)
+    programs = resident_programs(kernel)
     if where.type == "cpu":
-        assert found == 1
+        assert programs == 1
     else:
-        assert found == resident_programs(add_kernel[grid](x, x, y, 3000, BLOCK_SIZE=1024)) >= 100
+        assert programs == resident_programs(add_kernel[grid](x, x, y, 3000, BLOCK_SIZE=1024)) >= 100
 
 
 def test_a_kernel_of_gluon():

@@ -48,12 +48,12 @@ def driving(device):
 
 def compiled_by_a_launch(kernel, jit, device, arguments, options, config=None):
     """The kernels that Triton compiles for a launch, or the text of its error."""
-    found, compiler = [], triton.compiler.compile
+    kernels, compiler = [], triton.compiler.compile
     tuned = mock.patch.object(kernel, "configs", [kernel.configs[config]]) if config is not None else contextlib.nullcontext()
 
     def watched(*words, **named):
-        found.append(compiler(*words, **named))
-        return found[-1]
+        kernels.append(compiler(*words, **named))
+        return kernels[-1]
 
     forget(jit)
     with driving(device), mock.patch.object(triton.compiler, "compile", watched), tuned:
@@ -63,9 +63,9 @@ def compiled_by_a_launch(kernel, jit, device, arguments, options, config=None):
             return str(error)
         finally:
             forget(jit)
-    for kernel in found:
+    for kernel in kernels:
         kernel.module = None  # which Triton would unload, by a driver that is not there
-    return found
+    return kernels
 
 
 def forget(jit):
@@ -127,9 +127,9 @@ def test_it_is_what_a_launch_compiles(kernels, profile, case):
             inspect_kernel(kernel, values, config=config, device=device, **options)
         assert truth in str(caught.value)
         return
-    found = inspect_kernel(kernel, values, config=config, device=device, **options)
-    assert [compiled.hash for compiled in truth] == [found.launch.compiled.hash]
-    assert device.vendor.resources(truth[0]) == found.resources
+    inspected = inspect_kernel(kernel, values, config=config, device=device, **options)
+    assert [compiled.hash for compiled in truth] == [inspected.launch.compiled.hash]
+    assert device.vendor.resources(truth[0]) == inspected.resources
     by_position = inspect_kernel(kernel, on("meta", values), config=config, device=device, **options)
     assert by_position.launch.compiled.hash == truth[0].hash
 
@@ -170,13 +170,13 @@ def test_it_is_what_the_device_launches(portable_device, portable_torch_device, 
     name, values, options, config = CASES[case]
     kernel = getattr(kernels, name)
     values = dict(zip(values, on(portable_torch_device, values), strict=True))
-    found = inspect_kernel(kernel, values, config=config, device=current_device(), **options)
+    inspected = inspect_kernel(kernel, values, config=config, device=current_device(), **options)
     if config is not None:
         kernel.configs = [kernel.configs[config]]
     launched = kernel[(4,)](*values.values(), **options)
-    assert launched.hash == found.launch.compiled.hash
-    assert launched.n_regs == found.resources.registers_per_thread or portable_device.backend != "cuda"
-    assert launched.metadata.shared == found.resources.shared_memory_bytes
+    assert launched.hash == inspected.launch.compiled.hash
+    assert launched.n_regs == inspected.resources.registers_per_thread or portable_device.backend != "cuda"
+    assert launched.metadata.shared == inspected.resources.shared_memory_bytes
     sys.modules.pop("launched_kernels")
 
 
@@ -203,9 +203,9 @@ def test_a_librarys_wrapper_is_read_and_not_run(device):
         torch.library.wrap_triton(example_kernels.tuned_once),
     ):
         several = len(configurations(kernel)) > 1
-        found = inspect_kernel(kernel, types, config=1 if several else None, device=device)
-        block, options = found.launch.constants["BLOCK_SIZE"], {"num_stages": found.launch.options["num_stages"]}
-        options["num_warps"] = found.resources.num_warps
+        inspected = inspect_kernel(kernel, types, config=1 if several else None, device=device)
+        block, options = inspected.launch.constants["BLOCK_SIZE"], {"num_stages": inspected.launch.options["num_stages"]}
+        options["num_warps"] = inspected.resources.num_warps
         plain = inspect_kernel(example_kernels.add_kernel, types, {"BLOCK_SIZE": block}, device=device, **options)
-        assert found.launch.compiled.hash == plain.launch.compiled.hash
+        assert inspected.launch.compiled.hash == plain.launch.compiled.hash
         assert not getattr(kernel, "cache", None)

@@ -140,8 +140,8 @@ def argmax_prob(x, ids, probabilities, n_rows, n_cols, BLOCK: tl.constexpr):
             here = tl.max(value, axis=0)
             more = tl.maximum(most, here)
             total = total * tl.exp(most - more) + tl.sum(tl.exp(value - more), axis=0)
-            found = tl.argmax(value, axis=0).to(tl.int64) + first
-            at = tl.where(here > most, found, at)
+            place = tl.argmax(value, axis=0).to(tl.int64) + first
+            at = tl.where(here > most, place, at)
             most = more
         tl.store(ids + row, at)
         tl.store(probabilities + row, 1.0 / total)
@@ -188,13 +188,13 @@ def used(kernel, types, constants, device=DEVICE):
 
 @pytest.mark.parametrize("case", REPORTS, ids=lambda case: f"{case.kernel.__name__}-{case.bits}-{case.constants}")
 def test_what_the_compiler_reported_lies_between(case):
-    found = used(case.kernel, case.types, case.constants)
-    least, most = found.resources.shared_memory_bytes, found.resources.shared_memory_most
+    inspected = used(case.kernel, case.types, case.constants)
+    least, most = inspected.resources.shared_memory_bytes, inspected.resources.shared_memory_most
     reported = {COMPILES: (0, THERE), OVERFLOWS: (THERE + 1, 10**9)}.get(case.bits) or (case.bits // 8, case.bits // 8)
     assert least <= reported[1]
     assert most >= reported[0]
     assert most <= 4 * least
-    assert found.occupancy.programs_per_multiprocessor == (least <= THERE)
+    assert inspected.occupancy.programs_per_multiprocessor == (least <= THERE)
 
 
 @triton.jit

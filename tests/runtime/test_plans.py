@@ -53,9 +53,9 @@ def test_what_is_refused(ask, error, words):
 
 @pytest.mark.parametrize("integer", [np.int8, np.uint64, np.array, torch.tensor])
 def test_sizes_may_be_integers_of_any_kind_and_large(integer):
-    found = plan(integer(100), integer(64), "float32", "nvidia/h200")
-    assert found == plan(100, 64, "float32", "nvidia/h200")
-    assert type(found.num_programs) is int
+    planned = plan(integer(100), integer(64), "float32", "nvidia/h200")
+    assert planned == plan(100, 64, "float32", "nvidia/h200")
+    assert type(planned.num_programs) is int
     for size, dtype in (((2**41, 2**20 - 1), "float32"), ((1, MAX_COLS), "float16")):
         assert contiguous_problem(*size, dtype).n_rows == size[0]
     assert Problem(64, MAX_COLS + 1, "float16", "float16", 8, inner=8)
@@ -96,10 +96,10 @@ def test_what_is_planned_is_compiled_already(monkeypatch, n_rows):
     """Planning compiles for what it needs to know; a launch of the plan must not wait for the compiler again."""
     device = Device.from_profile("nvidia/h200")
     for n_cols in (4096, 65536):
-        found = plan_problem(contiguous_problem(n_rows, n_cols, "float32"), device)
+        planned = plan_problem(contiguous_problem(n_rows, n_cols, "float32"), device)
         with monkeypatch.context() as patched:
             patched.setattr(compiler, "compile_for", lambda *arguments: pytest.fail("compiled again"))
-            compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
+            compile_kernel(KernelSpec.of(planned.problem, planned.tiling), device)
 
 
 SHAPES = [(64, 333), (2, 3, 70), (5,), ()]

@@ -47,70 +47,70 @@ def test_plans_and_their_kernels(profile, backward, cases):
     if profile not in (H200, MI300X):
         cases = cases[PRODUCTS.index(profile) % 2 :: 2]
     for n_cols, dtype in cases:
-        found = plan(N_ROWS, n_cols, dtype, device, backward=backward)
-        seen = [*faults_of_plan(found, device, n_cols)]
-        if found.tiling.num_warps:  # a compiler for the others is not here
-            compiled = compile_kernel(KernelSpec.of(found.problem, found.tiling), device)
-            seen += [*faults_of_accesses(found, compiled, device, n_cols, dtype), *faults_of_loops(found, compiled, device)]
+        planned = plan(N_ROWS, n_cols, dtype, device, backward=backward)
+        seen = [*faults_of_plan(planned, device, n_cols)]
+        if planned.tiling.num_warps:  # a compiler for the others is not here
+            compiled = compile_kernel(KernelSpec.of(planned.problem, planned.tiling), device)
+            seen += [*faults_of_accesses(planned, compiled, device, n_cols, dtype), *faults_of_loops(planned, compiled, device)]
         faults += [f"{n_cols} {dtype}: {fault}" for fault in seen]
     assert not faults
 
 
-def faults_of_plan(found, device, n_cols):
+def faults_of_plan(planned, device, n_cols):
     hardware = device.hardware
-    if not 1 <= found.num_programs <= min(N_ROWS * found.tiling.splits, hardware.max_programs or 2**31):
-        yield f"{found.num_programs} programs"
-    if found.num_programs % found.tiling.splits:
-        yield f"{found.num_programs} programs for rows in {found.tiling.splits} splits"
-    if found.occupancy.programs_per_multiprocessor < 1:
+    if not 1 <= planned.num_programs <= min(N_ROWS * planned.tiling.splits, hardware.max_programs or 2**31):
+        yield f"{planned.num_programs} programs"
+    if planned.num_programs % planned.tiling.splits:
+        yield f"{planned.num_programs} programs for rows in {planned.tiling.splits} splits"
+    if planned.occupancy.programs_per_multiprocessor < 1:
         yield "does not fit a multiprocessor"
-    if found.tiling.tile_cols < n_cols and found.tiling.strategy == "tile":
-        yield f"a tile of {found.tiling.tile_cols} columns"
-    if found.warning:  # of spills that take a good part of the time
-        yield f"{found.tiling}: spills into {found.resources.stack_frame_bytes} bytes per thread"
-    if found.tiling.max_registers and found.resources.registers_per_thread > found.tiling.max_registers:
-        yield f"{found.tiling}: takes {found.resources.registers_per_thread} registers"
-    if found.tiling.num_warps and found.tiling.num_warps * hardware.warp_size > hardware.max_threads_per_program:
-        yield f"{found.tiling.num_warps} warps"
+    if planned.tiling.tile_cols < n_cols and planned.tiling.strategy == "tile":
+        yield f"a tile of {planned.tiling.tile_cols} columns"
+    if planned.warning:  # of spills that take a good part of the time
+        yield f"{planned.tiling}: spills into {planned.resources.stack_frame_bytes} bytes per thread"
+    if planned.tiling.max_registers and planned.resources.registers_per_thread > planned.tiling.max_registers:
+        yield f"{planned.tiling}: takes {planned.resources.registers_per_thread} registers"
+    if planned.tiling.num_warps and planned.tiling.num_warps * hardware.warp_size > hardware.max_threads_per_program:
+        yield f"{planned.tiling.num_warps} warps"
 
 
-def faults_of_accesses(found, compiled, device, n_cols, dtype):
+def faults_of_accesses(planned, compiled, device, n_cols, dtype):
     """Narrow accesses.
 
     Each operand of unaligned rows is loaded once more at the ends of rows, and stored there, element by element. Programs that
     share a row read words of 8 bytes. LLVM unrolls a loop over four splits, and a short one twice.
     """
-    problem, element = found.problem, DTYPE_BYTES[dtype]
-    block = found.tiling.tile_rows * found.tiling.tile_cols // found.tiling.blocks
-    per_thread = max(1, block // (found.tiling.num_warps * device.hardware.warp_size))
+    problem, element = planned.problem, DTYPE_BYTES[dtype]
+    block = planned.tiling.tile_rows * planned.tiling.tile_cols // planned.tiling.blocks
+    per_thread = max(1, block // (planned.tiling.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
     edges = problem.unaligned * (3 if problem.backward else 2) * 2 * problem.vector
-    allowed = Counter({element: edges, 8: (5 if "ptx" in compiled.asm else 10) * (found.tiling.splits > 1)})
+    allowed = Counter({element: edges, 8: (5 if "ptx" in compiled.asm else 10) * (planned.tiling.splits > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
     if (
         not problem.unaligned
-        and found.tiling.held
-        and found.tiling.tile_rows == 1
-        and not found.tiling.is_shared  # late programs read rows by masked blocks
-        and n_cols % found.tiling.tile_cols == 0
+        and planned.tiling.held
+        and planned.tiling.tile_rows == 1
+        and not planned.tiling.is_shared  # late programs read rows by masked blocks
+        and n_cols % planned.tiling.tile_cols == 0
         and "ptx" in compiled.asm
     ):
         yield from (f"a mask where tiles end where rows do: {access}" for access in re.findall(PTX_MASKED, compiled.asm["ptx"]))
 
 
-def faults_of_loops(found, compiled, device):
+def faults_of_loops(planned, compiled, device):
     """Loops that wait without a bound, or for numbers in a cache; AMD code that lacks a wait for a load, or is unknown."""
     loops, polling, ttir = whiles(compiled.asm["ttir"]), polling_loops(compiled), compiled.asm["ttir"]
-    exchanges = KernelSpec.of(found.problem, found.tiling).exchanges
+    exchanges = KernelSpec.of(planned.problem, planned.tiling).exchanges
     if not len(loops) == ttir.count("scf.while") == len(polling) == exchanges:
         yield f"{len(loops)} loops, {len(polling)} of which read words again"
     if not all(is_bounded(condition, body, device.profile.launch.polls.value) for condition, body in loops):
         yield "a loop without a bound"
     if "cf.br" in ttir.replace("scf.", ""):
         yield "a loop by other means"
-    for line in (line for loop in polling for line in loop if found.tiling.num_warps == 1 and "ptx" in compiled.asm):
+    for line in (line for loop in polling for line in loop if planned.tiling.num_warps == 1 and "ptx" in compiled.asm):
         if any(word in line for word in ("bar.", "barrier", "shared", "membar", "fence")):
             yield f"a warp waits for others: {line}"
     if "amdgcn" in compiled.asm:
@@ -138,9 +138,9 @@ def loads_of(name, cols, dtype, profile, gap=0):
         mask = mask[..., :cols].expand(x.shape)
     copy, _, problem = described((torch.empty_like(x), x), 3, device, mask, form="softmax", scores=scores)
     assert copy is None
-    found = plan_problem(problem, device)
-    assembly = compile_kernel(KernelSpec.of(found.problem, found.tiling), device).asm
-    return found, [width for name, width in access_widths(assembly) if "ld" in name or "load" in name]
+    planned = plan_problem(problem, device)
+    assembly = compile_kernel(KernelSpec.of(planned.problem, planned.tiling), device).asm
+    return planned, [width for name, width in access_widths(assembly) if "ld" in name or "load" in name]
 
 
 @pytest.mark.each_value
@@ -149,19 +149,19 @@ def loads_of(name, cols, dtype, profile, gap=0):
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("cols", [512, 2048])
 def test_heads_are_read_in_whole_vectors(profile, dtype, name, cols):
-    found, loads = loads_of(name, cols, dtype, profile)
-    assert found.warning is None
-    assert found.resources.spilled_bytes_per_thread == 0
+    planned, loads = loads_of(name, cols, dtype, profile)
+    assert planned.warning is None
+    assert planned.resources.spilled_bytes_per_thread == 0
     assert set(loads) == {16, {"bool": 8 if dtype == "bfloat16" else 4}.get(name, 16)}
 
 
 def test_heads_of_odd_lengths_and_masks_that_lie_badly():
-    found, loads = loads_of("bool", 1001, "bfloat16", H200)
-    assert found.problem.unaligned
+    planned, loads = loads_of("bool", 1001, "bfloat16", H200)
+    assert planned.problem.unaligned
     assert loads.count(16) >= 2, "vectors of x"
     assert loads.count(2) <= 8, "the ends of a row"
-    found, loads = loads_of("bool", 2048, "bfloat16", H200, gap=3)
-    assert (found.problem.mask_vector, set(loads)) == (1, {16, 1})
+    planned, loads = loads_of("bool", 2048, "bfloat16", H200, gap=3)
+    assert (planned.problem.mask_vector, set(loads)) == (1, {16, 1})
 
 
 # ---------------------------------------------------------------- what compilers make of a kernel
@@ -198,8 +198,8 @@ def test_columns_of_splits_are_not_added_in_16_bits():
     for hidden in (False, True):
         constants = {"HIDDEN": hidden, "C": config}
         compiled = compiler.compile_for(device, rests_kernel, {"out_ptr": "*i32:16", "n_cols": "i32"}, constants, 1, 1)
-        found = device.vendor.known_fault(compiled)
-        assert found is None if hidden else "its PTX has add.s16x2" in found
+        fault = device.vendor.known_fault(compiled)
+        assert fault is None if hidden else "its PTX has add.s16x2" in fault
 
 
 def test_a_kernel_that_may_be_wrong_is_not_used(monkeypatch):

@@ -18,28 +18,28 @@ ENDS = r"^(?!@).*\b(?:bra(?:\.uni)?\s|s_branch\s|ret;|s_endpgm|s_setpc_b64)"
 def loops(text):
     """Returns the largest loops of assembly, each a list of its lines: every line reaches every other one."""
     lines = [line.strip() for line in text.splitlines()]
-    labels = {found[1]: number for number, line in enumerate(lines) if (found := re.match(r"(\S*BB\d+_\d+):", line))}
+    labels = {match[1]: number for number, line in enumerate(lines) if (match := re.match(r"(\S*BB\d+_\d+):", line))}
     after = [[] if re.search(ENDS, line) else [number + 1] for number, line in enumerate(lines)]
     for number, line in enumerate(lines):
-        if found := re.search(BRANCH, line):
-            after[number].append(labels[found[1].rstrip(";")])
+        if match := re.search(BRANCH, line):
+            after[number].append(labels[match[1].rstrip(";")])
     starts = sorted({target for number, targets in enumerate(after) for target in targets if target <= number})
-    found, seen = [], set()
+    bodies, seen = [], set()
     for start in starts:
         if start not in seen and (body := _reached(after, start) & _reaching(after, start)):
-            found.append([lines[number] for number in sorted(body)])
+            bodies.append([lines[number] for number in sorted(body)])
             seen |= body
-    return found
+    return bodies
 
 
 def _reached(after, start):
-    found, left = set(), list(after[start])
+    reached, left = set(), list(after[start])
     while left:
         number = left.pop()
-        if number < len(after) and number not in found:
-            found.add(number)
+        if number < len(after) and number not in reached:
+            reached.add(number)
             left += after[number]
-    return found
+    return reached
 
 
 def _reaching(after, end):
@@ -54,8 +54,8 @@ def _reaching(after, end):
 def polling_loops(compiled):
     """Returns the loops that read words again and write none. A kernel with such a loop has the fallback."""
     kind = "ptx" if "ptx" in compiled.asm else "amdgcn"
-    found = [loop for loop in loops(compiled.asm[kind]) if not any(re.search(WRITES[kind], line) for line in loop)]
-    return [loop for loop in found if any(re.search(READS[kind], line) for line in loop)]
+    reading = [loop for loop in loops(compiled.asm[kind]) if not any(re.search(WRITES[kind], line) for line in loop)]
+    return [loop for loop in reading if any(re.search(READS[kind], line) for line in loop)]
 
 
 def whiles(ttir):
@@ -81,7 +81,7 @@ def access_widths(asm):
     if "ptx" in asm:
         widths = [(text, int(count or 1) * int(bits) // 8) for text, count, bits in re.findall(PTX_ACCESS, asm["ptx"])]
     else:
-        found = re.findall(AMD_ACCESS, asm["amdgcn"])
-        widths = [(text, AMD_BYTES.get(kind) or int(re.sub(r"\D", "", kind)) // 8) for text, kind in found]
+        accesses = re.findall(AMD_ACCESS, asm["amdgcn"])
+        widths = [(text, AMD_BYTES.get(kind) or int(re.sub(r"\D", "", kind)) // 8) for text, kind in accesses]
     assert widths, "a softmax reads and writes global memory"
     return widths

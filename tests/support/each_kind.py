@@ -39,8 +39,8 @@ def main() -> None:
         try:
             for kind, problem in PROBLEMS.items():
                 device = Device.from_profile(name)
-                found = plan_problem(problem, device)
-                failed = [reason for reason in found.reasons if "does not compile" in reason and "has no tuples" not in reason]
+                plan = plan_problem(problem, device)
+                failed = [reason for reason in plan.reasons if "does not compile" in reason and "has no tuples" not in reason]
                 assert not failed, (name, kind, failed)
             inspect_kernel(
                 row_kernel, {"y": "bf16[64,999]", "x": "bf16[64,999]", "n_rows": 64, "n_cols": 999}, device=name, BLOCK=64

@@ -83,13 +83,13 @@ def assert_right(result, exact, error, what=""):
     low, high = exact - error, exact + error
     if result.dtype.itemsize == 2:
         low, high = low.to(result.dtype).double(), high.to(result.dtype).double()
-    found = result.double()
-    right = (found.isnan() & exact.isnan()) | (found == exact.to(result.dtype).double()) | ((low <= found) & (found <= high))
+    value = result.double()
+    right = (value.isnan() & exact.isnan()) | (value == exact.to(result.dtype).double()) | ((low <= value) & (value <= high))
     if not right.all():
         at = tuple((~right).nonzero()[0].tolist())
-        parts = ((found - exact).abs() / error)[~right]
+        parts = ((value - exact).abs() / error)[~right]
         wrong = f"{(~right).sum()} of {right.numel()} wrong, up to {parts.max():.2f} of what is allowed"
-        raise AssertionError(f"{what} {wrong}; at {at}: {found[at]:.9g}, exact {exact[at]:.9g}, error {error[at]:.3g}")
+        raise AssertionError(f"{what} {wrong}; at {at}: {value[at]:.9g}, exact {exact[at]:.9g}, error {error[at]:.3g}")
 
 
 def size_of(t):

@@ -71,10 +71,10 @@ def result(row, machine, shape, instead, dtype):
 def assert_guards(room, memory):
     """Asserts that nothing around a result was written."""
     if memory is not None:
-        found = room.clone()
+        contents = room.clone()
         room.fill_(GUARD)
         assert (memory == GUARD).all(), "something was written outside of the result"
-        room.copy_(found)
+        room.copy_(contents)
 
 
 # ---------------------------------------------------------------- launches

@@ -47,14 +47,14 @@ def main():
         share = -(-options.count // options.processes)
         tasks = [(seed, options.device, 0, share, deadline - options.seconds / 2 * bool(options.fresh)) for seed in seeds]
         walks = pool.starmap_async(walk, tasks, 1).get(options.seconds + 60)
-        bits = {(seed, at): of for seed, (_, _, found) in zip(seeds, walks, strict=True) for at, of in enumerate(found)}
+        bits = {(seed, at): of for seed, (_, _, digests) in zip(seeds, walks, strict=True) for at, of in enumerate(digests)}
         chosen = random.Random(options.seed).sample(sorted(bits), min(options.fresh, len(bits)))
         tasks = [(seed, options.device, at, 1, deadline) for seed, at in chosen]
         alone = pool.starmap_async(walk, tasks, 1).get(options.seconds + 60)
     failures = [text for failed, _, _ in walks for text in failed]
     print(*failures[:20], f"{len(bits)} calls, {len(failures)} wrong, {sum(hits for _, hits, _ in walks)} hits", sep="\n")
-    compared = [(call, found) for call, (_, _, found) in zip(chosen, alone, strict=True) if found]
-    other = [call for call, found in compared if found != [bits[call]]]
+    compared = [(call, digests) for call, (_, _, digests) in zip(chosen, alone, strict=True) if digests]
+    other = [call for call, digests in compared if digests != [bits[call]]]
     print(f"{len(compared)} of them beside a first call of a process: {len(other)} with other bits {other[:10]}")
     sys.exit(bool(failures or other))
 

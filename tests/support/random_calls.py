@@ -59,8 +59,8 @@ class Calls:
         more = self.log_probs if function == "log_probs" else self.scores
         options = self.factors(shape, dim) | more(shape, dim, dtype, mode)
         invariant = self.chance(0.3)
-        said = {name: (tuple(o.shape), o.dtype) if isinstance(o, torch.Tensor) else o for name, o in options.items()}
-        self.text = f"{function} {mode} {shape} {dtype} dim {dim} invariant {invariant} {said}"
+        shown = {name: (tuple(o.shape), o.dtype) if isinstance(o, torch.Tensor) else o for name, o in options.items()}
+        self.text = f"{function} {mode} {shape} {dtype} dim {dim} invariant {invariant} {shown}"
         with batch_invariant() if invariant else contextlib.nullcontext():
             (self.recorded if mode == "grad" else self.computed)(function, mode, x, dim, options)
 
@@ -128,9 +128,9 @@ class Calls:
         actual, other = [], []
 
         def call():
-            found = results(function, next(again), dim, **tensors, **more)
-            (other if actual else actual).extend(found)
-            return found
+            ys = results(function, next(again), dim, **tensors, **more)
+            (other if actual else actual).extend(ys)
+            return ys
 
         self.as_first(call)
         exact = in_double(function, double[0], dim, options | dict(zip(names, double[1:], strict=True)))

@@ -256,16 +256,16 @@ def arguments_of(form: Form, rows: int, cols: int, where: Any) -> tuple[Argument
     """Returns arguments, and what y should be, on the CPU."""
     x = torch.randn(rows, cols, generator=torch.Generator().manual_seed(rows))
     size = {"twice": (rows, cols), "logsumexp": (rows,), "total": (cols,)}[form.result]
-    found = Arguments(x=x.to(where), n_rows=rows, n_cols=cols, **form.more)
-    found.whole = {"y": torch.full((size[0] + GUARD, *size[1:]), 0.0 if form.result == "total" else 7.0).to(where)}
-    found["y"] = found.whole["y"].narrow(0, 0, size[0])
+    arguments = Arguments(x=x.to(where), n_rows=rows, n_cols=cols, **form.more)
+    arguments.whole = {"y": torch.full((size[0] + GUARD, *size[1:]), 0.0 if form.result == "total" else 7.0).to(where)}
+    arguments["y"] = arguments.whole["y"].narrow(0, 0, size[0])
     if "part" in form.more:
-        found.whole["part"] = torch.full((form.more["part"] + GUARD, cols), 7.0).to(where)
-        found["part"] = found.whole["part"].narrow(0, 0, form.more["part"])
+        arguments.whole["part"] = torch.full((form.more["part"] + GUARD, cols), 7.0).to(where)
+        arguments["part"] = arguments.whole["part"].narrow(0, 0, form.more["part"])
     if "order" in form.more:
-        found["order"] = torch.tensor(form.more["order"], dtype=torch.int32).to(where)
+        arguments["order"] = torch.tensor(form.more["order"], dtype=torch.int32).to(where)
     exact = {"twice": x * 2, "logsumexp": x.double().logsumexp(1).float(), "total": x.double().sum(0).float()}
-    return found, exact[form.result]
+    return arguments, exact[form.result]
 
 
 def assert_right(form: Form, arguments: Arguments, exact: torch.Tensor) -> None:

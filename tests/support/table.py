@@ -126,10 +126,10 @@ class Row:
 
     def arguments(self, shape):
         """Returns the arguments of a call for the options."""
-        found = {}
+        arguments = {}
         for name in self.options:
-            found |= OPTIONS[name](shape, self.number) if name in OPTIONS else {}
-        return found
+            arguments |= OPTIONS[name](shape, self.number) if name in OPTIONS else {}
+        return arguments
 
 
 def table():

@@ -36,11 +36,11 @@ def timed():
         patched.setattr(launches, "resources_of", lambda spec, device: spilling(estimated(*spec, device)))
         patched.setattr(launches.KernelSpec, "of", lambda problem, tiling: (problem, tiling))
         patched.setattr(launches, "kernel_resources", lambda *_: spilling(KernelResources(4, 32, 1024)))
-        found = []
+        results = []
         for job in launches.jobs_of(DEVICE):
             with contextlib.suppress(PlanError):  # does not fit
-                found.append(job())
-        return found
+                results.append(job())
+        return results
 
 
 def noisy(timed, numbers, noise):

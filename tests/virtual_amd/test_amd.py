@@ -44,8 +44,8 @@ def test_detection_to_numbers(machine, name):
     """The registers are the profile's whatever a driver counts, and WGPs are counted whatever its mode."""
     device = current_device(machine.index(name))
     facts = device.hardware
-    found = facts.multiprocessor_count, facts.warp_size, facts.registers_per_multiprocessor
-    assert (device.backend, device.profile.name, device.arch, *found) == ("hip", *DETECTED[name])
+    detected = facts.multiprocessor_count, facts.warp_size, facts.registers_per_multiprocessor
+    assert (device.backend, device.profile.name, device.arch, *detected) == ("hip", *DETECTED[name])
     x = rows(8, 519)
     result = softmax(x.to(machine.where(name)))
     assert result.device == torch.device(machine.where(name))
@@ -77,8 +77,8 @@ def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, mes
     """HIP refuses a code object of another architecture."""
     device = current_device(machine.index("driver_mi300x"))
     x = rows(2, 64).to(f"cuda:{device.index}")
-    found = plan(2, 64, "float32", device)
-    spec = KernelSpec.of(found.problem, found.tiling)
+    planned = plan(2, 64, "float32", device)
+    spec = KernelSpec.of(planned.problem, planned.tiling)
     launch = compiler.launcher(compile_kernel(spec, device), constexprs_of(spec, device), device.index)
     with torch.cuda.device(machine.index(file)), pytest.raises(RuntimeError, match=message):
         launch((2, 1, 1), x, x, 2, 16, 16, 16, *[1, 0, 0] * 2)

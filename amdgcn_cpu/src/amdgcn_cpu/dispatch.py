@@ -141,8 +141,8 @@ def _program(
     first = sum(count for name, count in before.items() if descriptor.get(f"user_sgpr_{name}"))
     preloaded = descriptor.get("user_sgpr_kernarg_preload_length", 0)
     offset = 4 * descriptor.get("user_sgpr_kernarg_preload_offset", 0)
-    asked = [number for axis, number in zip("xyz", place, strict=True) if descriptor.get(f"system_sgpr_workgroup_id_{axis}")]
-    asked += [0] * bool(descriptor.get("system_sgpr_private_segment_wavefront_offset"))  # each wave has memory of its own
+    system = [number for axis, number in zip("xyz", place, strict=True) if descriptor.get(f"system_sgpr_workgroup_id_{axis}")]
+    system += [0] * bool(descriptor.get("system_sgpr_private_segment_wavefront_offset"))  # each wave has memory of its own
     for wave in waves:
         if descriptor.get("user_sgpr_private_segment_buffer"):
             wave.scalars[:4] = DESCRIPTOR
@@ -153,5 +153,5 @@ def _program(
             wave.scalars[TTMP + 8] = wave.index << 25
         else:
             begin = descriptor["user_sgpr_count"]
-            wave.scalars[begin : begin + len(asked)] = asked
+            wave.scalars[begin : begin + len(system)] = system
     return waves
