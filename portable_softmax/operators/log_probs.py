@@ -66,7 +66,7 @@ def call_of(inputs: Any, options: tuple[Any, ...]) -> Call | None:
     try:
         key = NAME, options, tuple(map(type, options)), is_batch_invariant(), torch.is_grad_enabled(), inputs[4], facts(*inputs)
         call: Call | None = launch.calls.get(key)
-    except (SpecialCallError, TypeError):  # of an option that has no hash, for which `read` has words
+    except (SpecialCallError, TypeError, RuntimeError):  # of an option without a hash, a tensor without memory: see `read`
         return None
     if call is None:
         checked = read(inputs, *options)

@@ -77,7 +77,7 @@ def call_of(
             writes, inputs[5], tensors,
         )  # fmt: skip
         call: Call | None = launch.calls.get(key)
-    except (SpecialCallError, TypeError):  # of an option that has no hash, for which `read` has words
+    except (SpecialCallError, TypeError, RuntimeError):  # of an option without a hash, a tensor without memory: see `read`
         return None
     if call is None:
         options, invariant, fits = read(NAMES[log], inputs, dim, dtype, causal, masked_rows), is_batch_invariant(), True

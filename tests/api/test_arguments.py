@@ -11,6 +11,7 @@ from portable_softmax.errors import DtypeError, LayoutError
 
 X, IDS = torch.randn(2, 3, 5), torch.tensor([[0, 4, -100], [1, 2, 3]])
 SPARSE, NESTED = X.to_sparse(), torch.nested.nested_tensor([X[0], X[1, :2]])
+MKLDNN = X.to_mkldnn() if torch.backends.mkldnn.is_available() else SPARSE
 WRONG = [
     ({"dim": 3}, IndexError, r"expected to be in range of \[-3, 2\], but got 3"),
     ({"dim": True}, TypeError, "argument 'dim' must be int, not bool"),
@@ -39,6 +40,7 @@ WRONG = [
     ({"input": None, "scale": 2.0}, TypeError, "argument 'input' must be Tensor, not NoneType"),
     ({"input": SPARSE, "scale": 2.0}, LayoutError, "use to_dense"),
     ({"input": NESTED, "scale": 2.0}, LayoutError, "to_padded_tensor"),
+    ({"input": MKLDNN, "scale": 2.0}, LayoutError, "use to_dense"),
     ({"input": SPARSE}, NotImplementedError, "Sparse"),  # torch's error, as the next one
     ({"input": X.long()}, NotImplementedError, "not implemented for 'Long'"),
     ({"input": X.long(), "scale": 2.0}, DtypeError, "floating-point dtype of 16 bits or more"),
@@ -50,6 +52,7 @@ WRONG_LOG_PROBS = [
     ({"ids": IDS.float()}, DtypeError, "must hold integers"),
     ({"logits": X.long()}, DtypeError, "floating-point"),
     ({"logits": SPARSE}, LayoutError, "to_dense"),
+    ({"logits": MKLDNN}, LayoutError, "to_dense"),
     ({"ids": IDS.to("meta")}, RuntimeError, "same device"),
     ({"entropy": 1}, TypeError, "argument 'entropy' must be bool"),
     ({"ignore_index": [0]}, TypeError, "argument 'ignore_index' must be int, not list"),
