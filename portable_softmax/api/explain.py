@@ -69,7 +69,7 @@ def _lines(
         yield f"PyTorch's operators compute it: the tensor is on {x.device.type}; {hint}"
         return
     empty = not x.numel() or not x.dim()
-    if empty or about is None or not DTYPES.issuperset(dtypes):
+    if empty or about is None or not DTYPES.issuperset(dtypes) or torch.promote_types(*dtypes) != dtypes[1]:
         reason = "tensors without elements or dims" if empty else f"{dtypes[0]} to {dtypes[1]}" if about else "these options"
         yield f"PyTorch's operators compute it: no kernel supports {reason}"
         return
