@@ -25,13 +25,10 @@ UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # e
 def compiled_for(
     kernel: Any, configs: Sequence[Any], values: Mapping[str, Any], device: Device, unknown: Collection[str] = ()
 ) -> list[Any]:
-    """Returns the compiled kernels of configurations for a device, here or not, or the errors that Triton raises.
+    """Returns compiled kernels for a device, here or not, or Triton's errors; CompileError if it has no such target.
 
     Values are arguments and options by name, which win over a configuration's. A configuration is None for a kernel without.
     A decorator that reads an argument of an unknown value raises KeyError.
-
-    Raises:
-        CompileError: this Triton does not compile for the device.
     """
     jit, is_tuned = jit_function(kernel), bool(configurations(kernel))
     kept = [{} if is_tuned or config is None else config.all_kwargs() for config in configs]

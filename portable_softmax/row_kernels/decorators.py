@@ -10,12 +10,9 @@ OF_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 def layers(kernel: Any) -> Iterator[Any]:
-    """Yields Triton's objects around a kernel, outermost first and the @triton.jit function last, interpreted or not.
+    """Yields Triton's objects around a kernel, outermost first and its @triton.jit function last; TypeError if there is none.
 
     Triton's decorators keep what they decorate as `fn`, functools.wraps as `__wrapped__`.
-
-    Raises:
-        TypeError: there is not a @triton.jit function.
     """
     from triton.runtime.jit import JITFunction, KernelInterface
 
@@ -63,11 +60,7 @@ def configurations(kernel: Any) -> list[Any]:
 
 
 def configuration(kernel: Any, number: int | None) -> Any:
-    """Returns a configuration of @triton.autotune; None without it.
-
-    Raises:
-        ValueError: there are several configurations and none was chosen, or no such one.
-    """
+    """Returns a configuration of @triton.autotune, None without it; ValueError if there are several, or no such one."""
     configs = configurations(kernel)
     if number is None and len(configs) < 2:
         return next(iter(configs), None)

@@ -1,5 +1,6 @@
 """Facts in a kernel's TTIR: rows of a program, bytes that it moves, and offsets that do not fit 32 bits."""
 
+import functools
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -13,10 +14,10 @@ from portable_softmax.row_kernels.following import PROGRAM, Access, Run
 from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.ttir import Function, Op, parsed_of
 
-ROWS, PROGRAMS = (5, 40, 300), (1, 2, 8)  # small launches that are followed
+ROWS, PROGRAMS = (5, 40, 300, 800), (1, 2, 3, 7)  # small launches that are followed
 TURNS = 64  # of a loop over rows, of all programs together
 BLOCKS = 3  # of a row, where its length is no constexpr
-Observe = Callable[[int, int], list[Sequence[Access]]]  # rows, programs -> accesses per program
+Observe = Callable[..., list[Sequence[Access]]]  # rows, programs, most that are followed -> accesses per program
 KNOWN = 16  # the multiple for which Triton checks numbers and addresses
 SIGNS = {"arith.muli": "*", "arith.addi": "+", "arith.subi": "-", "arith.shli": "<<"}
 WIDENED = "tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi"
@@ -30,16 +31,18 @@ class Form(NamedTuple):
         in_blocks: a program loops over blocks of a row, so that a block may be shorter than a row.
         what: which rows a program takes, if it does not walk.
         grid: such a kernel's grid, of {rows}, {cols} and {block}; "" if it is unknown.
-        parts: parameters of which every program writes its own part, and the elements from one part to the next.
+        parts: parameters of which every program writes its own part, and the elements of a part, and ahead of the first.
         decisive: parameters whose values all of this depends on.
+        few: a parameter that programs share, the few rows that were followed, and the turns in which all are accessed.
     """
 
     walks: bool
     in_blocks: bool = False
     what: str = ""
     grid: str = ""
-    parts: Mapping[str, int] = {}
+    parts: Mapping[str, tuple[int, int]] = {}
     decisive: frozenset[str] = frozenset()
+    few: tuple[str, int, int] = "", 0, 1
 
 
 def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, cols: str, block: int) -> Form:
@@ -47,19 +50,21 @@ def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, 
 
     `rows` and `cols` name the parameters that are the numbers of rows, if one is, and of elements of a row.
     """
-    runs: list[Run] = []
-
-    def observe(n_rows: int, programs: int) -> list[Sequence[Access]]:
-        sized = {**arguments, **({rows: n_rows} if rows else {})}
-        runs[:] = [Run(function, sized, program, programs, TURNS // programs, 2) for program in range(programs)]
-        return [run.accesses for run in runs]
-
-    form = of_launches(observe, arguments[cols])
-    strides = frozenset().union(*(access.sources for access in runs[0].accesses if access.root in form.parts))
-    decisive = frozenset(name for name in runs[0].decisive | strides if isinstance(arguments.get(name), int))
+    form = of_launches(functools.partial(followed, function, arguments, rows), arguments[cols])
+    run = Run(function, arguments, 0, 1, 2, 2)
+    strides = frozenset().union(*(access.sources for access in run.accesses if access.root in form.parts))
+    decisive = frozenset(name for name in run.decisive | strides if isinstance(arguments.get(name), int))
     n_cols = max(arguments[cols], BLOCKS * block) if cols in function.parameters.values() else arguments[cols]
     in_blocks = _in_blocks(function, {**arguments, cols: n_cols}, -(-n_cols // block), block)
     return form._replace(in_blocks=in_blocks, decisive=decisive)
+
+
+def followed(
+    function: Function, arguments: Mapping[str, Any], name: str | None, rows: int, programs: int, most: int = PROGRAMS[-1]
+) -> list[Sequence[Access]]:
+    """Follows the first programs of a launch; `name` is that of the number of rows."""
+    sized, turns = {**arguments, **({name: rows} if name else {})}, max(8, TURNS // programs)
+    return [Run(function, sized, program, programs, turns, 2).accesses for program in range(min(programs, most))]
 
 
 def of_launches(observe: Observe, cols: int) -> Form:
@@ -72,44 +77,49 @@ def of_launches(observe: Observe, cols: int) -> Form:
         counted = [Counter(access[:3] for one in of for access in one) for of in launched]
         odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
         stored = {root for count in counted for root, kind, _ in count if kind != "load"}
+        alone, shared, third = (Counter(access.root for access in of[-1]) for of in launched[:3])
         parts = {root: _part(root, launched) for root in stored & odd}
-        if None in parts.values():
+        if unknown := [root for root, part in parts.items() if part is None]:
+            if alone.keys() - odd:
+                return Form(False, what=f"which part of {' and '.join(sorted(unknown))} a program writes is unknown")
             break
-        alone, shared = (Counter(access.root for access in of[0]) for of in launched[:2])
-        if any(alone[root] > shared[root] for root in alone.keys() - odd):  # which two programs share
-            return Form(True, parts={root: part for root, part in parts.items() if part})
-    what, grid = _rows_of(observe(ROWS[-1], 2), cols)
+        for root in sorted(alone.keys() - odd):
+            if alone[root] > shared[root] and third[root]:  # three programs share it
+                of_one = sum(access.root == root for access in launched[-1][0])
+                written = {root: part for root, part in parts.items() if part and part[0]}
+                return Form(True, parts=written, few=(root, rows, alone[root] // max(1, of_one)))
+    what, grid = _rows_of(observe(ROWS[-2], 2), cols)
     return Form(False, what=what, grid=grid)
 
 
 def _starts(accesses: Sequence[Access], root: str) -> list[int]:
-    """Returns where stores to a parameter begin; -1 for an unknown offset."""
-    stores = [access.offset for access in accesses if access.root == root and access.kind != "load"]
-    return sorted({-1 if offset is None else offset for offset in stores})
+    """Returns where accesses to a parameter begin; -1 for an unknown offset."""
+    return sorted({-1 if access.offset is None else access.offset for access in accesses if access.root == root})
 
 
-def _part(root: str, launched: Sequence[Sequence[Sequence[Access]]]) -> int | None:
-    """Returns the elements from one program's part of a parameter to the next's: 0 where all add to one; None without parts."""
+def _part(root: str, launched: Sequence[Sequence[Sequence[Access]]]) -> tuple[int, int] | None:
+    """Returns a part of a parameter, as in Form, of 0 elements where all programs add to one; None without parts."""
     places = [[_starts(one, root) for one in of] for of in launched]
     if any(-1 in one or not one or len(one) != len(places[0][0]) for of in places for one in of):
         return None
     steps = {b - a for of in places for one, two in itertools.pairwise(of) for a, b in zip(one, two, strict=True)}
-    adds = all(access.kind != "store" for of in launched for one in of for access in one if access.root == root)
-    return steps.pop() if len(steps) == 1 and min(steps) >= 0 and (adds or min(steps)) else None
+    longest = max((one.elements for one in launched[0][0] if (one.root, one.kind) == (root, "store")), default=-1)
+    part = (places[-1][-1][-1] - places[0][0][-1]) // (PROGRAMS[-1] - PROGRAMS[0]), places[0][0][0]
+    return part if len(steps) == 1 and min(steps) * 2 > longest else None  # a mask may hide half of a block
 
 
 def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> tuple[str, str]:
     """Returns a sentence about the rows that two programs take, where not any number of them is right, and the grid for it."""
     if programs[0] == programs[1]:
         return ("all its programs do the same", "(1,)") if programs[0] else ("its programs access no row of such a launch", "")
-    stored = [[_starts(accesses, root) for accesses in programs] for root in sorted({access.root for access in programs[0]})]
-    moving = [starts for starts in stored if all(starts) and starts[0] != starts[1] and -1 not in starts[0] + starts[1]]
-    if not moving:
+    places = {access.root: [_starts(accesses, access.root) for accesses in programs] for access in programs[0]}
+    moving = {root: one for root, one in places.items() if all(one) and one[0] != one[1] and -1 not in one[0] + one[1]}
+    if not any(access.kind != "load" and access.root in moving for access in programs[0]):
         return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)", ""
-    starts = max(moving, key=lambda starts: len(starts[0]))
+    starts = max(moving.values(), key=lambda starts: (starts[1][0] - starts[0][0], len(starts[0])))
     first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
     rows, step = second[0] - first[0], first[1] - first[0] if len(first) > 1 else 0
-    if step > 1:
+    if step > max(1, rows):
         return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is", f"({step},)"
     if rows == 0:
         return "a program takes a part of a row", "({rows} * triton.cdiv({cols}, {block}),)"
@@ -128,7 +138,7 @@ def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block
     return bool(moving) and all(moving.intersection(access.loops) for access in wide)
 
 
-def most_programs(form: Form, request: Request) -> int | None:
+def most_programs(form: Form, request: Request, observe: Observe | None = None) -> int | None:
     """Returns the number of programs whose parts of tensors have room; None if nothing limits it.
 
     Raises:
@@ -137,6 +147,12 @@ def most_programs(form: Form, request: Request) -> int | None:
     if request.grid is not None:
         return None
     name, wanted = jit_function(request.kernel).__name__, request.num_programs or 1
+    root, few, turns = form.few
+    if form.walks and observe and request.rows > few:
+        programs = -(-request.rows * turns // (4 * few))  # which take some four turns
+        counts = [sum(one.root == root for one in observe(request.rows, count, 1)[0]) for count in (programs, 2 * programs)]
+        if counts[0] <= counts[1]:
+            form = Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {few}")
     if not form.walks:
         meta = {role: f"meta[{parameter!r}]" for role, parameter in zip(("rows", "cols", "block"), request.names, strict=True)}
         such_as = f", such as grid=lambda meta: {form.grid.format(**meta)}" if form.grid else ""
@@ -145,12 +161,14 @@ def most_programs(form: Form, request: Request) -> int | None:
             f"{name}: {form.what}, so its grid cannot be computed; pass grid= as in kernel[grid]{such_as}"
             + f", or make any number of programs correct: {loop}" * ("..." not in form.grid)
         )
-    tensors: dict[str, Any] = {part: request.arguments.get(part) for part in form.parts}
-    rooms = {part: value.numel() // form.parts[part] for part, value in tensors.items() if hasattr(value, "numel")}
+    tensors: dict[str, Any] = {
+        part: request.arguments[part] for part in form.parts if hasattr(request.arguments[part], "numel")
+    }
+    rooms = {part: (value.numel() - form.parts[part][1]) // form.parts[part][0] for part, value in tensors.items()}
     for part, most in rooms.items():
         if most < wanted:
             raise PlanError(
-                f"{name}: each program writes a part of {part}, {form.parts[part]} elements "
+                f"{name}: each program writes a part of {part}, {form.parts[part][0]} elements "
                 f"apart, and it has room for {most}, not {wanted}; plan(...).num_programs is the number of programs"
             )
     return min(rooms.values(), default=None)

@@ -109,11 +109,6 @@ def _launched(compiled: Any, jit: Any, origins: dict[str, str]) -> Launched:
 def resident_programs(kernel: Any, device: Device | str | None = None) -> int:
     """Counts the programs of a compiled kernel that a device holds at once, by the exact rule of its vendor.
 
-    ```python
-    compiled = kernel.warmup(y, x, n_rows, n_cols, BLOCK=1024, num_warps=4, grid=(1,))
-    kernel[(min(n_rows, resident_programs(compiled)),)](y, x, n_rows, n_cols, BLOCK=1024, num_warps=4)
-    ```
-
     Args:
         kernel: Triton's CompiledKernel: the result of `kernel.warmup(...)` or of a launch, or `launch.compiled` of
             `inspect_kernel`. None in the interpreter, where `warmup` returns None.
@@ -154,8 +149,6 @@ def fits(
 
     ```python
     @triton.autotune(configs, key=["M", "N", "K"], prune_configs_by={"early_config_prune": fits})
-    @triton.jit
-    def matmul(...): ...
     ```
 
     All are compiled, into Triton's cache, without a time limit: tiles of 2**20 elements may take hours. Configurations that

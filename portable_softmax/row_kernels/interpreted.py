@@ -12,7 +12,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.row_kernels.arguments import NAMES
 from portable_softmax.row_kernels.decorators import decorated, jit_function
-from portable_softmax.row_kernels.facts import Form, most_programs, of_launches
+from portable_softmax.row_kernels.facts import PROGRAMS, Form, most_programs, of_launches
 from portable_softmax.row_kernels.following import Access
 from portable_softmax.row_kernels.row_choice import RowPlan
 from portable_softmax.row_kernels.row_settings import Request, settings_of
@@ -28,33 +28,30 @@ def plan_of(request: Request, device: Device) -> RowPlan:
     form, grid = Form(True), request.grid_of(constants) if request.grid is not None else (request.num_programs or 1,)
     if request.rows and request.grid is None:
         form = _form_of(decorated(request.kernel, config, constants), request, constants)
-        most_programs(form, request)  # refuses what cannot be launched
     programs = math.prod(grid) if request.rows else 0
     return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config, form=form)
 
 
 def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any]) -> Form:
-    """Returns the form of an interpreted kernel; see facts.form_of.
-
-    Raises:
-        PlanError: a small launch of it fails.
-    """
+    """Returns the form of an interpreted kernel, as facts.form_of; PlanError if a launch fails or cannot be computed."""
     arguments, (rows, cols, _) = {**request.arguments, **constants}, request.names
     roots = {(at + 1) * APART: name for at, name in enumerate(arguments)}
     values = {name: _stand_in(arguments[name], address) for address, name in roots.items()}
 
-    def observe(n_rows: int, programs: int) -> list[Sequence[Access]]:
-        accesses: list[list[Access]] = [[] for _ in range(programs)]
-        with _noted(accesses, roots):
+    def observe(n_rows: int, programs: int, most: int = PROGRAMS[-1]) -> list[Sequence[Access]]:
+        accesses: list[list[Access]] = [[] for _ in range(min(programs, most))]
+        with _noted(accesses, roots, programs):
             try:
-                kernel.run(grid=(programs,), warmup=False, **values | {str(rows): n_rows})
+                kernel.run(grid=(len(accesses),), warmup=False, **values | {str(rows): n_rows})
             except Exception as error:
                 name = jit_function(kernel).fn.__name__
                 raise PlanError(f"{name}: a launch of {programs} programs fails in the interpreter: {error}") from error
         return list(accesses)
 
-    numbers = frozenset(name for name, value in arguments.items() if type(value) is int)
-    return of_launches(observe, arguments[cols])._replace(decisive=numbers)
+    numbers = frozenset(name for name, value in arguments.items() if isinstance(value, int | float))
+    form = of_launches(observe, arguments[cols])._replace(decisive=numbers)
+    most_programs(form, request, observe)
+    return form
 
 
 def _stand_in(value: Any, address: int) -> Any:
@@ -71,7 +68,7 @@ def _stand_in(value: Any, address: int) -> Any:
 
 
 @contextlib.contextmanager
-def _noted(accesses: list[list[Access]], roots: Mapping[int, str]) -> Iterator[None]:
+def _noted(accesses: list[list[Access]], roots: Mapping[int, str], programs: int) -> Iterator[None]:
     """Replaces the interpreter's accesses by records of them, by program; loads return 0."""
     import numpy as np
     from triton.runtime import interpreter  # its calls of its C++ part are the one place through which all accesses go
@@ -90,7 +87,7 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str]) -> Iterator[N
         if at.size:
             address, offset = divmod(int(at.min()), APART)
             root, offset = roots.get(address * APART, ""), offset // np.dtype(dtype).itemsize
-            accesses[builder.grid_idx[0]].append(Access(root, kind, offset))
+            accesses[builder.grid_idx[0]].append(Access(root, kind, offset, elements=at.size))
         return np.zeros(pointers.shape, dtype)
 
     calls = SimpleNamespace(
@@ -99,6 +96,8 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str]) -> Iterator[N
         atomic_rmw=lambda operation, pointers, value, mask, order: note("atomic", pointers, mask, value.dtype),
         atomic_cas=lambda pointers, compared, value, order: note("atomic", pointers, True, value.dtype),
     )
-    replaced = mock.patch.object(builder, "create_get_program_id", program_id)
+    replaced = mock.patch.multiple(
+        builder, create_get_program_id=program_id, set_grid_dim=lambda *_: vars(builder).update(grid_dim=(programs, 1, 1))
+    )
     with replaced, mock.patch.object(interpreter, "_interpreter", calls):
         yield

@@ -73,6 +73,8 @@ class Launcher:
         for role, name in (("rows", rows), ("cols", cols), ("block", block)):
             if name not in known and (role != "rows" or name is not None):
                 raise TypeError(f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(known)}")
+        if reserved := {"grid", "warmup", "self"}.intersection(known):
+            raise TypeError(f"{self._jit.__name__}: Triton's launch has a {min(reserved)} of its own; rename the parameter")
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is not a constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of others a class is enough
@@ -90,7 +92,7 @@ class Launcher:
         """Pickles the kernel by name."""
         return _named, (self._jit.fn.__module__, self._jit.fn.__qualname__, *self._names, self._grid)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
 
         Warns:
@@ -110,7 +112,7 @@ class Launcher:
             launch = None
         return (launch or self._looked_up(args, kwargs))(*args, **kwargs)
 
-    def plan(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> RowPlan:
+    def plan(self, /, *args: Any, device: Device | str | None = None, **kwargs: Any) -> RowPlan:
         """Returns the launch of a call with these arguments, and its reasons; nothing is launched.
 
         Args:
@@ -122,8 +124,10 @@ class Launcher:
             ProfileError: there is no profile of that name.
             CompileError, GridError, PlanError, TypeError: as of a call.
         """
-        request = self.request(*args, **kwargs)
-        if (where := chosen(device)).backend == "interpreter":
+        return self._plan(self.request(*args, **kwargs), chosen(device))
+
+    def _plan(self, request: Request, where: Device) -> RowPlan:
+        if where.backend == "interpreter":
             plan = interpreted.plan_of(request, where)
             self._note(plan.form)
             return plan
@@ -142,15 +146,15 @@ class Launcher:
         grid = _identity(request.grid) if computed else next_power_of_2(math.prod(request.grid_of({})))
         return where, rows, request.fixed, request.num_programs, grid, *self._reader((), values)(**values)
 
-    def request(self, *args: Any, **kwargs: Any) -> Request:
+    def request(self, /, *args: Any, **kwargs: Any) -> Request:
         """Returns the request that the choice of a launch depends on; raises the errors of a call."""
         jit, (n_rows, n_cols, _) = self._jit, self._names
         named = by_position(self.kernel, args)
         if twice := named.keys() & kwargs.keys():
             raise TypeError(f"{jit.__name__} got multiple values for argument {min(twice)!r}")
         named |= kwargs
-        num_programs, grid = named.pop("num_programs", None), named.pop("grid", None)
-        grid = self._grid if grid is None else grid
+        grid = self._grid if (passed_grid := named.pop("grid", None)) is None else passed_grid
+        num_programs = None if "num_programs" in jit.arg_names else named.pop("num_programs", None)
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
         arguments, _ = read_arguments(self.kernel, named)
         passed = {"num_programs": num_programs, "num_warps": options.get("num_warps"), "num_stages": options.get("num_stages")}
@@ -215,7 +219,7 @@ class Launcher:
                 parts += f"{name}.dtype", f"{name}.data_ptr() & 15"
                 parts += [f"{name}.numel()"] * (hasattr(value, "numel") and (sized or name in self._exact))
             else:
-                parts.append(f"type__({name})")
+                parts += [f"type__({name})"] + [name] * (name in self._exact and isinstance(value, int | float))
         known = {"index__": index, "invariant__": is_batch_invariant, "identity__": _identity, "type__": type, "repr__": repr}
         signature = ", ".join([*first, *(["/"] if args else []), *(["*"] if named else []), *named])
         read: Callable[..., tuple[Any, ...]] = eval(f"lambda {signature}: ({', '.join(parts)},)", known)
@@ -223,7 +227,7 @@ class Launcher:
 
     def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns a function that launches the kernel on such arguments."""
-        plan = self.plan(*args, **kwargs)
+        plan = self._plan(self.request(*args, **kwargs), chosen(None))
         if not plan.num_programs:
             return _nothing
         for text in plan.warnings:
@@ -233,7 +237,7 @@ class Launcher:
         launch = functools.partial(decorated(self.kernel, plan.config, plan.meta, launches=True).run, warmup=False, **fixed)
         if interpreting() and (kwargs.get("grid") or self._grid):  # functions get pointers there, and lists have no launch
             return lambda *args, **named: launch(*args, **{**named, "grid": self.request(*args, **named).grid_of(plan.meta)})
-        if "num_programs" not in kwargs and kwargs.get("grid", ()) is not None:
+        if ("num_programs" not in kwargs or "num_programs" in self._jit.arg_names) and kwargs.get("grid", ()) is not None:
             return launch
         return lambda *args, num_programs=None, grid=None, **named: launch(*args, **named, grid=grid or fixed["grid"])
 

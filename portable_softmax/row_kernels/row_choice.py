@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
@@ -17,7 +18,7 @@ from portable_softmax.planning.planner import MANY, MOST_COMPILED
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import constants_of, jit_function
-from portable_softmax.row_kernels.facts import KNOWN, Form, form_of, most_programs, overflows, traffic_of
+from portable_softmax.row_kernels.facts import KNOWN, Form, followed, form_of, most_programs, overflows, traffic_of
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 
@@ -125,7 +126,9 @@ class Choice:
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
-        most_programs(self.form, request)
+        n_rows = request.names[0]
+        is_number = n_rows in self._function.parameters.values()  # and no constant
+        most_programs(self.form, request, partial(followed, self._function, request.arguments, n_rows) if is_number else None)
         device, rows = self._device, max(1, request.rows)
         costed = self._sorted(request, self._compiled.values(), MANY if request.fixed else rows)
         if request.fixed and costed:

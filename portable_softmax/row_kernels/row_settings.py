@@ -55,11 +55,7 @@ class Request(NamedTuple):
 
 
 def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
-    """Returns the programs along all axes of a grid as `kernel[grid]` takes it; `values` are the arguments by name.
-
-    Raises:
-        GridError: it is not one to three integers of at least 0.
-    """
+    """Returns the programs along all axes of a grid as `kernel[grid]` takes it; GridError if it is none."""
     axes = grid(values) if callable(grid) else grid
     with contextlib.suppress(TypeError):
         numbers = [operator.index(axis) for axis in axes]

@@ -58,9 +58,10 @@ def test_a_switch_is_part_of_what_a_launch_is_known_by():
     form = FORMS["a switch of forms"]
     arguments, _ = arguments_of(form, 37, 50, "meta")
     run = launcher(form.kernel, **NAMES)
-    assert run.plan(**arguments | {"walks": 2}, device="nvidia/t4").form.walks
-    with pytest.raises(PlanError, match=form.words):
-        run.plan(**arguments | {"walks": 3}, device="nvidia/t4")
+    for yes, no in ((2, 3), (True, False)):
+        assert run.plan(**arguments | {"walks": yes}, device="nvidia/t4").form.walks
+        with pytest.raises(PlanError, match=form.words):
+            run.plan(**arguments | {"walks": no}, device="nvidia/t4")
 
 
 def test_blocks_are_those_of_the_grid_that_a_call_passes():
@@ -85,15 +86,17 @@ def test_blocks_are_those_of_the_grid_that_a_call_passes():
 
 
 @pytest.mark.kernel
-def test_no_more_programs_than_a_buffer_has_rows(where):
+@pytest.mark.parametrize(("first", "planes"), [(0, 1), (4, 1), (0, 2)])
+def test_no_more_programs_than_a_buffer_has_rows(where, first, planes):
     form = FORMS["a buffer with a row for each program"]
-    arguments, exact = arguments_of(form._replace(more={"part": 3}), 37, 50, where)
+    more = {"part": first + 3 * planes, "first": first, "PLANES": planes}
+    arguments, exact = arguments_of(form._replace(more=more), 37, 50, where)
     run = launcher(form.kernel, **NAMES)
     run(**arguments)
     assert_right(form, arguments, exact)
-    with pytest.raises(PlanError, match=r"each program writes a part of part, 50 elements apart, and it has room for 3, not 4"):
+    with pytest.raises(PlanError, match=rf"writes a part of part, {50 * planes} elements apart, and it has room for 3, not 4"):
         run(**arguments, num_programs=4)
-    smaller = arguments | {"part": arguments["part"][:2]}
+    smaller = arguments | {"part": arguments["part"][:-1]}
     with pytest.raises(PlanError, match="room for 2, not 3"):
         run(**smaller, num_programs=3)
     assert run.plan(**smaller).num_programs <= 2
@@ -189,18 +192,26 @@ def test_launches_are_kept_by_the_values_of_a_grid(where):
 
 
 @triton.jit
-def oddly(type, repr, n_rows, n_cols, scale, BLOCK: tl.constexpr):
+def oddly(type, repr, device, num_programs, n_rows, n_cols, scale, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
-        tl.store(repr + row * n_cols + at, tl.load(type + row * n_cols + at, mask=at < n_cols) * scale, mask=at < n_cols)
+        value = tl.load(type + row * n_cols + at, mask=at < n_cols) * scale * device * num_programs
+        tl.store(repr + row * n_cols + at, value, mask=at < n_cols)
+
+
+@triton.jit
+def reserved(x, grid, n_rows, n_cols, BLOCK: tl.constexpr):
+    pass
 
 
 @pytest.mark.kernel
 def test_parameters_of_any_name(where):
     x = torch.ones(8, 4, device=where)
     y = torch.zeros_like(x)
-    fresh(oddly)(x, y, 8, 4, 2.0, num_warps=4)
-    assert (y == 2).all()
+    fresh(oddly)(type=x, repr=y, device=2, num_programs=3, n_rows=8, n_cols=4, scale=2.0, num_warps=4)
+    assert (y == 12).all()
+    with pytest.raises(TypeError, match="Triton's launch has a grid of its own; rename the parameter"):
+        fresh(reserved)
 
 
 @pytest.mark.kernel

@@ -88,7 +88,7 @@ def walk_online(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def walk_part(x, y, part, n_rows, n_cols, BLOCK: tl.constexpr):
+def walk_part(x, y, part, first, n_rows, n_cols, BLOCK: tl.constexpr, PLANES: tl.constexpr):
     c = tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK,), tl.float32)
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
@@ -96,7 +96,9 @@ def walk_part(x, y, part, n_rows, n_cols, BLOCK: tl.constexpr):
         v = tl.load(x + at, mask=c < n_cols, other=0.0)
         acc += v
         tl.store(y + at, v * 2, mask=c < n_cols)
-    tl.store(part + tl.program_id(0) * n_cols + c, acc, mask=c < n_cols)
+    for plane in tl.static_range(PLANES):
+        row = first + plane * tl.num_programs(0) + tl.program_id(0)
+        tl.store(part + row * n_cols + c, acc * (1 - plane), mask=c < n_cols)
 
 
 @triton.jit
@@ -171,6 +173,26 @@ def other_tile(x, y, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
 
 
 @triton.jit
+def other_share(x, y, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
+    share = tl.maximum(tl.cdiv(n_rows, TILE) // tl.num_programs(0), 1)
+    for i in range(share):
+        _tile(x, y, tl.program_id(0) * share + i, n_rows, n_cols, BLOCK, TILE)
+
+
+@triton.jit
+def other_many(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    for row in range(tl.program_id(0), n_rows, tl.where(n_rows > 30, 13, tl.num_programs(0))):
+        _one(x, y, row, n_cols, BLOCK)
+
+
+@triton.jit
+def other_number(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.program_id(0) * n_cols + c, mask=c < n_cols, other=float("-inf"))
+    tl.store(y + tl.program_id(0), tl.log(tl.sum(tl.exp(v), 0)))
+
+
+@triton.jit
 def other_flat(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
     _block(x, y, tl.program_id(0), n_cols, BLOCK)
 
@@ -200,7 +222,7 @@ def walk_total(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
 @triton.jit
 def other_switch(x, y, n_rows, n_cols, walks, BLOCK: tl.constexpr):
     first, last, step = tl.program_id(0), tl.program_id(0) + 1, 1
-    if walks == 2:
+    if (walks + 1) // 2 == 1:  # 2, and True
         last, step = n_rows, tl.num_programs(0)
     for row in range(first, last, step):
         _one(x, y, row, n_cols, BLOCK)
@@ -229,7 +251,7 @@ FORMS = {
     "a loop in a helper": Form(walk_helper),
     "blocks of a row": Form(walk_blocks),
     "online blocks": Form(walk_online, result="logsumexp"),
-    "a buffer with a row for each program": Form(walk_part, more={"part": 37}),
+    "a buffer with a row for each program": Form(walk_part, more={"part": 37, "first": 0, "PLANES": 1}),
     "tiles by num_programs": Form(walk_tile, more={"TILE": 4}),
     "blocks of all rows by num_programs": Form(walk_flat),
     "a total by atomics": Form(walk_total, result="total"),
@@ -239,6 +261,9 @@ FORMS = {
     "a constexpr step": Form(other_step, (13,), "its loop over rows steps by 13", {"NUM": 13}),
     "two axes": Form(other_grid2, _two, r"it reads tl.program_id\(1\), so its grid has 2 axes"),
     "a tile of rows": Form(other_tile, _chunks, "a program takes a tile of 4 rows", {"TILE": 4}),
+    "a share of the tiles, rounded down": Form(other_share, _chunks, "a chunk of 160 rows", {"TILE": 32}),
+    "another step for many rows": Form(other_many, (13,), "it goes over 37 rows otherwise than over 5"),
+    "a number of a row": Form(other_number, _rows, "a program takes one row", result="logsumexp"),
     "a flat number of blocks": Form(other_flat, _blocks, "a program takes (a part of a|one) row"),
     "one program for all": Form(other_alone, (1,), "all its programs do the same"),
     "bounds that are loaded": Form(other_loaded, (4,), "which rows a program takes", {"order": (0, 9, 20, 30, 37)}),
