@@ -96,12 +96,11 @@ def _pieces(budget: Budget, tiling: Tiling, vector: int, resident: float) -> tup
     pieces = min(access // piece, most)
     lines = min(pieces * max(1, piece * element / line), max(1, pieces * apart * element / line))
     under = sector / min(sector, run * element) - 1
-    if problem.across:
-        if problem.scattered:
-            under += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
-        elif inner * element % sector:
-            under += sector / (run * element)  # a run ends within a sector that another one begins in
-            under += resident * budget.warp / budget.resident_threads * (rows < inner)  # the later, the more are between
+    if problem.scattered:
+        under += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
+    elif problem.across and inner * element % sector:
+        under += sector / (run * element)  # a run ends within a sector that another one begins in
+        under += resident * budget.warp / budget.resident_threads * (rows < inner)  # the later, the more are between
     return line / min(line, max(run * element, sector)) - 1, under, lines / (piece * pieces)
 
 

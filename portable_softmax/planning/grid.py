@@ -68,7 +68,7 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     """Estimates what a program uses, at least: a register per element, and a few; those above a thread's limit are spilled."""
     threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
     operands, narrow = 2 if problem.backward else 1, problem.across and tiling.is_shared and problem.vector == 1
-    elements = -(-tiling.elements * operands // threads)
+    elements = -(-tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) * operands // threads)
     wanted = REGISTERS * operands + elements + elements // 2 if narrow else REGISTERS + elements
     there = min(available(wanted, threads, device), tiling.max_registers or wanted)
     return KernelResources(tiling.num_warps, there, spilled_bytes_per_thread=WORD_BYTES * (wanted - there))
@@ -124,12 +124,11 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         narrow = max(narrow, next_power_of_2(problem.inner + 1)) if problem.scattered else narrow  # of several matrices
         of_shared, of_twice = sizes[1::-1], sizes[:1]
     else:
-        narrow, wide = 1, longest // whole
-        of_shared = [min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector]
-        if not problem.pairs:  # blocks are read one after another
-            of_shared = [problem.vector, 2 * problem.vector]
-        of_twice = [2 * problem.vector, problem.vector]
-        if problem.vector > 1 and not problem.unaligned and not problem.stores:  # a row is read once, block by block
+        narrow, wide, vector = 1, longest // whole, problem.vector
+        # blocks are read one after another where no programs wait for one another
+        of_shared = [min(vector, VECTOR_BYTES // WORD_BYTES), vector] if problem.pairs else [vector, 2 * vector]
+        of_twice = [2 * vector, vector]
+        if vector > 1 and not problem.unaligned and not problem.stores:  # a row is read once, block by block
             of_twice = [size * problem.widest for size in (FEW, FEW // 2, 1)]
     for rows in powers(narrow, wide):
         sizes = sizes if problem.across else [rows * whole, problem.vector]
@@ -194,7 +193,7 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
     """Yields tiles of as many elements as the profile sets, then fewer; rows that are longer are read twice."""
     problem, launch, beside = budget.problem, budget.device.profile.launch, budget.problem.across
-    most = launch.tile_elements.value if launch.tile_elements else 1
+    most, stream = (fact.value if fact else 1 for fact in (launch.tile_elements, launch.stream_elements))
     cols = next_power_of_2(problem.width)
     fair = next_power_of_2(-(-problem.n_rows // budget.multiprocessors))  # each core has a tile
     neighbours, words = next_power_of_2(problem.neighbours), (budget.sector // WORD_BYTES, budget.line // WORD_BYTES)
@@ -203,7 +202,6 @@ def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
     for rows in reversed(powers(least, max(largest, line))):
         if problem.width <= most // rows if beside else problem.n_cols <= most:
             yield Tiling(rows, cols)
-    stream = launch.stream_elements.value if launch.stream_elements else 1
     widest = min(max(1, stream // line), cols)
     for width in reversed(powers(1, widest)):
         if width == widest or width * line >= min(NARROWEST_TILE, line * problem.n_cols):

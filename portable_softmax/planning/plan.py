@@ -55,11 +55,6 @@ class Tiling:
         return self.blocks * self.width
 
     @property
-    def elements(self) -> int:
-        """Returns the number of elements that a program holds at once."""
-        return self.tile_rows * (self.tile_cols if self.held else self.width)
-
-    @property
     def is_shared(self) -> bool:
         """True if programs exchange numbers."""
         return self.splits > 1
@@ -148,7 +143,6 @@ def why(launch: LaunchPlan, device: Device) -> Iterator[str]:
 def why_faster(best: LaunchPlan, other: LaunchPlan, launches: int) -> Iterator[str]:
     """Yields the runner-up, and the term by which it is slower, if times are known."""
     if best.terms and other.terms:
-        more = {name: value - getattr(best.terms, name) for name, value in other.terms._asdict().items()}
-        most = max(more, key=lambda name: more[name])
-        slower = f", as {most} takes {more[most]:.1f} more" if round(other.us - best.us, 1) > 0 else ", which is about as fast"
+        more, most = max((b - a, name) for a, b, name in zip(best.terms, other.terms, Terms._fields, strict=True))
+        slower = f", as {most} takes {more:.1f} more" if round(other.us - best.us, 1) > 0 else ", which is about as fast"
         yield f"runner-up of {launches} launches: {other.tiling}: {other.us:.1f} us{slower}"

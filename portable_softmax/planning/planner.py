@@ -24,10 +24,8 @@ MOST_COMPILED = 6  # launches: a compilation takes about a second
 SKIPPED = 0.035  # part of a launch's time that beginning its programs may take, if rows may be skipped
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
 
-Measure = Callable[[Problem, Tiling, Device], KernelResources]
 
-
-def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
+def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling, Device], KernelResources]) -> LaunchPlan:
     """Plans the launch of `problem` on `device`; `measure` compiles a candidate and reads what it uses.
 
     Raises:
@@ -56,14 +54,12 @@ def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
         raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  " + "\n  ".join(rejected))
     best, *others = sorted(compiled, key=lambda launch: launch.us)
     others += order[len(compiled) + len(rejected) :][:1]  # the first one that was not tried
-    reasons = [*why_faster(best, min(others, key=lambda launch: launch.us), len(order))] if others else []
-    reasons += (f"rejected {reason}" for reason in rejected)
-    warning = None
-    spilled = spilled_by(best.resources)
+    faster = why_faster(best, min(others, key=lambda launch: launch.us), len(order)) if others else ()
+    spilled, warning = spilled_by(best.resources), None
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
         warning = f"slow: spills into {spilled} bytes per thread; no other of {len(order)} launches should be faster"
-    reasons = [*([warning] if warning else []), *reasons, *why(best, device)]
-    return replace(best, reasons=tuple(reasons), warning=warning)
+    reasons = warning, *faster, *(f"rejected {reason}" for reason in rejected), *why(best, device)
+    return replace(best, reasons=tuple(filter(None, reasons)), warning=warning)
 
 
 def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
@@ -81,8 +77,8 @@ def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
     if numbers:
         launches.sort(key=lambda launch: launch.us)
     if numbers and problem.skips and not problem.stores:  # rows that are skipped take no longer than beginning all programs
-        begun = NS * numbers.launch_ns
-        launches = [launch for launch in launches if begun * launch.num_programs <= SKIPPED * launch.us] or launches
+        soon = [launch for launch in launches if NS * numbers.launch_ns * launch.num_programs <= SKIPPED * launch.us]
+        launches = soon or launches
     return launches
 
 

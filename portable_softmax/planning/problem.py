@@ -151,9 +151,8 @@ class Problem:
     @property
     def pairs(self) -> int:
         """Returns the pairs of numbers per split that programs exchange; a gradient of log-probabilities needs none."""
-        if self.log_probs is None:
-            return 1
-        return 0 if self.log_probs.gradient else 1 + self.log_probs.entropy
+        picks = self.log_probs
+        return 1 if picks is None else 0 if picks.gradient else 1 + picks.entropy
 
     @cached_property
     def widest(self) -> int:

@@ -229,7 +229,6 @@ class Choice:
 
     def _grids(self, request: Request, used: _Used, rows: int, resident: int) -> Iterator[tuple[int, int]]:
         """Yields numbers of programs, and of rows."""
-        warps = used.resources.num_warps
         if request.grid is not None:
             programs = rows if request.fixed and rows == MANY else max(1, math.prod(request.grid_of(used.constants)))
             yield programs, programs
@@ -238,7 +237,7 @@ class Choice:
         else:
             most = min(rows, most_programs(self.form, request) or rows)
             numbers = list(dict.fromkeys((min(most, resident), most)))
-            accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), warps)]
+            accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), used.resources.num_warps)]
             yield from ((number, rows) for number in accepted or numbers[:1])
 
     def _reasons(self, request: Request, costed: Sequence[_Costed]) -> Iterator[str]:
