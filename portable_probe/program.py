@@ -31,9 +31,9 @@ FAILED = {"CheckFailed", "WrongResult", "CompileError", "PlanError", "GridError"
 EXIT_CODES = """exit codes:
   0  success, and all checks passed
   1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least or --no-spills
-  2  usage: wrong options, names or types of values, missing arguments, or a file that is missing or holds something else
+  2  usage: wrong options, names or types of values, missing arguments, or a missing or invalid file
   3  worse than the saved reports (diff)
-  4  not checked: no such local device, or Triton does not compile for it"""
+  4  not checked: no such local device, Triton does not compile for it, or its cache is not writable"""
 
 
 def _wrong(text: str, words: str) -> argparse.ArgumentTypeError:
@@ -70,9 +70,9 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 _ON = "devices, which may be absent (default: the local one): amd/mi300x, h200, 'NVIDIA H100 80GB HBM3', gfx942, sm_90, "
-_ON += f"'amd/*' (one of each architecture), separated by spaces or commas; {', '.join(BACKENDS)} requires a local one of it"
-_SUGGEST = "all warps and stages, sorted by spills and occupancy; of a kernel that works on rows the launch with the least "
-_SUGGEST += "expected time: rows=N cols=M block=BLOCK name its parameters"
+_ON += f"'amd/*' (one of each architecture), separated by spaces or commas; {', '.join(BACKENDS)}: the local device"
+_SUGGEST = "compare all warps and stages by spills and occupancy; with rows=N cols=M block=BLOCK, the parameters of a row "
+_SUGGEST += "kernel, compute the launch with the least expected time"
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
 _TYPES = *DTYPE_BYTES, *SHORT
@@ -80,29 +80,29 @@ _LISTED = f"{', '.join(_TYPES)} (default: float32)"
 _KERNEL: dict[str, Any] = {"metavar": "FILE:NAME"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "kernel": {**_KERNEL, "help": "a @triton.jit function, with its decorators"},
-    "file": {"type": Path, "metavar": "FILE", "help": "a file that --save wrote"},
+    "file": {"type": Path, "metavar": "FILE", "help": "a file written by --save"},
     "action": {"nargs": "?", "choices": ("list", "show", "new"), "default": "list", "help": "list: the products (default); "
                "show NAME: facts with their sources, of the local device by default; new DIR: write its profile"},
     "what": {"nargs": "?", "metavar": "NAME or DIR", "help": "name of the profile, or directory of the new one"},
-    "--kernel": {**_KERNEL, "help": "the user kernel; its file runs only if it is named"},
+    "--kernel": {**_KERNEL, "help": "the user kernel, whose file is executed"},
     "--on": {**_SEVERAL, "metavar": "NAME", "help": _ON},
     "--shapes": {"type": _shape, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "default: 4096x4096"},
     "--dtype": {"choices": _TYPES, "nargs": "+", "metavar": "TYPE", "default": ["float32"], "help": _LISTED},
-    "--backward": {**_FLAG, "help": "the gradient in place of the softmax"},
+    "--backward": {**_FLAG, "help": "the gradient instead of the softmax"},
     "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": f"arguments, constexprs and Triton's options: {EXAMPLE}"},
     "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},
     "--config": {"type": lambda text: text if text == "all" else _number(text, 0), "metavar": "N",
                  "help": "index of a configuration of @triton.autotune, or all"},
     "--suggest": {"type": _pair, "nargs": "*", "metavar": "ROLE=PARAMETER", "help": _SUGGEST},
     "--at-least": {**_SEVERAL, "type": _bound, "metavar": "N",
-                   "help": "check the programs per multiprocessor, of all devices or by backend: 8, or cuda=8 npu=1"},
+                   "help": "require N programs per multiprocessor, on all devices or by backend: 8, or cuda=8 npu=1"},
     "--no-spills": {**_FLAG, "help": "fail if registers are spilled"},
-    "--explain": {**_FLAG, "help": "print the reasons and all limits too"},
-    "--facts": {**_FLAG, "help": "print the hardware's facts and their sources too"},
-    "--json": {**_FLAG, "help": "print JSON; portable_probe/report.py has the fields"},
-    "--markdown": {**_FLAG, "help": "print a table in Markdown"},
-    "--save": {"type": Path, "metavar": "FILE", "help": "write the reports to a file too, for diff"},
-    "--minutes": {"type": _number, "default": 3, "help": "time limit of the launches (default: 3)"},
+    "--explain": {**_FLAG, "help": "also print the reasons and all limits"},
+    "--facts": {**_FLAG, "help": "also print the hardware facts and their sources"},
+    "--json": {**_FLAG, "help": "print JSON, with the fields of portable_probe/report.py"},
+    "--markdown": {**_FLAG, "help": "print tables in Markdown"},
+    "--save": {"type": Path, "metavar": "FILE", "help": "also write the reports to a file, for diff"},
+    "--minutes": {"type": _number, "default": 3, "help": "time limit of the measurements (default: 3)"},
     "--out": {"type": Path, "default": Path("profiles"), "metavar": "DIR", "help": "directory (default: ./profiles)"},
 }  # fmt: skip
 
@@ -256,8 +256,8 @@ GATES = f"--at-least --no-spills --explain --facts {FORMS} --save"
 COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "plan": ("launches of the softmax, and their occupancy", _answer, f"--on {SOFTMAX} {GATES}"),
     "kernel": ("the launch and occupancy of a user kernel", _answer, f"kernel --on {CALL} --suggest {GATES}"),
-    "verify": ("run the softmax or a kernel, and compare the result", _verify, f"--on {SOFTMAX} --kernel {CALL} {FORMS}"),
-    "diff": ("plan saved cases again, and print changes", _differences, "file --kernel --markdown --save"),
+    "verify": ("run the softmax or a kernel, and check the result", _verify, f"--on {SOFTMAX} --kernel {CALL} {FORMS}"),
+    "diff": ("recompute saved reports, and print the differences", _differences, "file --kernel --markdown --save"),
     "profiles": ("hardware profiles: list, show, new", profiles, "action what --json"),
-    "tune": ("fit the cost of launches on the local device", tune, "--minutes --out"),
+    "tune": ("fit the cost model to the local device", tune, "--minutes --out"),
 }

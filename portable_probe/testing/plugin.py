@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     words = "devices to compile for, as `portable-softmax kernel --on`: amd/mi300x,h200 or 'amd/*'; or what runs kernels: "
     words += f"{', '.join(BACKENDS)}"
     add("--on", metavar="NAME,...", action="append", default=[], help=words)
-    add("--fail-on-skip", action="store_true", help="a skipped test fails, so that nothing passes unchecked")
+    add("--fail-on-skip", action="store_true", help="fail skipped tests, so that nothing passes unchecked")
 
 
 def pytest_configure(config: pytest.Config) -> None:

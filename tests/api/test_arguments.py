@@ -111,6 +111,7 @@ def test_what_a_launch_computes_and_what_none_does():
         (META[:0], {}, "without elements"),
         (META, {"softcap": 1e-30}, "options"),
         (META, {"device": None}, "the tensor is on meta"),
+        (META.float(), {"dtype": torch.half}, "no kernel supports torch.float32 to torch.float16"),
         (X, {"device": None}, "the tensor is on cpu"),
     ):
         assert words in explain(x, **{"device": H100} | options)
