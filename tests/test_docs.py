@@ -1,13 +1,8 @@
 """The README, docs/ and examples/: links have targets, and examples and commands run and print what the pages say."""
 
-import contextlib
-import io
 import json
-import os
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import consoles
@@ -84,7 +79,7 @@ def test_the_api_page_is_that_of_the_docstrings():
         ("examples/softmax_and_plan.py", None),
     ],
 )
-def test_a_quick_example_runs_and_prints_what_its_page_says(page, at, tmp_path, monkeypatch):
+def test_a_quick_example_runs_and_prints_what_its_page_says(page, at, tmp_path, monkeypatch, capsys):
     """A gate is called too. What is printed is that of a CPU and of Triton 3.8, which the notebook is executed with."""
     monkeypatch.syspath_prepend(EXAMPLES)
     text = (ROOT / page).read_text()
@@ -95,21 +90,11 @@ def test_a_quick_example_runs_and_prints_what_its_page_says(page, at, tmp_path, 
         expected = "".join(line for cell in cells for output in cell["outputs"] for line in output["text"])
     file = tmp_path / "example.py"  # Triton reads the source of kernels
     file.write_text(code)
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        space = runpy.run_path(str(file), run_name="__main__")
+    space = runpy.run_path(str(file), run_name="__main__")
     if expected and triton.__version__ == "3.8.0" and not torch.accelerator.is_available():
-        assert printed.getvalue() == expected
+        assert capsys.readouterr().out == expected
     if "test_it_fits" in space:
         space["test_it_fits"](Device.from_profile("nvidia/h200"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("interpret", ["0", "1"])
-@pytest.mark.parametrize("example", sorted({path.name for path in EXAMPLES.glob("*.py")} - {"test_my_kernel.py"}))
-def test_an_example_runs(example, interpret):
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TRITON_INTERPRET": interpret}
-    command = [sys.executable, str(EXAMPLES / example)]
-    assert subprocess.run(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, check=True, timeout=120).stdout.strip()
 
 
 def test_the_pipelines_can_be_copied():

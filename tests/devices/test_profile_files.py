@@ -43,8 +43,7 @@ def use(tmp_path, monkeypatch):
 
 
 def test_what_is_read(use):
-    before = set(profiles())
-    others = dict.fromkeys((".git/x.yaml", "nvidia/.m.yaml", "nvidia/README.md"), "a")
+    before, others = set(profiles()), dict.fromkeys((".git/x.yaml", "nvidia/.m.yaml", "nvidia/README.md"), "a")
     assert set(use(others)) == before
     assert {"nvidia/mine", "cluster/mine"} <= set(use({"nvidia/m.yaml": MINE, "cluster/m.yaml": MINE})) - before
 

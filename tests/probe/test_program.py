@@ -21,18 +21,20 @@ from portable_softmax.runtime import compiler
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
-VECTORS = "x=f32[4096] y=f32[4096] z=f32[4096] n=4096"
-MATRICES = "a=f16[512,512] b=f16[512,512] c=f16[512,512] M=512 N=512 K=512 sam=512 sak=1 sbk=512 sbn=1 scm=512 scn=1"
-TYPES = "--args x_ptr=*fp32:16 y_ptr=*fp32:16 out_ptr=*fp32:16 n_elements=i32:16"
 NAMES = {
     "KERNELS": SUPPORT / "launched_kernels.py",
     "EXAMPLES": SUPPORT / "example_kernels.py",
     "PAGE": ROOT / "README.md",
     "RMS": ROOT / "examples" / "rms_norm.py",
+    "H200": "nvidia/h200",
+    "MI300X": "amd/mi300x",
     "BLOCKS": "--args BLOCK_M=16 BLOCK_N=16 BLOCK_K=16 GROUP_M=1",
+    "MATRICES": "a=f16[512,512] b=f16[512,512] c=f16[512,512] M=512 N=512 K=512 sam=512 sak=1 sbk=512 sbn=1 scm=512 scn=1",
     "ROWS": "x=bf16[16384,4096] w=bf16[4096] y=bf16[16384,4096] n_rows=16384 n_cols=4096 eps=1e-6",
+    "TYPES": "--args x_ptr=*fp32:16 y_ptr=*fp32:16 out_ptr=*fp32:16 n_elements=i32:16",
+    "VECTORS": "x=f32[4096] y=f32[4096] z=f32[4096] n=4096",
+    "X": "--args x_ptr=*fp32:16",
 }
-NAMES |= {"H200": "nvidia/h200", "MI300X": "amd/mi300x", "MATRICES": MATRICES, "VECTORS": VECTORS, "TYPES": TYPES}
 
 
 def spelled(line):
@@ -82,30 +84,25 @@ profiles new | 2 | commands are profiles list, profiles show [NAME], and profile
 profiles list h200 | 2 | commands are profiles list
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
 --help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 success ;; 4 not checked
-plan --on MI300X --shapes 64x781 --facts | 0 |
-    device amd/mi300x (hip/gfx942, CDNA 3, absent) ;; multiprocessor_count 304 profile (vendor) [1]
+plan --on MI300X --shapes 64x781 --facts | 0 | device amd/mi300x (hip/gfx942, CDNA 3, absent) ;; 304 profile (vendor) [1]
 plan --on h200,MI300X --markdown | 0 | | device | launch | regs | ;; | nvidia/h200 | tile
-plan --on H200 --shapes 512x512 --backward | 0 | 512 x 512 float32 backward on
-plan --on H200 --at-least 1 --no-spills | 0 | occupancy
+plan --on H200 --shapes 512x512 --backward --at-least 1 --no-spills | 0 | 512 x 512 float32 backward on
 plan --on H200 ascend/910b3 --at-least cuda=64 npu=1 | 1 | CheckFailed: ;; at least 64 required; limited by
-kernel EXAMPLES:tuned --on H200 --config 1 TYPES num_warps=2 | 0 | num_warps 2
 kernel KERNELS:tuned --on H200 MI300X --args MATRICES --config all | 0 | nvidia/h200 configuration 1 8 warps ;;
     # the highest occupancy without spills, which is no estimate of speed ;; num_warps=8, num_stages=2, maxnreg=64), # nvidia ;;
     triton.Config({'BM': 64, 'BN': 64, 'BK': 64, 'waves_per_eu': 4, 'matrix_instr_nonkdim': 16}, num_warps=4, num_stages=2), #
 kernel KERNELS:pruned --on H200 --config all --args MATRICES | 0 | configuration 1: Pruned:
 kernel KERNELS:tuned --on H200 --args MATRICES num_stages=16 --config all | 1 | 0/SM ;; does not fit: a program needs
 kernel KERNELS:tuned --on H200 --args MATRICES num_warps=8 --config 1 --suggest | 0 | configuration 1 num_stages 2
-kernel EXAMPLES:plain --on MI300X --args x_ptr=*fp32:16 BLOCK_SIZE=1024 --suggest | 0 | num_warps 16 num_stages 1 16 warps, 1
+kernel EXAMPLES:plain --on MI300X X BLOCK_SIZE=1024 --suggest | 0 | num_warps 16 num_stages 1 16 warps, 1
 kernel RMS:rms_norm_kernel --on MI300X --args ROWS --suggest rows=n_rows cols=n_cols block=BLOCK --explain | 0 |
     why num_programs ;; expected (not calibrated for this device) ;; BLOCK=4096 (suggested) ;; # the least expected time ;;
     triton.Config({'BLOCK': 4096, 'STAGES': 1}, num_warps=2, num_stages=2), # amd/mi300x
-kernel EXAMPLES:plain --on ascend/910b3 --args x_ptr=*fp32:16 BLOCK_SIZE=65536 | 1 |
-    0 programs per vector core ;; bytes of Unified Buffer
+kernel EXAMPLES:plain --on ascend/910b3 X BLOCK_SIZE=65536 | 1 | 0 programs per vector core ;; bytes of Unified Buffer
 kernel EXAMPLES:tuned_once --on H200 intel/arc-a770 TYPES | 4 | 8 warps, 2 stages ;; : TargetError: this Triton's backends (
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 | 0 | add on nvidia/h200; Triton ;; next step spills
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 --no-spills | 1 | CheckFailed: spills
-kernel EXAMPLES:plain --on H200 --args x_ptr=*fp32:16 BLOCK_SIZE=8192 num_warps=64 | 1 |
-    no program fits: threads per program; use fewer warps
+kernel EXAMPLES:plain --on H200 X BLOCK_SIZE=8192 num_warps=64 | 1 | no program fits: threads per program; use fewer warps
 kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 | a grid of 1 x 67108864 x 1 has
     67,108,864 programs along y, and nvidia/h200 launches at most ;; grid 1 x 67108864 x 1
 verify --on amd/rx-7900-xtx --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator
