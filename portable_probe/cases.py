@@ -31,7 +31,7 @@ from portable_softmax.runtime.plans import plan
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
 ATTRIBUTES = {"tt.divisibility": "multiple of {}", "tt.pointer_range": "pointer range {} bits"}
-SPECIALISED = "specialised, by the argument"
+SPECIALIZED = "specialized, by the argument"
 EXAMPLE = "--args 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
 Text = dict[str, Sequence[str]]  # lines by title
 LONGEST = 120  # limit of seconds of a compilation for an absent device
@@ -203,7 +203,7 @@ def _launch_text(launch: Launched, jit: Any, grid: tuple[int, ...] | None) -> Te
     """Returns options, constants, the grid and arguments in words; options that most launches leave out are left out."""
     origins, constexprs = launch.origins, constexprs_of(jit)
     options = {name: value for name, value in launch.options.items() if name in SHOWN or name in origins}
-    by = {name: SPECIALISED for name in launch.constants if name not in constexprs}
+    by = {name: SPECIALIZED for name in launch.constants if name not in constexprs}
     text: Text = {
         title: ["  ".join(f"{name}={value} ({by.get(name) or origins.get(name, 'default')})" for name, value in group.items())]
         for title, group in (("launch", options), ("constants", launch.constants))

@@ -1,1 +1,1 @@
-"""The functions, modules and patches that a PyTorch user calls."""
+"""Functions, modules and overrides of the public API."""

@@ -1,4 +1,4 @@
-"""explain: what computes a call, and the plan of its launch."""
+"""explain: the plan of a call's launch, or the reason why PyTorch's operators compute it."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Softmax and LogSoftmax as modules: torch's, with the options of the functions."""
+"""Softmax and LogSoftmax: subclasses of torch's modules, with the options of the functions."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from portable_softmax.api.functional import log_softmax, softmax
 
 
 class _WithOptions:
-    """Keeps options of a function, and calls it."""
+    """Module that calls a function with stored options."""
 
     function: Any
 
@@ -26,7 +26,7 @@ class _WithOptions:
         return result
 
     def extra_repr(self) -> str:
-        """Names dim and the options."""
+        """Returns dim and the options as text."""
         return ", ".join(f"{name}={option!r}" for name, option in ({"dim": self.__dict__["dim"]} | self.options).items())
 
 

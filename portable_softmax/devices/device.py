@@ -58,7 +58,7 @@ class Device:
 
     @property
     def vendor(self) -> Backend:
-        """Returns the backend that serves the device."""
+        """Returns the backend of the device."""
         return BACKENDS[self.backend]
 
     @property

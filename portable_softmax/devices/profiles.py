@@ -184,7 +184,7 @@ def _checked(path: Path, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """Returns a file as YAML has it: a mapping."""
+    """Returns the mapping that a YAML file contains."""
     content = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
     if not isinstance(content, dict):
         raise ProfileError(f"the file must be a mapping, not {type(content).__name__}")
@@ -192,7 +192,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _extended(content: dict[str, Any], named: Mapping[str, Any], products: Mapping[str, Any], stem: str) -> dict[str, Any]:
-    """Returns a file with what it extends, merged key by key.
+    """Returns a file merged, key by key, with the one that it extends.
 
     An architecture extends another one's `launch`; a file without `backend` is a product, which extends another or an
     architecture.

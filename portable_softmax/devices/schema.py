@@ -66,7 +66,7 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PowerOfTwo(Fact, frozen=True, forbid_unknown_fields=True):
-    """A number that Triton needs as a power of two: threads of a warp, elements of a tile."""
+    """A number that Triton requires to be a power of two: threads of a warp, elements of a tile."""
 
     value: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
 

@@ -35,7 +35,7 @@ class SpecialCallError(Exception):
 
 
 class Options(NamedTuple):
-    """What a softmax computes of its inputs.
+    """Options of a softmax, after checks.
 
     Args:
         log: log_softmax.
@@ -53,7 +53,7 @@ class Options(NamedTuple):
 
 
 def facts(*arguments: Any) -> tuple[Any, ...]:
-    """Returns what a call depends on: of plain tensors all but their elements, of other arguments their types.
+    """Returns the key of a call: of plain tensors everything but their elements, of other arguments their types.
 
     A number's magnitude is part of it: kernels multiply by numbers between TINY and HUGE, and by their inverses.
 
@@ -80,25 +80,25 @@ def facts(*arguments: Any) -> tuple[Any, ...]:
 
 
 def needs_of(inputs: Any) -> tuple[bool, ...]:
-    """Returns which arguments need a gradient; nothing if autograd does not record a call of them."""
+    """Returns which arguments require a gradient; () if autograd does not record the call."""
     needs = tuple(isinstance(t, Tensor) and t.requires_grad for t in inputs)
     return needs if torch.is_grad_enabled() and any(needs) else ()
 
 
 def has_voids(inputs: Inputs, options: Options) -> bool:
-    """True if elements may have no weight, for which gradients are 0 whatever that of the result is."""
+    """True if elements may have no weight; their gradients are 0, whatever the gradient of the result is."""
     _, mask, _, _, sink, _ = inputs
     return bool(options.causal) or options.zero_rows or sink is not None or (mask is not None and mask.dtype is torch.bool)
 
 
 def tensors_and_numbers(*factors: Any) -> tuple[list[Any], list[Any]]:
-    """Returns (the tensors, the others), with None in place of what is not of the kind: operators' schemas have no unions."""
+    """Returns (tensors, numbers), with None where the other one holds the value: schemas of operators have no unions."""
     tensors = [factor if isinstance(factor, Tensor) else None for factor in factors]
     return tensors, [None if isinstance(factor, Tensor) else factor for factor in factors]
 
 
 def joined(scale: Any, temperature: Any, scale_number: Any, temperature_number: Any) -> tuple[Any, Any]:
-    """Returns (scale, temperature), which tensors_and_numbers took apart."""
+    """Returns (scale, temperature), the inverse of tensors_and_numbers."""
     return scale_number if scale is None else scale, temperature_number if temperature is None else temperature
 
 
@@ -224,7 +224,7 @@ def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_ro
 
 
 def check_masked_rows(name: str, masked_rows: Any) -> None:
-    """Raises ValueError unless it is one of the two words."""
+    """Raises ValueError unless it is 'nan' or 'zero'."""
     if not isinstance(masked_rows, str) or masked_rows not in ("nan", "zero"):
         raise ValueError(f"{name}(): argument 'masked_rows' must be 'nan' or 'zero', not {masked_rows!r}")
 

@@ -1,4 +1,4 @@
-"""Launches: one dictionary of what calls became, and how calls of plain tensors become launches.
+"""Launches of calls with plain tensors, and the cache of calls.
 
 A launch is bound once for all calls with the same key: planned, compiled, with all sizes. A call passes tensors and numbers.
 """
@@ -28,7 +28,7 @@ _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
 
 
 class Call(NamedTuple):
-    """What a call became.
+    """Cached form of a call.
 
     Args:
         run: launches calls like it; None for one that the reference computes.
@@ -52,7 +52,7 @@ class Call(NamedTuple):
 
 
 def keep(key: tuple[Any, ...], call: Any) -> Any:
-    """Keeps what a call became, and returns it; as soon as there are too many, all others are forgotten."""
+    """Caches a call, and returns it; a full cache is cleared first."""
     if len(calls) >= MAX_CALLS:
         calls.clear()
     return calls.setdefault(key, call)
@@ -196,7 +196,7 @@ def log_probs_gradient(
 
 
 def scores_of(inputs: Inputs, options: Options) -> Scores | None:
-    """Returns what a kernel does to x ahead of a softmax; None if no kernel computes these scores."""
+    """Returns the scores that a kernel computes from x before a softmax; None if no kernel does."""
     _, mask, scale, temperature, sink, softcap = inputs
     fields, causal, mask_type = _fields_of(scale, temperature, softcap), options.causal or None, None
     if mask is not None:
@@ -208,7 +208,7 @@ def scores_of(inputs: Inputs, options: Options) -> Scores | None:
 
 
 def problem_fields(inputs: Any, y_dtype: torch.dtype | None, invariant: bool, **about: bool) -> dict[str, Any] | None:
-    """Returns what Problem describes of log-probabilities, `about` in LogProbs; None if no kernel computes their scores."""
+    """Returns the fields of a Problem of log-probabilities, with LogProbs(**about); None if no kernel computes the scores."""
     fields = _fields_of(*inputs[2:])
     if fields is None:
         return None

@@ -1,4 +1,4 @@
-"""token_log_probs: the rule which calls are launched, autograd, and the operator of compilers."""
+"""token_log_probs: which calls are launched, autograd, and the operator for compilers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ Results = tuple[Tensor, Tensor | None, Tensor | None]  # log-probabilities; logs
 
 
 def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Results:
-    """Computes log-probabilities by the rule: plain calls are launched, compilers get the operator, else the reference.
+    """Computes log-probabilities: by a launch for plain calls, the operator for compilers, else the reference.
 
     Args:
         inputs: (x, ids, scale, temperature, softcap), as the caller passed them.
@@ -62,7 +62,7 @@ def _results(options: tuple[Any, ...], picked: Tensor, statistics: Tensor) -> Re
 
 
 def call_of(inputs: Any, options: tuple[Any, ...]) -> Call | None:
-    """Returns what a call of plain tensors became, None of others; arguments are read once for all calls with the same key."""
+    """Returns the cached form of a call with plain tensors, else None; arguments are checked once per key."""
     try:
         key = NAME, options, tuple(map(type, options)), is_batch_invariant(), torch.is_grad_enabled(), inputs[4], facts(*inputs)
         call: Call | None = launch.calls.get(key)
@@ -110,7 +110,7 @@ def read(inputs: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any) -> tu
 
 
 class Recorded(torch.autograd.Function):
-    """A launch that autograd records; what needs more than one launch for the gradient of logits is the reference's."""
+    """A launch that autograd records. The reference computes gradients that one launch does not."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, in_place: bool, *inputs: Any) -> Results:  # noqa: D102

@@ -1,4 +1,4 @@
-"""What every result is, by torch operators that are differentiable in every mode: all that no launch computes.
+"""Definition of every result, by PyTorch operators that are differentiable in every mode; computes what no launch does.
 
 Scores are c * tanh(scale * x / c) / temperature, then the mask. A row of temperature 0 is greedy: all its weight is on the
 largest score that the mask leaves, shared among equals, and its gradients are 0.

@@ -1,4 +1,4 @@
-"""softmax and log_softmax: the rule which calls are launched, autograd, and the operator of compilers."""
+"""softmax and log_softmax: which calls are launched, autograd, and the operator for compilers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ NO_FACTORS = None, None, None, None
 
 
 def compute(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Any = None) -> Tensor:
-    """Computes a softmax by the rule: a plain call is launched, compilers get the operator, all else is the reference's.
+    """Computes a softmax: by a launch for plain calls, the operator for compilers, else the reference.
 
     Args:
         log: log_softmax.
@@ -62,7 +62,7 @@ def compute(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked
 def call_of(
     log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Tensor | None = None
 ) -> Call | None:
-    """Returns what a call of plain tensors became, None of others; arguments are read once for all calls with the same key.
+    """Returns the cached form of a call with plain tensors, else None; arguments are checked once per key.
 
     The key has all that a launch depends on: of factors the magnitude, but a softcap itself, which is compiled.
     """
@@ -106,7 +106,7 @@ def _special(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, maske
 
 
 def _into(out: Any, log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Tensor:
-    """Writes to out: directly if it is x itself or has memory of its own; all else is computed and copied."""
+    """Writes to out: directly if it is x or shares no memory with inputs; otherwise, the result is copied."""
     x, name = inputs[0], NAMES[log]
     if not isinstance(out, Tensor):
         check_tensor(name, "out", out)
@@ -130,7 +130,7 @@ def _extent(t: Tensor) -> int:
 
 
 class Recorded(torch.autograd.Function):
-    """A launch that autograd records. Its gradient is one launch, with a mask's two; the second derivative the reference's."""
+    """A launch that autograd records. The gradient is one launch, or two with a mask; second derivatives use the reference."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: Any) -> Tensor:  # noqa: D102
@@ -147,7 +147,7 @@ _recorded = super(torch.autograd.Function, Recorded).apply  # Function.apply its
 
 
 def save(ctx: Any, call: Call, inputs: Any, y: Tensor) -> None:
-    """Saves y; x if it has a cap; all inputs if the gradient of scale, temperature or sink needs them computed again."""
+    """Saves y; x if there is a softcap; all inputs if scale, temperature or sink require a gradient."""
     ctx.call = call
     x, mask, scale, temperature, sink, softcap = inputs
     if mask is scale is temperature is sink is softcap is None:

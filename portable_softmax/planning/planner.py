@@ -93,14 +93,14 @@ def unfit(launch: LaunchPlan, device: Device) -> str | None:
 
 
 def _budgets(problem: Problem, device: Device) -> list[Budget]:
-    """Returns that of a problem; of many rows and of one if its launch may not depend on their number."""
+    """Returns the budget of a problem; those of many rows and of one if the launch must not depend on the number of rows."""
     if not problem.batch_invariant:
         return [Budget(problem, device)]
     return [Budget(replace(problem, n_rows=number * problem.inner, lines=None), device) for number in (MANY, 1)]
 
 
 def _launch(problem: Problem, tiling: Tiling, used: KernelResources, budgets: list[Budget]) -> LaunchPlan:
-    """Returns the launch of programs that use so much.
+    """Returns the launch of programs with these resources.
 
     Its time is the geometric mean of those of all budgets, in the terms of the first.
     """

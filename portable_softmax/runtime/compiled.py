@@ -26,7 +26,7 @@ _compiled: dict[tuple[Any, ...], Compiled] = {}
 
 
 def compile_kernel(spec: KernelSpec, device: Device) -> Any:
-    """Returns Triton's CompiledKernel; kept.
+    """Returns Triton's CompiledKernel, cached.
 
     Raises:
         CompileError: see compiler.compile_for; or the vendor's compiler is known to get such a kernel wrong.
@@ -35,7 +35,7 @@ def compile_kernel(spec: KernelSpec, device: Device) -> Any:
 
 
 def resources_of(spec: KernelSpec, device: Device) -> KernelResources:
-    """Reads the resources of a program of the compiled kernel; kept, as plans of other row counts use the same kernel.
+    """Reads the resources of a program of the compiled kernel; cached, as plans of other row counts use the same kernel.
 
     Raises:
         CompileError: see compile_kernel.

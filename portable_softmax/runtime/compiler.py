@@ -101,7 +101,7 @@ def check_compiles() -> None:
 
 
 def check_target(device: Device) -> None:
-    """Refuses a device that this Triton does not know: some releases would end the whole process.
+    """Raises TargetError for a device that this Triton does not support: some releases would end the process.
 
     Raises:
         TargetError: this release is too old or too new for the device, which is absent.

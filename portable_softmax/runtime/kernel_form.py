@@ -1,4 +1,4 @@
-"""The kernel of a specialisation and its config: all that it is compiled for, beside the types of its operands."""
+"""The kernel of a specialization and its config: everything that it is compiled for, except the types of its operands."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ def constexprs_of(spec: KernelSpec, device: Device) -> dict[str, Any]:
 
 
 def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
-    """Returns everything that the kernel is compiled for, beside the types of its operands."""
+    """Returns everything that the kernel is compiled for, except the types of its operands."""
     from portable_softmax.kernels.config import KernelConfig
 
     problem, tiling, picks = spec.problem, spec.tiling, spec.problem.log_probs

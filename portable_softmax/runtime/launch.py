@@ -50,7 +50,7 @@ def bind_tiling(
     where: "torch.device",
     prepared: Callable[..., Callable[..., None]] = prepare,
 ) -> Callable[..., None]:
-    """Does the same for a given tiling: compiles one launch, or two, of which the first reduces splits.
+    """Compiles the launch of a tiling, or two, of which the first reduces splits, and binds it to operands.
 
     Args:
         problem, tiling, num_programs: what is computed and how; in the grid of the first launch.
@@ -98,7 +98,7 @@ def problem_from(
     mask: "torch.Tensor | None" = None,
     log_probs: LogProbs | None = None,
 ) -> Problem:
-    """Describes what `bind_problem` plans, of scores or not; or what has no result of x's shape but `y_dtype`: `log_probs`."""
+    """Returns the Problem that `bind_problem` plans; that of log-probabilities has `y_dtype`, as no result has x's shape."""
     x, y = operands[:2] if backward else (operands[1], operands[0])  # dy is of the type of y
     return problem_of(
         lines,

@@ -1,4 +1,4 @@
-"""Tensors as kernels read them: as they are laid out, or copied first; and launches bound to them."""
+"""Layouts that kernels read, in place or after a copy, and launches bound to them."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ def described(
     tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, scores: Scores = NONE,
     log_probs: LogProbs | None = None, batch_invariant: bool = False, backward: bool = False, **about: Any,
 ) -> tuple[Copy | None, bool, Problem]:  # fmt: skip
-    """Returns (how inputs are copied first, or None; whether the mask is; the problem) of a launch.
+    """Returns (how inputs are copied first or None, True if the mask is too, the problem) of a launch.
 
     Args:
         tensors: those of x's shape, the result first; on meta too.

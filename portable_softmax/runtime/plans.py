@@ -1,4 +1,4 @@
-"""Plans for shapes, kept; the planner gets the resources of compiled kernels from here."""
+"""Cached plans for shapes; the source of the planner's resources of compiled kernels."""
 
 import functools
 import logging
@@ -72,7 +72,7 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
 
 @functools.lru_cache(maxsize=4096)
 def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
-    """Returns the plan for exactly this problem; kept. Logs a warning if it is slow.
+    """Returns the plan for exactly this problem, cached. Logs a warning if it is slow.
 
     Raises:
         PlanError: nothing fits the device.

@@ -1,4 +1,4 @@
-"""Specialisations of the package's kernels.
+"""Specializations of the package's kernels.
 
 A KernelSpec holds everything that a kernel is specialised on: sizes and strides have fixed integer types and are
 never specialised on their values, so a kernel is right for every problem of the same spec.
@@ -17,7 +17,7 @@ INT64 = frozenset(f"{tensor}_{level}" for tensor in ("x", "dy", "m") for level i
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSpec:
-    """Everything that a kernel is compiled for, beside the device.
+    """Everything that a kernel is compiled for, except the device.
 
     Args:
         problem: with a size of 1 in place of each that no kernel depends on, and without its lines.

@@ -22,7 +22,7 @@ HYGON = r"gfx9([23].|46)(:.*)?"  # gfx928, gfx92a, gfx936, gfx938, gfx946; gfx90
 
 
 def broken_installation() -> str | None:
-    """Returns a complaint if stock triton and a vendor's triton are both installed, because they share files; else None.
+    """Returns an error message if stock triton and a vendor's are both installed, as they share files; else None.
 
     Source: triton-ascend's FAQ; triton-lang/triton-ascend issues 306 and 395.
     """

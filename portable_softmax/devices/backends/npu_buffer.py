@@ -95,7 +95,7 @@ class _Program:
         return tuple(loop for loop in self.open if loop)
 
     def read(self, line: str) -> None:
-        """Takes one line, without locations."""
+        """Reads one line, without locations."""
         self.point += 1
         if line.startswith("}"):
             self._close(line)
@@ -219,7 +219,7 @@ class _Program:
             buffer.is_data = buffer.is_data and not only_of_dot and not has_none
 
     def least(self) -> int:
-        """Returns the bytes without which no plan can be."""
+        """Returns the least bytes of any allocation."""
         carried = {id(value) for buffer in self.buffers if buffer.made_by == "carried" for value in buffer.operands}
         free = ("tt.broadcast", "tt.dot")
         return self._peak(
@@ -229,7 +229,7 @@ class _Program:
         )
 
     def most(self, copies: int) -> int:
-        """Returns the bytes of a plan that shares only what is certain to be over."""
+        """Returns the bytes of an allocation that reuses only buffers that are certainly dead."""
         stored = {id(buffer) for buffer in self.stored}
         twice = [
             buffer
