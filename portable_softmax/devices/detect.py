@@ -36,7 +36,7 @@ def chosen(device: Device | str | None) -> Device:
         return Device.from_profile(device)
     if isinstance(device, Device):
         return device
-    raise TypeError(f"device must be a Device, a name such as 'nvidia/h200', or None, not {device!r}")
+    raise TypeError(f"device must be a Device, a name such as 'vendor/product', or None, not {device!r}")
 
 
 def named(words: Iterable[str]) -> tuple[set[str], list[str]]:

@@ -22,7 +22,7 @@ def find_profile(name: str) -> DeviceProfile:
         TypeError: the name is not text.
     """
     if not isinstance(name, str):
-        raise TypeError(f"a profile's name is a string such as 'nvidia/h200', not {name!r}")
+        raise TypeError(f"a profile's name is a string such as 'vendor/product', not {name!r}")
     products = profiles()
     if name in products:
         return products[name]

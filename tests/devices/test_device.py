@@ -71,7 +71,7 @@ def test_a_device_may_be_named():
         assert answer("nvidia/h200") == answer(Device.from_profile("nvidia/h200"))
         with pytest.raises(ProfileError, match=r"no profile named 'nvidia/h200x'; did you mean nvidia/h200"):
             answer("nvidia/h200x")
-        with pytest.raises(TypeError, match=r"device must be a Device, a name such as 'nvidia/h200', or None, not dev"):
+        with pytest.raises(TypeError, match=r"device must be a Device, a name such as 'vendor/product', or None, not dev"):
             answer(torch.device("cuda", 0))
 
 
