@@ -67,16 +67,14 @@ def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
 
     Where the cost is unknown, the last way to read rows goes first, and launches keep the order of the grid.
     """
-    launches, numbers = [], device.profile.launch.cost
+    launches, numbers = list[LaunchPlan](), device.profile.launch.cost
     for reading in reversed(readings(problem, device)):
         budgets = _budgets(reading, device)
-        for tiling in grid(budgets[0]):
-            launch = _launch(reading, tiling, estimated(reading, tiling, device), budgets)
-            if not numbers or not unfit(launch, device):
-                launches.append(launch)
-    if numbers:
-        launches.sort(key=lambda launch: launch.us)
-    if numbers and problem.skips and not problem.stores:  # rows that are skipped take no longer than beginning all programs
+        launches += [_launch(reading, tiling, estimated(reading, tiling, device), budgets) for tiling in grid(budgets[0])]
+    if not numbers:
+        return launches
+    launches = sorted((launch for launch in launches if not unfit(launch, device)), key=lambda launch: launch.us)
+    if problem.skips and not problem.stores:  # rows that are skipped take no longer than beginning all programs
         soon = [launch for launch in launches if NS * numbers.launch_ns * launch.num_programs <= SKIPPED * launch.us]
         launches = soon or launches
     return launches

@@ -106,21 +106,20 @@ class Choice:
         self._device, self._jit = device, jit_function(request.kernel)
         self._compiled: dict[Setting, _Used] = {}
         self._function, self._traffic = Function({}, [], []), Traffic()
-        short = settings_of(request, device, True)
-        probe = min(short, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
-        self._settings = [probe]
-        several = request
-        if request.names[0] and request.rows == 1:
-            several = request._replace(arguments=request.arguments | {request.names[0]: SEVERAL})
-        self._compile(several, [probe])
-        self.form = form_of(self._function, several.arguments, *request.names[:2], probe.block)
+        self._settings = settings_of(request, device, True)
+        probe = min(self._settings, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
+        several = {request.names[0]: SEVERAL} if request.names[0] and request.rows == 1 else {}
+        arguments = request.arguments | several
+        self._compile(request._replace(arguments=arguments), [probe])
+        self.form = form_of(self._function, arguments, *request.names[:2], probe.block)
         most_programs(self.form, request)  # refuses what cannot be launched
         constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
-        splits = callable(request.grid) and request.names[2] not in request.meta  # programs may take blocks of rows
-        if splits := splits and request.grid_of(constants) != request.grid_of(constants | longest):  # by any number
+        splits = callable(request.grid) and request.names[2] not in request.meta
+        splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)
+        if splits:  # programs may take blocks of rows, by a rule that may depend on any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
         self._settings = settings_of(request, device, self.form.in_blocks or splits)
-        if several is not request or probe not in self._settings:
+        if several or probe not in self._settings:
             self._compiled.clear()
         self._compile_for(request, rows)
 
