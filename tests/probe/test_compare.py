@@ -24,7 +24,7 @@ CHANGES = [  # a value of the first report as it was saved, and what `diff` says
     ("numbers.registers_per_thread", 3, "| registers_per_thread | 3 | 32 | |"),
     ("numbers.spilled_bytes_per_thread", 8, "| spilled_bytes_per_thread | 8 | 0 | |"),
     ("numbers.stack_frame_bytes", None, "| stack_frame_bytes | - | 0 | |"),
-    ("case.dtype", "int3", "or name one as dtype= | worse |"),
+    ("case.dtype", "int3", "one as dtype= | worse |"),
     ("software.triton", "3.0.0", "software: triton 3.0.0 -> "),
 ]
 

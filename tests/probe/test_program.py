@@ -96,8 +96,8 @@ kernel KERNELS:tuned --on H200 --args MATRICES num_stages=16 --config all | 1 | 
 kernel KERNELS:tuned --on H200 --args MATRICES num_warps=8 --config 1 --suggest | 0 | configuration 1 num_stages 2
 kernel EXAMPLES:plain --on MI300X X BLOCK_SIZE=1024 --suggest | 0 | num_warps 16 num_stages 1 16 warps, 1
 kernel RMS:rms_norm_kernel --on MI300X --args ROWS --suggest rows=n_rows cols=n_cols block=BLOCK --explain | 0 |
-    why num_programs ;; expected (not calibrated for this device) ;; BLOCK=4096 (suggested) ;; # the least expected time ;;
-    triton.Config({'BLOCK': 4096, 'STAGES': 1}, num_warps=2, num_stages=2), # amd/mi300x
+    why num_programs ;; limits ;; expected (not calibrated for this device) ;; BLOCK=4096 (suggested) ;;
+    # the least expected time ;; triton.Config({'BLOCK': 4096, 'STAGES': 1}, num_warps=2, num_stages=2), # amd/mi300x
 kernel EXAMPLES:plain --on ascend/910b3 X BLOCK_SIZE=65536 | 1 | 0 programs per vector core ;; bytes of Unified Buffer
 kernel EXAMPLES:tuned_once --on H200 intel/arc-a770 TYPES | 4 | 8 warps, 2 stages ;; : TargetError: this Triton's backends (
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 | 0 | add on nvidia/h200; Triton ;; next step spills
@@ -180,9 +180,6 @@ def test_help_fits_a_screen_and_the_script_has_that_of_plan(run):
 
 def test_json_has_what_the_text_has(run):
     words, planned = spelled("plan --on MI300X --shapes 1823x781"), plan(1823, 781, "float32", "amd/mi300x")
-    out = run(*words, "--explain")[1]
-    titles = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
-    assert titles == ["softmax", "plan", "occupancy", "uses", "time", "why", "limits", "next"]
     (report,) = json.loads(run(*words, "--json")[1])
     assert report["case"] == {"type": "softmax", "n_rows": 1823, "n_cols": 781, "dtype": "float32"}
     assert report["launch"] == {"tiling": str(planned.tiling), "num_programs": planned.num_programs}
