@@ -14,7 +14,7 @@ from portable_probe.loading import KernelFile
 from portable_probe.report import SoftmaxProblem, Verified
 from portable_softmax import softmax
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import DeviceError
+from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.row_kernels.decorators import configuration, decorated
 from portable_softmax.row_kernels.row_settings import axes_of
@@ -138,8 +138,8 @@ def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
         raise ValueError("the case has no expected tensors, so there is nothing to verify: (grid, arguments, {NAME: tensor})")
     tensors = {name: value for name, value in case.arguments.items() if isinstance(value, torch.Tensor)}
     for name, expected in case.expected.items():
-        if name not in tensors or expected.shape != tensors[name].shape:
-            raise ValueError(f"{name} of shape {list(expected.shape)} is expected, which is no tensor among the arguments")
+        if name not in tensors or getattr(expected, "shape", None) != tensors[name].shape:
+            raise ValueError(f"the expected {name} must be a tensor of the shape of the argument {name}, which is a tensor too")
     before = {name: tensor.clone() for name, tensor in tensors.items() if name not in case.expected}
     executed = run()
     distances = {
@@ -157,7 +157,7 @@ def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) 
 
     Raises:
         ValueError: there are several configurations and none was chosen, or no such one.
-        DeviceError: the launch fails, or has not ended after LONGEST seconds.
+        KernelError, DeviceError: the launch fails, or has not ended after LONGEST seconds.
     """
     outermost = decorated(kernel, configuration(kernel, config), case.arguments.keys(), launches=True)
     where = _place(device)
@@ -167,10 +167,10 @@ def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) 
             outermost[case.grid](**on_device)
             if device.index is not None:
                 _wait(module)
-        except DeviceError:
+        except (DeviceError, TypeError):  # a TypeError is of missing arguments
             raise
         except Exception as error:  # Triton, and kernels that Python interprets, have exceptions of all kinds
-            raise DeviceError(f"the launch fails: {type(error).__name__}: {error}") from error
+            raise KernelError(f"the launch fails: {type(error).__name__}: {error}") from error
     for name, value in case.arguments.items():
         if isinstance(value, torch.Tensor):
             value.copy_(on_device[name])

@@ -34,7 +34,7 @@ class TargetError(CompileError):
 
 
 class KernelError(PortableSoftmaxError, RuntimeError):
-    """The emulator detected a fault of the kernel: the text names the fault and the instruction."""
+    """A launch of a user kernel fails; the text names the fault, and in the emulator the instruction."""
 
 
 class DtypeError(PortableSoftmaxError, TypeError, NotImplementedError):

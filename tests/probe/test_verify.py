@@ -63,6 +63,8 @@ def test_a_user_kernel_in_the_interpreter(run, monkeypatch):
     assert run(*kernel)[0] == 0
     code, out, _ = run(*kernel, "--args", "n_elements=900")
     assert (code, " times the tolerance at out_ptr[" in out) == (1, True), out
+    code, _, err = run(*kernel[:-1], "BLOCK_SIZE=63")  # no power of two
+    assert (code, "KernelError: the launch fails: " in err) == (1, True), err
 
 
 def added(**changed):
@@ -90,7 +92,8 @@ def test_what_is_wrong_with_a_user_kernel():
     with pytest.raises(KernelError, match=r"OutOfBounds: 4 bytes at .*of x_ptr with 2000 bytes: .*example_kernels.py:\d+"):
         added(arguments={"x_ptr": torch.zeros(500)})
     for expectation, complaint in (
-        ({"n_elements": torch.zeros(1)}, "which is no tensor"),
+        ({"n_elements": torch.zeros(1)}, "the expected n_elements must be a tensor of the shape of the argument"),
+        ({"out_ptr": "ones"}, "the expected out_ptr must be a tensor of the shape of the argument"),
         ({}, "the case has no expected tensors"),
     ):
         with pytest.raises(ValueError, match=complaint):

@@ -77,7 +77,7 @@ def test_as_many_as_all_multiprocessors_hold(name):
         (add_kernel, "nvidia/h200", TypeError, "requires a compiled kernel, as of kernel.warmup"),
         (None, "nvidia/h200", TypeError, "not None"),
         (compiled_for, "amd/mi300x", DeviceError, "compiled for cuda/90 was passed for .*MI300X.* hip/gfx942; inspect_kernel"),
-        (compiled_for, 7, TypeError, "device should be a Device"),
+        (compiled_for, 7, TypeError, "device must be a Device"),
     ],
     ids=["not compiled", "nothing", "another architecture", "no device"],
 )
