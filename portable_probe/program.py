@@ -33,7 +33,8 @@ EXIT_CODES = """exit codes:
   1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least or --no-spills
   2  usage: wrong options, names or types of values, missing arguments, or a missing or invalid file
   3  worse than the saved reports (diff)
-  4  not checked: no such local device, Triton does not compile for it, or its cache is not writable"""
+  4  not checked: no such local device, Triton does not compile for it, or its cache is not writable
+  130  ended by Ctrl-C"""
 
 
 def _wrong(text: str, words: str) -> argparse.ArgumentTypeError:
@@ -251,12 +252,11 @@ def _in_interpreter(typed: list[str]) -> int:
 
 SOFTMAX = "--shapes --dtype --backward"
 CALL = "--args --case --config"
-FORMS = "--json --markdown"
-GATES = f"--at-least --no-spills --explain --facts {FORMS} --save"
+GATES = "--at-least --no-spills --explain --facts --json --markdown --save"
 COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "plan": ("launches of the softmax, and their occupancy", _answer, f"--on {SOFTMAX} {GATES}"),
     "kernel": ("the launch and occupancy of a user kernel", _answer, f"kernel --on {CALL} --suggest {GATES}"),
-    "verify": ("run the softmax or a kernel, and check the result", _verify, f"--on {SOFTMAX} --kernel {CALL} {FORMS}"),
+    "verify": ("run the softmax or a kernel, and check results", _verify, f"--on {SOFTMAX} --kernel {CALL} --json --markdown"),
     "diff": ("recompute saved reports, and print the differences", _differences, "file --kernel --markdown --save"),
     "profiles": ("hardware profiles: list, show, new", profiles, "action what --json"),
     "tune": ("fit the cost model to the local device", tune, "--minutes --out"),
