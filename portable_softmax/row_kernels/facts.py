@@ -15,7 +15,7 @@ from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.ttir import Function, Op, parsed_of
 
 ROWS, PROGRAMS = (5, 40, 300, 800), (1, 2, 3, 7)  # small launches that are followed
-TURNS = 64  # of a loop over rows, of all programs together
+TURNS = 64  # of a loop over rows
 BLOCKS = 3  # of a row, where its length is no constexpr
 Observe = Callable[..., list[Sequence[Access]]]  # rows, programs, most that are followed -> accesses per program
 KNOWN = 16  # the multiple for which Triton checks numbers and addresses
@@ -63,8 +63,8 @@ def followed(
     function: Function, arguments: Mapping[str, Any], name: str | None, rows: int, programs: int, most: int = PROGRAMS[-1]
 ) -> list[Sequence[Access]]:
     """Follows the first programs of a launch; `name` is that of the number of rows."""
-    sized, turns = {**arguments, **({name: rows} if name else {})}, max(8, TURNS // programs)
-    return [Run(function, sized, program, programs, turns, 2).accesses for program in range(min(programs, most))]
+    sized = {**arguments, **({name: rows} if name else {})}
+    return [Run(function, sized, program, programs, TURNS, 2).accesses for program in range(min(programs, most))]
 
 
 def of_launches(observe: Observe, cols: int) -> Form:
@@ -88,7 +88,7 @@ def of_launches(observe: Observe, cols: int) -> Form:
                 of_one = sum(access.root == root for access in launched[-1][0])
                 written = {root: part for root, part in parts.items() if part and part[0]}
                 return Form(True, parts=written, few=(root, rows, alone[root] // max(1, of_one)))
-    what, grid = _rows_of(observe(ROWS[-2], 2), cols)
+    what, grid = _rows_of(observe(ROWS[-2], 2), observe(ROWS[-2], 3), cols)
     return Form(False, what=what, grid=grid)
 
 
@@ -108,13 +108,13 @@ def _part(root: str, launched: Sequence[Sequence[Sequence[Access]]]) -> tuple[in
     return part if len(steps) == 1 and min(steps) * 2 > longest else None  # a mask may hide half of a block
 
 
-def _rows_of(programs: Sequence[Sequence[Access]], cols: int) -> tuple[str, str]:
-    """Returns a sentence about the rows that two programs take, where not any number of them is right, and the grid for it."""
-    if programs[0] == programs[1]:
+def _rows_of(programs: Sequence[Sequence[Access]], of_more: Sequence[Sequence[Access]], cols: int) -> tuple[str, str]:
+    """Returns a sentence about the rows that programs take, of two and of more, where their number matters, and their grid."""
+    if programs[0] == programs[1] and all(access.offset is not None for access in programs[0]):
         return ("all its programs do the same", "(1,)") if programs[0] else ("its programs access no row of such a launch", "")
     places = {access.root: [_starts(accesses, access.root) for accesses in programs] for access in programs[0]}
-    moving = {root: one for root, one in places.items() if all(one) and one[0] != one[1] and -1 not in one[0] + one[1]}
-    if not any(access.kind != "load" and access.root in moving for access in programs[0]):
+    moving = {root: one for root, one in places.items() if root and all(one) and one[0] != one[1] and -1 not in one[0] + one[1]}
+    if programs[0] != of_more[0] or not any(access.kind != "load" and access.root in moving for access in programs[0]):
         return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)", ""
     starts = max(moving.values(), key=lambda starts: (starts[1][0] - starts[0][0], len(starts[0])))
     first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
@@ -139,11 +139,7 @@ def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block
 
 
 def most_programs(form: Form, request: Request, observe: Observe | None = None) -> int | None:
-    """Returns the number of programs whose parts of tensors have room; None if nothing limits it.
-
-    Raises:
-        PlanError: the grid cannot be computed and there is none, or programs would write behind a tensor.
-    """
+    """Returns the number of programs whose parts of tensors have room, None if any; PlanError if such a launch is refused."""
     if request.grid is not None:
         return None
     name, wanted = jit_function(request.kernel).__name__, request.num_programs or 1

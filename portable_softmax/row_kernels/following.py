@@ -217,7 +217,7 @@ class Run:
         elif kind in ("get_program_id", "get_num_programs"):
             axis = "xyz".index(op.text.split()[1])
             self.accesses += [Access("", "axis", axis)] if axis and kind == "get_program_id" else []
-            value = 0 if axis else self.program if kind == "get_program_id" else self.programs
+            value = ((self.program, 0, 0) if kind == "get_program_id" else (self.programs, 1, 1))[axis]
             of = frozenset((PROGRAM,))
         else:
             value = self._computed(op, kind)

@@ -17,7 +17,7 @@ from portable_softmax.row_kernels.following import Access
 from portable_softmax.row_kernels.row_choice import RowPlan
 from portable_softmax.row_kernels.row_settings import Request, settings_of
 
-APART = 1 << 44  # bytes from one stand-in's address to the next's
+APART = 1 << 44  # bytes from one stand-in's address to the next's, from 2**48 on, where no memory is
 MAX_ACCESSES = 100_000  # of a launch; more are no small launch's, as of a loop that waits
 
 
@@ -35,7 +35,7 @@ def plan_of(request: Request, device: Device) -> RowPlan:
 def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any]) -> Form:
     """Returns the form of an interpreted kernel, as facts.form_of; PlanError if a launch fails or cannot be computed."""
     arguments, (rows, cols, _) = {**request.arguments, **constants}, request.names
-    roots = {(at + 1) * APART: name for at, name in enumerate(arguments)}
+    roots = {(at + 16) * APART: name for at, name in enumerate(arguments)}
     values = {name: _stand_in(arguments[name], address) for address, name in roots.items()}
 
     def observe(n_rows: int, programs: int, most: int = PROGRAMS[-1]) -> list[Sequence[Access]]:

@@ -17,7 +17,7 @@ from portable_softmax.planning.plan import printed
 from portable_softmax.planning.planner import MANY, MOST_COMPILED
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.compiling import compiled_for, failure
-from portable_softmax.row_kernels.decorators import constants_of, jit_function
+from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
 from portable_softmax.row_kernels.facts import KNOWN, Form, followed, form_of, most_programs, overflows, traffic_of
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
@@ -116,7 +116,7 @@ class Choice:
         constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
         splits = callable(request.grid) and request.names[2] not in request.meta
         splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)
-        if splits:  # programs may take blocks of rows, by a rule that may depend on any number
+        if splits or configurations(request.kernel):  # programs may take blocks of rows, and pruning may drop, by any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
         self._settings = settings_of(request, device, self.form.in_blocks or splits)
         if several or probe not in self._settings:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError
 from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.row_kernels.compiling import dropped
 from portable_softmax.row_kernels.decorators import configurations, constexprs_of, jit_function
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
@@ -96,7 +97,8 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
     several = {block: blocks} | ({stages: STAGES if device else STAGES[:1]} if stages else {})
     plain = [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]
     settings = []
-    for base in configurations(request.kernel) or plain:
+    gone = dropped(request.kernel, passed, device)
+    for base in [config for number, config in enumerate(configurations(request.kernel)) if number not in gone] or plain:
         computed = {name: values for name, values in several.items() if name not in {**passed, **base.kwargs}}
         for values in itertools.product(*computed.values()):
             config = copy.copy(base)
@@ -105,9 +107,10 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
             every = passed | config.all_kwargs()
             settings.append(Setting(config, every[block], every.get(stages, 1), every.get("num_warps")))
 
-    def off(setting: Setting) -> float:  # 1 for one to `MOST_EACH` elements per thread, and where programs have no threads
+    def off(setting: Setting) -> tuple[bool, float]:  # 1 for one to `MOST_EACH` elements per thread, and without threads
         per_thread = setting.block / ((warp or 1) * (setting.warps or 1))
-        return max(1, per_thread / MOST_EACH, 1 / per_thread) if setting.warps else 1
+        too_short = setting.block < request.cols and not in_blocks
+        return too_short, max(1, per_thread / MOST_EACH, 1 / per_thread) if setting.warps else 1
 
     least = min(map(off, settings))
     return [setting for setting in settings if off(setting) == least]

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from portable_softmax.devices import detect
 from portable_softmax.devices.device import Device
 from portable_softmax.runtime.compiler import target_of
 
@@ -61,6 +62,7 @@ def absent(device: Device) -> Iterator[object]:
         capability = (int(arch[:-minor]), int(arch[-minor], 16)) if arch[:-minor].isdigit() else (0, 0)
         key = object()
         driver.set_active(_driver(device, base, key, properties, capability))
+        replaced.enter_context(mock.patch.object(detect, "current_device", return_value=device))  # which `fits` asks
         if (torch := sys.modules.get("torch")) and hasattr(torch, device.vendor.torch_device_type):
             _answer(torch, device, properties, capability, replaced)
         try:

@@ -15,6 +15,7 @@ from portable_softmax import (
     CompileError,
     Device,
     GridError,
+    PlanError,
     ProfileError,
     batch_invariant,
     fits,
@@ -149,6 +150,19 @@ def test_a_plan_writes_nothing():
     partial(fits, kernel=kernel, device="nvidia/t4")(kernel.configs, {"x": x, "y": y, "n_rows": 64, "n_cols": 64, "BLOCK": 64})
     assert set(written) == {"meta"}
     assert (y == 3).all()
+
+
+def test_configurations_cover_a_row_and_are_not_pruned():
+    kernel = triton.autotune(
+        [triton.Config({"BLOCK": size}) for size in (1024, 8192, 4096)],
+        ["n_cols"],
+        prune_configs_by={"early_config_prune": lambda configs, named, **_: configs[: named["n_rows"]]},
+    )(one_row)
+    run = fresh(kernel, grid=lambda meta: (meta["n_rows"],))
+    planned = [run.plan("*fp32", "*fp32", rows, 3000, device="nvidia/t4").meta["BLOCK"] for rows in (2, 3)]
+    assert planned == [8192, 4096]
+    with pytest.raises(PlanError, match="its own pruning of configurations fails"):
+        run.plan("*fp32", "*fp32", 0, 3000, device="nvidia/t4")
 
 
 @pytest.mark.kernel

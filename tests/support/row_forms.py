@@ -175,8 +175,10 @@ def other_tile(x, y, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
 @triton.jit
 def other_share(x, y, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
     share = tl.maximum(tl.cdiv(n_rows, TILE) // tl.num_programs(0), 1)
-    for i in range(share):
-        _tile(x, y, tl.program_id(0) * share + i, n_rows, n_cols, BLOCK, TILE)
+    for i in range(share * TILE):
+        row = tl.program_id(0) * share * TILE + i
+        if row < n_rows:
+            _one(x, y, row, n_cols, BLOCK)
 
 
 @triton.jit
@@ -261,7 +263,9 @@ FORMS = {
     "a constexpr step": Form(other_step, (13,), "its loop over rows steps by 13", {"NUM": 13}),
     "two axes": Form(other_grid2, _two, r"it reads tl.program_id\(1\), so its grid has 2 axes"),
     "a tile of rows": Form(other_tile, _chunks, "a program takes a tile of 4 rows", {"TILE": 4}),
-    "a share of the tiles, rounded down": Form(other_share, _chunks, "a chunk of 160 rows", {"TILE": 32}),
+    "a share of the tiles, rounded down": Form(
+        other_share, _chunks, "which rows a program takes|a chunk of 160 rows", {"TILE": 32}
+    ),
     "another step for many rows": Form(other_many, (13,), "it goes over 37 rows otherwise than over 5"),
     "a number of a row": Form(other_number, _rows, "a program takes one row", result="logsumexp"),
     "a flat number of blocks": Form(other_flat, _blocks, "a program takes (a part of a|one) row"),
