@@ -19,6 +19,7 @@ def close(actual, exact, error=1e-4):
 
 TRANSFORMS = {
     "vmap": lambda call, x: torch.func.vmap(call)(torch.stack([x, x + 1])),
+    "leaf": lambda call, x: torch.func.vmap(lambda t, x: [y * t for y in call(x)], (0, None))(x[0, 0], torch.nn.Parameter(x)),
     "jvp": lambda call, x: torch.func.jvp(call, (x,), (x,)),
     "jacrev": lambda call, x: torch.func.jacrev(call)(x),
     "jacfwd": lambda call, x: torch.func.jacfwd(call)(x),
@@ -78,10 +79,9 @@ def test_types_of_tensors(x):
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
         assert softmax(torch.empty(3, 4)).shape == (3, 4)
     softmax(torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged), -1)
-    with torch.inference_mode():
-        close(softmax(x), x.softmax(-1))
-    with torch.device("meta"):
-        close(softmax(x), x.softmax(-1))
+    for mode in (torch.inference_mode(), torch.device("meta")):
+        with mode:
+            close(softmax(x), x.softmax(-1))
     traced = torch.jit.trace(lambda x: softmax(x, scale=2.0), (x,))
     close(traced(x + 1), ((x + 1) * 2).softmax(-1))
 

@@ -69,5 +69,4 @@ def test_rows_that_are_masked_completely_may_be_0(where):
     with override_aten(masked_rows="zero"):
         y = hidden.softmax(-1)
         y.sum().backward()
-    assert (y == 0).all()
-    assert (hidden.grad == 0).all()
+    assert not torch.stack([y, hidden.grad]).any()
