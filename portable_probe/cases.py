@@ -200,7 +200,7 @@ def call_values(jit: Any, case: KernelCall, known: Any) -> tuple[dict[str, Any],
 
 
 def _launch_text(launch: Launched, jit: Any, grid: tuple[int, ...] | None) -> Text:
-    """Returns options, constants, the grid and arguments in words; options that most launches leave out are left out."""
+    """Returns options, constants, the grid and arguments as text; options that are rarely set only if they are set."""
     origins, constexprs = launch.origins, constexprs_of(jit)
     options = {name: value for name, value in launch.options.items() if name in SHOWN or name in origins}
     by = {name: SPECIALIZED for name in launch.constants if name not in constexprs}
@@ -245,7 +245,7 @@ def load_case(file: KernelFile, case: KernelCall) -> Any:
 
 
 def _verifying() -> Any:
-    """Returns the module that needs torch; DeviceError if it is not installed."""
+    """Returns the module `verify`, which requires torch; DeviceError if it is not installed."""
     try:
         return importlib.import_module("portable_probe.verify")
     except ImportError as error:

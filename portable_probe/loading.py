@@ -134,7 +134,7 @@ def _inductor(file: Path) -> Iterator[None]:
 
 
 def _new(file: Path, target: str) -> Any:
-    """Returns an empty module of a name of its own for a file."""
+    """Returns an empty module with a unique name for a file."""
     digest = hashlib.sha256(f"{file.resolve()}\n{target}".encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(f"kernel_file_{digest}", file)
     assert spec, "its name ends in .py"

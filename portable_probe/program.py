@@ -1,4 +1,4 @@
-"""The program `portable-softmax`: its options, what they mean, and its subcommands."""
+"""The program `portable-softmax`: its options and subcommands."""
 
 import argparse
 import os
@@ -230,7 +230,7 @@ def _gated(report: Report, options: argparse.Namespace) -> Report:
 
 
 def _differences(options: argparse.Namespace) -> int:
-    """Plans the cases of a saved file again, and prints the changes."""
+    """Recomputes the reports of a saved file, and prints the differences."""
     before = load(options.file)
     check_kernel(before, options.kernel, options.file)
     after = [bounded_report(*request) for request in [again(report) for report in before]]

@@ -46,7 +46,7 @@ class SoftmaxProblem(Fields, frozen=True, kw_only=True, tag="softmax"):
 
 
 class KernelCall(Fields, frozen=True, kw_only=True, tag="kernel"):
-    """A launch of a user kernel, in the words of the command line."""
+    """A launch of a user kernel, as of the command line."""
 
     name: str  # FILE:NAME
     arguments: dict[str, str] = {}  # and options of Triton's backend
@@ -68,7 +68,7 @@ Case = SoftmaxProblem | KernelCall
 
 
 class Verified(Fields, frozen=True, kw_only=True):
-    """Distance of a result from float64; null is not finite."""
+    """Distance of a result from float64; null if it is not finite."""
 
     max_error: float | None
     worst: float | None  # the largest error in units of the tolerance: above 1 is wrong

@@ -111,7 +111,7 @@ class KernelCase(NamedTuple):
 
 
 def load_case(file: KernelFile, name: str) -> KernelCase:
-    """Calls the function in a kernel's file that returns its case; ValueError if there is none, it fails, or returns none."""
+    """Calls the function in a kernel's file that returns its case; ValueError if it is missing, raises, or returns no case."""
     make = getattr(file.module, name, None)
     if not callable(make):
         raise ValueError(f"{file.module.__file__} has no function {name!r} that makes a case")

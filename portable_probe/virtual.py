@@ -1,4 +1,4 @@
-"""Runs kernels of absent AMD devices on the emulator amdgcn-cpu, a distribution of its own."""
+"""Runs kernels of absent AMD devices on the emulator amdgcn-cpu, a separate distribution."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Looks for the devices that are named; UsageError if one is missing, or the local device is another one."""
+    """Finds the named devices; UsageError if one is missing, or the local device differs."""
     if words := _words(session.config):
         try:
             devices_of(words)

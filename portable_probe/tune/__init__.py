@@ -1,4 +1,4 @@
-"""The command `tune`: times launches on the local device, and writes a profile with the fitted numbers of their cost."""
+"""The command `tune`: times launches on the local device, and writes a profile with the fitted cost."""
 
 import argparse
 import logging
