@@ -39,8 +39,7 @@ OF_TYPE = {
 def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str, Any], set[str]]:
     """Returns a kernel's arguments by name, with text read, and the names of those of which only the type is known.
 
-    A kernel of TorchInductor has arguments of its own, which it was generated for. ValueError if text is no argument,
-    TypeError if there is no such parameter.
+    A kernel of TorchInductor has arguments of its own. ValueError if text is no argument, TypeError if a name is no parameter.
     """
     jit = jit_function(kernel)
     named = arguments if isinstance(arguments, Mapping) else by_position(kernel, arguments)

@@ -48,8 +48,7 @@ def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any]) -> For
                 raise PlanError(f"{name}: a launch of {programs} programs fails in the interpreter: {error}") from error
         return list(accesses)
 
-    numbers = frozenset(name for name, value in arguments.items() if isinstance(value, int | float))
-    form = of_launches(observe, arguments[cols])._replace(decisive=numbers)
+    form = of_launches(observe, arguments[cols])
     most_programs(form, request, observe)
     return form
 

@@ -67,6 +67,8 @@ class Launcher:
         TypeError: the kernel has no such parameter, or `block` is not a constexpr.
     """
 
+    _lock = threading.RLock()  # of all launchers: so is the interpreter's state
+
     def __init__(self, kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None) -> None:
         self.kernel, self._jit, self._names, self._grid = kernel, jit_function(kernel), (rows, cols, block), grid
         self._constexprs, known = constexprs_of(self._jit), self._jit.arg_names
@@ -80,7 +82,6 @@ class Launcher:
         self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of others a class is enough
         self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # raises KeyError
         self._kept: dict[Any, Any] = {}  # launches, and choices
-        self._lock = threading.RLock()
 
     def __deepcopy__(self, memo: object = None) -> "Launcher":
         """Returns the launcher itself, as it is a function: modules that hold one are copied, kernels of any scope too."""
@@ -127,12 +128,10 @@ class Launcher:
         return self._plan(self.request(*args, **kwargs), chosen(device))
 
     def _plan(self, request: Request, where: Device) -> RowPlan:
-        if where.backend == "interpreter":
-            plan = interpreted.plan_of(request, where)
-            self._note(plan.form)
-            return plan
         rows = MANY if request.fixed else next_power_of_2(max(1, request.rows))
         with self._lock:
+            if where.backend == "interpreter":
+                return interpreted.plan_of(request, where)
             if (choice := self._kept.get(self._key(request, where, rows))) is None:
                 choice = Choice(request, where, rows)
                 self._note(choice.form)
@@ -195,6 +194,9 @@ class Launcher:
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         self.request(*args, **kwargs)  # raises the error
         with self._lock:
+            if interpreting():  # which does not check what a kernel reads from elsewhere, so that nothing is kept
+                self._prepared(args, kwargs)(*args, **{name: kwargs[name] for name in self._jit.arg_names if name in kwargs})
+                return _nothing
             self._read = self._reader(args, kwargs, current_index())
             launch = self._kept.get(self._read(*args, **kwargs)) or self._prepared(args, kwargs)
             self._read = self._reader(args, kwargs, current_index())  # of what the plan's form depends on, too
@@ -232,11 +234,10 @@ class Launcher:
             return _nothing
         for text in plan.warnings:
             warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=4)
-        first, grid = self._jit.arg_names[: len(args)], kwargs.get("grid") or self._grid or plan.grid
+        first = self._jit.arg_names[: len(args)]
+        grid = plan.grid if interpreting() else kwargs.get("grid") or self._grid or plan.grid
         fixed = {name: value for name, value in plan.meta.items() if name not in first} | {"grid": grid}
         launch = functools.partial(decorated(self.kernel, plan.config, plan.meta, launches=True).run, warmup=False, **fixed)
-        if interpreting() and (kwargs.get("grid") or self._grid):  # functions get pointers there, and lists have no launch
-            return lambda *args, **named: launch(*args, **{**named, "grid": self.request(*args, **named).grid_of(plan.meta)})
         if ("num_programs" not in kwargs or "num_programs" in self._jit.arg_names) and kwargs.get("grid", ()) is not None:
             return launch
         return lambda *args, num_programs=None, grid=None, **named: launch(*args, **named, grid=grid or fixed["grid"])
