@@ -169,8 +169,7 @@ def check_factor(name: str, argument: str, x: Tensor, factor: Any, dim: int) -> 
     if at >= 0 and factor.shape[at] != 1:
         rows = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
         raise RuntimeError(
-            f"{name}(): argument '{argument}' has one number for each row: its size along dim {dim} must be 1, and its shape "
-            f"is {tuple(factor.shape)}; pass a tensor that broadcasts to {rows}"
+            f"{name}(): argument '{argument}' of shape {tuple(factor.shape)} must have size 1 along dim {dim}, as in {rows}"
         )
 
 

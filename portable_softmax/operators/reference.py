@@ -97,13 +97,14 @@ def log_probs(
     entropy: bool, lse: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Computes (log-probabilities of ids, logsumexp of scores, entropies); the last two are None unless requested."""
-    values, greedy = scores(x.to(torch.promote_types(x.dtype, torch.float32)), scale, temperature, softcap)
-    values, rows = values.movedim(dim, -1), [*x.shape[:dim], *x.shape[dim + 1 :]]
+    x, rows = x.to(torch.promote_types(x.dtype, torch.float32)), [*x.shape[:dim], *x.shape[dim + 1 :]]
     many = ids.to(torch.int64).reshape([*rows, ids.shape[-1] if ids.dim() == x.dim() else 1])
     ignored = many == ignore_index
-    outside = ~ignored & ((many < 0) | (many >= values.shape[-1]))
+    outside = ~ignored & ((many < 0) | (many >= x.shape[dim]))
     if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
-        values = torch.where(ignored.all(-1, keepdim=True), 0.0, values)
+        x = torch.where(ignored.all(-1, keepdim=True).movedim(-1, dim), 0.0, x)
+    values, greedy = scores(x, scale, temperature, softcap)
+    values = values.movedim(dim, -1)
     logs, total = values, values.logsumexp(-1).clone() if lse else None  # a result may be modified in place
     if greedy is not None and x.shape[dim]:
         greedy, peak = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1), values.amax(-1, keepdim=True)

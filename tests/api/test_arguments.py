@@ -23,7 +23,7 @@ WRONG = [
     ({"softcap": 0}, ValueError, "must be positive and finite, not 0"),
     ({"softcap": "30"}, TypeError, "argument 'softcap' must be a number, not str"),
     ({"scale": True}, TypeError, "argument 'scale' must be a number or Tensor, not bool"),
-    ({"scale": torch.ones(5)}, RuntimeError, r"its size along dim 2 must be 1, .* broadcasts to \(2, 3, 1\)"),
+    ({"scale": torch.ones(5)}, RuntimeError, r"must have size 1 along dim 2, as in \(2, 3, 1\)"),
     ({"temperature": torch.ones(4, 1)}, RuntimeError, "does not broadcast against input"),
     ({"temperature": torch.ones(3, 1, dtype=torch.bool)}, DtypeError, "must hold real numbers, not torch.bool"),
     ({"temperature": torch.ones(3, 1, device="meta")}, RuntimeError, "on the same device"),

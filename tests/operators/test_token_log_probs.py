@@ -26,14 +26,14 @@ def test_a_gradient_in_place_lies_where_logits_lay(x, ids):
     torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_ignored_rows_have_no_gradient_whatever_they_hold(x, ids, many):
+@pytest.mark.parametrize(("many", "softcap"), [(False, None), (True, None), (False, 3.0)])
+def test_ignored_rows_have_no_gradient_whatever_they_hold(x, ids, many, softcap):
     x[0, 2], x[1] = torch.nan, torch.nan
     ids = torch.where(torch.arange(2, device=ids.device)[:, None] == 1, -100, ids)
     ids = torch.stack([ids, ids], -1) if many else ids
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         leaf = x.to(dtype, copy=True).requires_grad_()
-        y = token_log_probs(leaf, ids)
+        y = token_log_probs(leaf, ids, softcap=softcap)
         y.sum().backward()
         assert (y[1] == 0).all()
         assert not y.isnan().any()
