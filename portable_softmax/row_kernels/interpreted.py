@@ -82,7 +82,7 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], programs: int
     def note(kind: str, pointers: Any, mask: Any, dtype: Any) -> Any:
         if next(count) >= MAX_ACCESSES:
             raise RuntimeError(f"{MAX_ACCESSES} accesses have not ended it")
-        at = pointers[np.broadcast_to(mask, pointers.shape)]
+        at = pointers[np.broadcast_to(mask, pointers.shape).astype(bool)]  # the mask may be of integers
         if at.size:
             address, offset = divmod(int(at.min()), APART)
             root, offset = roots.get(address * APART, ""), offset // np.dtype(dtype).itemsize
