@@ -157,8 +157,7 @@ def token_log_probs_backward_kernel(
             ends = places_of_ends(past, C)
             s = load_scores(x, x, ends, 1, 0, lead, past, reads, by, heat, ENDS, C)
             ds = gradient(s, lse, rest, total, slope, C)
-            steep = derivative(s, by, heat, C)
-            ds = of_x(ds, steep, ends - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
+            ds = of_x(ds, s, by, heat, ends - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
             store(dx, ds, ends, 1, lead, past, there, ENDS, C)
         some = tl.max(reads.to(tl.int32)) != 0
         for column in tl.range(first, tl.max(end), C.STREAM):
@@ -167,8 +166,9 @@ def token_log_probs_backward_kernel(
             if some:  # else zeros are stored as fast as memory takes them
                 s = load_scores(x, x, place, 1, 0, lead, end, reads, by, heat, BOTH, C)
                 ds = gradient(s, lse, rest, total, slope, C)
-                steep = derivative(s, by, heat, C)
-                ds = of_x(ds, steep, place - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
+                ds = of_x(
+                    ds, s, by, heat, place - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C
+                )
             store(dx, ds, place, 1, lead, end, there, BOTH, C)
 
 
@@ -191,20 +191,20 @@ def gradient(score, lse, rest, total, slope, C: tl.constexpr):
 
 
 @triton.jit
-def of_x(ds, steep, columns, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C: tl.constexpr):
-    """Returns the gradient of x: that of scores with those of tokens, the first of which per row is here, times `steep`."""
+def of_x(
+    ds, score, scale, temperature, columns, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored,
+    C: tl.constexpr,
+):  # fmt: skip
+    """Returns the gradient of x, 0 in greedy rows: from that of scores and those of tokens, the first per row is here."""
     ds += tl.where(columns == token, d_out, 0.0)
     for k in tl.range(1, n_ids if C.MANY else 1):
         another, more = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
         ds += tl.where(columns == another, more, 0.0)
-    return tl.where(ds == 0, 0.0, ds * steep)
-
-
-@triton.jit
-def derivative(score, scale, temperature, C: tl.constexpr):
-    """Returns the derivative of scores by x."""
     slope = slope_of(scale, temperature, C)
     if C.CAP != 0.0:
-        u = score * (tl.where(temperature == 0, 1.0, temperature) * (1.0 / C.CAP))
+        u = score * (temperature * (1.0 / C.CAP))
         slope = slope * (1.0 - u * u)
-    return slope
+    none = ds == 0
+    if C.TEMPERATURE != "":
+        none = none | (temperature == 0)
+    return tl.where(none, 0.0, ds * slope)

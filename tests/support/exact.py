@@ -189,7 +189,7 @@ def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, **scores):
     size = sizes + p * weight
     (slope, _), (error, _) = derivative(x, **scores), derivative(**(scores | {"softcap": None}))  # 1 - tanh**2 cancels
     error = (EPS * 4 * size_of(size) + TINY * size_of(weight)) * error.abs()
-    return torch.where(exact == 0, 0.0, exact * slope), error
+    return torch.where((exact == 0) | greedy_of(scores), 0.0, exact * slope), error
 
 
 # ---------------------------------------------------------------- a tensor, and options of each kind
