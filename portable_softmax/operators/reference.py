@@ -73,12 +73,14 @@ def scores(x: Tensor, scale: Factor, temperature: Factor, softcap: float | None)
     """Returns (scores ahead of the mask, which rows are greedy or None); those of greedy rows are not divided, nor capped."""
     if scale is not None:
         x = x * (scale.to(x.dtype) if isinstance(scale, Tensor) else scale)
-    values = x if softcap is None else softcap * torch.tanh(x / softcap)
     if temperature is None:
-        return values, None
+        return (x if softcap is None else softcap * torch.tanh(x / softcap)), None
     t = temperature.to(x.dtype) if isinstance(temperature, Tensor) else x.new_full((1,) * x.dim(), temperature)
-    values = x if softcap is None else torch.where(t == 0, x.nan_to_num(nan=torch.nan), values)  # a cap makes large ones alike
-    return values / torch.where(t == 0, 1.0, t), t == 0
+    greedy = t == 0
+    if softcap is not None:  # not of greedy rows: it makes large ones alike, and their gradient would be 0 * nan
+        capped = softcap * torch.tanh(torch.where(greedy, 0.0, x) / softcap)
+        x = torch.where(greedy, x.nan_to_num(nan=torch.nan), capped)
+    return x / torch.where(greedy, 1.0, t), greedy
 
 
 def visible(x: Tensor, mask: Tensor | None, causal: str) -> Tensor | None:
@@ -104,16 +106,13 @@ def log_probs(
     if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
         x = torch.where(ignored.all(-1, keepdim=True).movedim(-1, dim), 0.0, x)
     values, greedy = scores(x, scale, temperature, softcap)
-    values = values.movedim(dim, -1)
-    logs, total = values, values.logsumexp(-1).clone() if lse else None  # a result may be modified in place
+    values, peaks = values.movedim(dim, -1), x.new_zeros(())
     if greedy is not None and x.shape[dim]:
-        greedy, peak = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1), values.amax(-1, keepdim=True)
+        greedy, peak = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1), values.detach().amax(-1, keepdim=True)
         largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF)).detach()
-        logs = torch.where(greedy, largest, values)
-        if total is not None:
-            peak, _ = scores(peak, None, None, softcap)
-            total = torch.where(greedy.squeeze(-1), (peak.squeeze(-1) + largest.logsumexp(-1)).detach(), total)
-    logs = logs.log_softmax(-1)
+        values = torch.where(greedy, largest, values)
+        peaks = torch.where(greedy, scores(peak, None, None, softcap)[0], 0.0).squeeze(-1)
+    logs, total = values.log_softmax(-1), values.logsumexp(-1) + peaks if lse else None
     inside = torch.where(ignored | outside, 0, many)
     chosen = logs.gather(-1, inside) if x.shape[dim] else logs.sum(-1, keepdim=True).expand(many.shape)
     chosen = torch.where(ignored, 0.0, torch.where(outside, torch.nan, chosen)).reshape(ids.shape)

@@ -44,7 +44,7 @@ def test_ignored_rows_have_no_gradient_whatever_they_hold(x, ids, many, softcap)
 
 @pytest.mark.parametrize("cap", [None, 1.0])
 def test_greedy_rows_have_no_gradient_whatever_they_hold(x, ids, cap):
-    x[0, 0, 0], x[0, 1, 1], x[1] = torch.inf, -torch.inf, -torch.inf
+    x[0, 0, 0], x[0, 1, 1], x[0, 2, 2], x[1] = torch.inf, -torch.inf, torch.nan, -torch.inf
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         leaf = x.to(dtype, copy=True).requires_grad_()
         token_log_probs(leaf, ids, temperature=0.0, softcap=cap).sum().backward()
