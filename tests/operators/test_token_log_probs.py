@@ -1,9 +1,9 @@
-"""token_log_probs: gradients of all inputs, rows that are ignored, ids of any kind, gradients in place of logits."""
+"""token_log_probs: gradients of all inputs, rows that are ignored or greedy, ids of any kind, gradients in place of logits."""
 
 import pytest
 import torch
 
-from portable_softmax import token_log_probs
+from portable_softmax import softmax, token_log_probs
 
 pytestmark = pytest.mark.kernel
 
@@ -49,6 +49,14 @@ def test_greedy_rows_have_no_gradient_whatever_they_hold(x, ids, cap):
         leaf = x.to(dtype, copy=True).requires_grad_()
         token_log_probs(leaf, ids, temperature=0.0, softcap=cap).sum().backward()
         assert (leaf.grad == 0).all()
+
+
+@pytest.mark.parametrize("temperature", [0.0, [[0.0], [1.0], [2.0]]])
+def test_greedy_rows_have_no_gradient_of_a_mask(x, temperature):
+    mask, t = torch.randn_like(x, requires_grad=True), torch.tensor(temperature, device=x.device)
+    y = softmax(x * 0, mask=mask, temperature=t if t.dim() else temperature)  # of greedy rows, all are the largest
+    (y * x).sum().backward()
+    assert ((mask.grad == 0).all(-1) == (t.expand(3, 1)[:, 0] == 0)).all()
 
 
 def test_ids_of_any_kind(x, ids):
