@@ -101,10 +101,10 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
 
 def grid(budget: Budget) -> list[Tiling]:
     """Returns the launches of a problem that is read in one way. Of those that differ in the size of blocks alone one stays."""
-    sizes, found = budget.device.profile.launch.registers, dict[object, Tiling]()
+    sizes, first = budget.device.profile.launch.registers, dict[object, Tiling]()
     for tiling in _of_warps(budget) if budget.device.hardware.warp_size else _of_vector_cores(budget):
-        found.setdefault(budget.kind(tiling), tiling)
-    tilings = list(found.values())
+        first.setdefault(budget.kind(tiling), tiling)
+    tilings = list(first.values())
     return [replace(tiling, max_registers=size) for tiling in tilings for size in sizes.value] if sizes else tilings
 
 
