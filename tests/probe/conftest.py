@@ -1,5 +1,7 @@
 """The program as it is typed, and a machine without an accelerator."""
 
+from pathlib import Path
+
 import pytest
 
 from portable_probe import cases, program
@@ -9,7 +11,8 @@ from portable_softmax.devices import detect
 
 @pytest.fixture
 def run(capsys, monkeypatch):
-    """Runs a command line; returns the exit code, standard output and standard error."""
+    """Runs a command line in the repository's root; returns the exit code, standard output and standard error."""
+    monkeypatch.chdir(Path(__file__).parents[2])
     monkeypatch.setenv("COLUMNS", "80")
 
     def ran(*words):

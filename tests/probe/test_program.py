@@ -1,14 +1,14 @@
-"""The program `portable-softmax`: what it refuses, what it answers, and with which exit code; the next step of an occupancy."""
+"""The program `portable-softmax`: what it refuses, answers and compares, and exit codes; the next step of an occupancy."""
 
 import ast
 import functools
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -16,18 +16,14 @@ import pytest
 import portable_softmax
 from portable_probe import cases, program
 from portable_probe.explain import next_step
+from portable_probe.report import load
 from portable_softmax import Device, KernelResources, occupancy, plan
 from portable_softmax.runtime import compiler
 
-ROOT = Path(__file__).parents[2]
-SUPPORT = ROOT / "tests" / "support"
 NAMES = {
-    "KERNELS": SUPPORT / "launched_kernels.py",
-    "EXAMPLES": SUPPORT / "example_kernels.py",
-    "PAGE": ROOT / "README.md",
-    "RMS": ROOT / "examples" / "rms_norm.py",
-    "H200": "nvidia/h200",
-    "MI300X": "amd/mi300x",
+    "KERNELS": "tests/support/launched_kernels.py",
+    "EXAMPLES": "tests/support/example_kernels.py",
+    "RMS": "examples/rms_norm.py",
     "BLOCKS": "--args BLOCK_M=16 BLOCK_N=16 BLOCK_K=16 GROUP_M=1",
     "MATRICES": "a=f16[512,512] b=f16[512,512] c=f16[512,512] M=512 N=512 K=512 sam=512 sak=1 sbk=512 sbn=1 scm=512 scn=1",
     "ROWS": "x=bf16[16384,4096] w=bf16[4096] y=bf16[16384,4096] n_rows=16384 n_cols=4096 eps=1e-6",
@@ -39,16 +35,13 @@ NAMES = {
 
 def spelled(line):
     """The words of a line of a table, with short names for what is long."""
-    for name, value in NAMES.items():
-        line = re.sub(rf"\b{name}\b", str(value), line)
-    return [word.strip("'") for word in line.split()]
+    return shlex.split(re.sub(r"\w+", lambda word: NAMES.get(word[0], word[0]), line))
 
 
 TABLE = """
  | 2 | the following arguments are required: COMMAND
 plan --on | 2 | argument --on: expected at least one argument
-plan --on '' | 2 | no profile named ''
-plan --on amd | 2 | no profile named 'amd'; `portable-softmax profiles` lists all, 'VENDOR/*' selects one of each architecture
+plan --on '' | 2 | no profile named ''; `portable-softmax profiles` lists all, 'VENDOR/*' selects one of each architecture
 plan --on interpreter | 2 | the interpreter compiles nothing; --on h200 names a device
 kernel KERNELS:add --on H200,triton/interpreter | 2 | the interpreter compiles nothing; --on h200 names a device
 tune --minutes -1 | 2 | '-1' is not an integer of at least 1
@@ -65,7 +58,7 @@ verify --on H200 | 2 | an emulated AMD GPU (--on amd/mi300x)
 verify --on amd/mi300x --kernel KERNELS:add | 2 | --kernel requires --case NAME
 kernel f.py --on H200 | 2 | ValueError: 'f.py' should be FILE:NAME or MODULE:NAME
 kernel KERNELS --on H200 | 2 | lacks the kernel's :NAME; the file has matmul, tuned, pruned, layernorm,
-kernel PAGE:add --on H200 | 2 | README.md is not a Python file: its name should end in .py
+kernel README.md:add --on H200 | 2 | README.md is not a Python file: its name should end in .py
 kernel KERNELS:add --on H200 --args x=f32[4], y=f32[4], z=f32[4], n=1e400, BLOCK=4 | 2 | n=1e400: an argument is a tensor
 kernel KERNELS:add --on H200 --args n=1 --args n=1 | 2 | --args has n more than once
 kernel KERNELS:add --on H200 --args x=bf17[4096] y=f32[4] z=f32[4] n=4 BLOCK=4 | 2 | x=bf17[4096]: an argument is a tensor
@@ -98,7 +91,7 @@ kernel EXAMPLES:plain --on MI300X X BLOCK_SIZE=1024 --suggest | 0 | num_warps 16
 kernel RMS:rms_norm_kernel --on MI300X --args ROWS --suggest rows=n_rows cols=n_cols block=BLOCK --explain | 0 |
     why num_programs ;; limits ;; expected (not calibrated for this device) ;; BLOCK=4096 (suggested) ;;
     # the least expected time ;; triton.Config({'BLOCK': 4096, 'STAGES': 1}, num_warps=2, num_stages=2), # amd/mi300x
-kernel EXAMPLES:plain --on ascend/910b3 X BLOCK_SIZE=65536 | 1 | 0 programs per vector core ;; bytes of Unified Buffer
+kernel EXAMPLES:plain --on ascend/910b3 X BLOCK_SIZE=65536 | 1 | 0 programs per vector core ;; of Unified Buffer, and 196608 fit
 kernel EXAMPLES:tuned_once --on H200 intel/arc-a770 TYPES | 4 | 8 warps, 2 stages ;; : TargetError: this Triton's backends (
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 | 0 | add on nvidia/h200; Triton ;; next step spills
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 --no-spills | 1 | CheckFailed: spills
@@ -110,8 +103,8 @@ verify --kernel EXAMPLES:add_kernel --on MI300X --args BLOCK_SIZE=64 --case wide
 verify --on MI300X --shapes 8x64 8x65 | 0 | amd/mi300x, 8 x 64 float32: PASS: max error
 profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "name": "ascend/910b3" ;; "memory_bandwidth_gb_per_s": 5300
-profiles show MI300X | 0 | multiprocessor_count 304 profile (vendor) ;; https://
 profiles show MI300X --json | 0 | "max_threads": 4294967295
+profiles show MI300X | 0 | multiprocessor_count 304 profile (vendor) ;; https://
 """
 
 
@@ -150,20 +143,17 @@ def test_a_compiler_that_aborts_does_not_end_or_warns(run, monkeypatch):
         assert run("plan", "--on", "h200", "--shapes", "8x64")[::2] == (code, printed)
 
 
-def test_a_device_that_this_triton_does_not_know_is_4(run, monkeypatch):
-    for name, version, words in (("gfx1030", (3, 9), "3.5.1 to 3.8"), ("mi50", (3, 7), "3.8.0 or later")):
-        monkeypatch.setattr(compiler, "triton_version", lambda version=version: version)
-        code, _, err = run("plan", "--on", name)
-        assert (code, f"install Triton {words}\n" in err) == (4, True)
-
-
-def test_a_cache_that_cannot_be_written_is_4_and_an_interrupt_is_130(run, monkeypatch):
+def test_what_this_machine_lacks_is_4_and_an_interrupt_is_130(run, monkeypatch):
     with monkeypatch.context() as unwritable:
         unwritable.setenv("TRITON_CACHE_DIR", f"{__file__}/cache")
         for line in ("plan --on H200 --shapes 3x5", "kernel KERNELS:add --on H200 --args VECTORS BLOCK=32"):
             code, _, err = run(*spelled(line))
             assert code == 4
             assert re.search("DeviceError: Triton cannot write its cache: .*set TRITON_CACHE_DIR", err)
+    for name, version, words in (("gfx1030", (3, 9), "3.5.1 to 3.8"), ("mi50", (3, 7), "3.8.0 or later")):
+        monkeypatch.setattr(compiler, "triton_version", lambda version=version: version)
+        code, _, err = run("plan", "--on", name)
+        assert (code, f"install Triton {words}\n" in err) == (4, True)
     monkeypatch.setattr(program, "bounded_report", mock.Mock(side_effect=KeyboardInterrupt))
     assert run("plan", "--on", "h200") == (130, "", "")
 
@@ -173,7 +163,7 @@ def test_help_fits_a_screen_and_the_script_has_that_of_plan(run):
     for name in program.COMMANDS:
         code, out, _ = run(name, "--help")
         assert (code, 5 < len(out.splitlines()) < 70) == (0, True), out
-    script = [sys.executable, str(ROOT / "scripts" / "probe_device.py"), "--help"]
+    script = [sys.executable, "scripts/probe_device.py", "--help"]
     assert subprocess.run(script, capture_output=True, text=True, check=True).stdout.split() == run("plan", "--help")[1].split()
     assert run("--version") == (0, f"portable-softmax {portable_softmax.__version__}\n", "")
 
@@ -189,9 +179,8 @@ def test_json_has_what_the_text_has(run):
 
 
 STEPS = """
-amd/mi100 | 4, 66, 16 | 4 programs instead of 3 with at most 64 registers per thread (66 now)
 nvidia/h200 | 4, 32, 40000 | 6 programs instead of 5 with at most 37888 bytes of shared memory (40000 now)
-ascend/910b3 | None, None, 200_000 | does not fit: a program needs 200000 bytes of Unified Buffer, and 196608 fit
+amd/mi100 | 4, 66, 16 | 4 programs instead of 3 with at most 64 registers per thread (66 now)
 nvidia/h200 | 4, 24, 4112 | already at the hardware limit (warps)
 nvidia/h200 | 4, 100, 50000 | 5 programs instead of 4 with at most 96 registers per thread (100 now)
     and at most 45568 bytes of shared memory (50000 now)
@@ -208,3 +197,57 @@ def test_the_next_step_is_the_least_that_helps():
         kernels = [KernelResources(4, count, 16) for count in (registers, most, most + 1)]
         now, least, more = (occupancy(kernel, "nvidia/h200").programs_per_multiprocessor for kernel in kernels)
         assert least > now == more
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    file = tmp_path_factory.mktemp("saved") / "run.json"
+    shapes = "--shapes", "64x781", "512x512", "--dtype", "bf16"
+    assert program.main(["plan", "--on", "h200,intel/max-1550", *shapes, "--save", str(file)]) == 4
+    return file
+
+
+CHANGES = [  # a value of the first report as it was saved, and what `diff` says
+    ("launch.num_programs", 3, "| nvidia/h200 | 64 x 781 bfloat16 | num_programs | 3 | 64 | worse |"),
+    ("launch.tiling", "tile 7 x 1024", "| tiling | tile 7 x 1024 | tile 1 x 1024, num_warps 8 | worse |"),
+    ("numbers.programs_per_multiprocessor", 99, "| programs_per_multiprocessor | 99 | 8 | worse |"),
+    ("numbers.programs_per_multiprocessor", 1, "| programs_per_multiprocessor | 1 | 8 | |"),
+    ("numbers.registers_per_thread", 3, "| registers_per_thread | 3 | 32 | |"),
+    ("numbers.spilled_bytes_per_thread", 8, "| spilled_bytes_per_thread | 8 | 0 | |"),
+    ("numbers.stack_frame_bytes", None, "| stack_frame_bytes | - | 0 | |"),
+    ("case.dtype", "int3", "one as dtype= | worse |"),
+    ("software.triton", "3.0.0", "software: triton 3.0.0 -> "),
+    ("launch.num_programs", 64, "0 changes in 4 cases, 0 for the worse, 2 not compiled"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "words"), CHANGES)
+def test_a_change_for_the_worse_is_3_and_what_was_not_compiled_4(saved, run, tmp_path, path, value, words):
+    reports, (group, name) = json.loads(saved.read_text()), path.split(".")
+    reports[0][group][name] = value
+    (tmp_path / "altered.json").write_text(json.dumps(reports))
+    code, out, _ = run("diff", tmp_path / "altered.json", "--markdown", "--save", tmp_path / "again.json")
+    assert (code, words in " ".join(out.split())) == (3 if "worse |" in words else 4, True), out
+    assert load(tmp_path / "again.json") == load(saved) or path == "case.dtype"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", "[" * 200_000, '[{"schema_version": 1}]', "older"])
+def test_a_file_without_reports_is_2(saved, tmp_path, run, text):
+    file = tmp_path / "other.json"
+    file.write_text(saved.read_text().replace('"schema_version": ', '"schema_version": -') if text == "older" else text)
+    code, out, err = run("diff", file)
+    assert (code, out, f"ValueError: {file} holds no reports" in err) == (2, "", True), err
+
+
+def test_a_kernel_that_is_not_named_does_not_run(tmp_path, run, saved):
+    file, name, ran = tmp_path / "kernel.json", f"{tmp_path}/mine.py:plain", tmp_path / "ran"
+    (tmp_path / "mine.py").write_text(f"open({str(ran)!r}, 'w')\nfrom example_kernels import plain\n")
+    command = "kernel", name, "--on", "nvidia/h200", "--args", "x_ptr=*fp32:16 BLOCK_SIZE=64", "--save", file
+    assert run(*command)[::2] == (0, f"wrote {file}\n")
+    ran.unlink()
+    for named in ([], ["--kernel", f"{tmp_path}/other.py:clear"]):
+        code, out, err = run("diff", file, *named)
+        assert (code, out, ran.exists()) == (2, "", False)
+        assert f"If you trust it: `portable-softmax diff {file} --kernel {name}`\n" in err
+    assert run("diff", saved, "--kernel", name)[0] == 2
+    assert run("diff", file, "--kernel", name) == (0, "0 changes in 1 case, 0 for the worse\n", "")
