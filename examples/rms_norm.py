@@ -37,11 +37,11 @@ def rms_norm_gradient_kernel(dy, x, w, dx, dw, n_rows, n_cols: tl.constexpr, eps
         at = tl.cast(row, tl.int64) * n_cols + cols
         value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
         gradient = tl.load(dy + at, mask=mask, other=0.0).to(tl.float32)
-        scaled = gradient * weight
         scale = 1 / tl.sqrt(tl.sum(value * value, 0) / n_cols + eps)
-        mean = tl.sum(scaled * value, 0) / n_cols  # it does not wait for the scale
-        tl.store(dx + at, (scaled - value * (scale * scale * mean)) * scale, mask=mask)
-        total += gradient * (value * scale)
+        normal = value * scale
+        scaled = gradient * weight
+        tl.store(dx + at, (scaled - normal * (tl.sum(scaled * normal, 0) / n_cols)) * scale, mask=mask)
+        total += gradient * normal
     tl.store(dw + tl.cast(tl.program_id(0), tl.int64) * n_cols + cols, total, mask=mask)
 
 

@@ -194,6 +194,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         + shuffles * threads / lanes
         + LINE_PART * accesses * max(1 / lanes, at_once * traffic.element / (WORD_BYTES * lanes)),
         own_issued=launch.block * traffic.program_operands / at_once / lanes,
+        warps=(launch.num_warps or 1) * traffic.block_reductions * (blocks > 1),
         alone=max(1, multiprocessors * turns / max(1, rows)),
     )
 
