@@ -16,7 +16,7 @@ KEPT = ROOT / "scripts" / "results"
 TABLES_OF_CARDS = sorted(KEPT.glob("nvidia_*.csv"))
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "speed.md", ROOT / "docs" / "log_probs.md")
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
-OTHERS = {"host", "attention", "sampling", "log_probs"}  # sweeps with tables of their own
+OTHERS = {"host", "attention", "sampling", "log_probs", "own"}  # sweeps with tables of their own
 DIRECTIONS = ("forward", "backward")
 SLOWER = 0.98  # of the best alternative's speed
 SMALL_US = 20.0  # below it a call takes little more than a launch
@@ -129,12 +129,22 @@ def classes() -> str:
     return _table("class; columns; dtype; direction; cells; of a copy; vs torch; vs best alternative; slower", rows)
 
 
-def scores() -> str:
-    """Returns a row for each call with a mask, causal or a temperature, and type."""
-    cells = (cell for cell in cells_of(kept()) if cell.result.sweep in ("attention", "sampling"))
+def _calls(header: str, sweeps: Iterable[str]) -> str:
+    """Returns a row for each call of sweeps, and type."""
+    cells = (cell for cell in cells_of(kept()) if cell.result.sweep in sweeps)
     groups = _grouped(cells, lambda cell: (cell.result.direction, cell.result.dtype))
     rows = ((call, _columns(cells), dtype, *_ratios(cells)) for (call, dtype), cells in groups.items() if call != "plain")
-    return _table("call; columns; dtype; cells; of a copy; vs torch; vs best alternative; slower", rows)
+    return _table(f"{header}; columns; dtype; cells; of a copy; vs torch; vs best alternative; slower", rows)
+
+
+def scores() -> str:
+    """Returns a row for each call with a mask, causal or a temperature, and type."""
+    return _calls("call", ("attention", "sampling"))
+
+
+def own() -> str:
+    """Returns a row for each row kernel of examples/, and type."""
+    return _calls("kernel", ("own",))
 
 
 def behind() -> str:
@@ -176,5 +186,5 @@ def log_probs() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    table.__name__: table for table in (performance, measured, classes, scores, behind, host, log_probs)
+    table.__name__: table for table in (performance, measured, classes, scores, own, behind, host, log_probs)
 }
