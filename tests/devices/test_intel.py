@@ -5,13 +5,14 @@ calculateAvailableThreadCount and alignSlmSizePerThreadGroup of intel/compute-ru
 """
 
 import itertools
+import re
 import struct
 from collections import namedtuple
 from types import SimpleNamespace
 
 import pytest
 
-from portable_softmax import Device, KernelResources, occupancy
+from portable_softmax import CompileError, Device, KernelResources, occupancy
 from portable_softmax.devices.backends import BACKENDS, xpu
 from portable_softmax.devices.backends.zebin import kernel_resources
 
@@ -128,6 +129,25 @@ def zebin(family, spill="", **memory):
 def test_what_a_zebin_says_of_a_kernel(binary, expected):
     """Registers of a lane, barriers, bytes of spills and of the frame of a lane."""
     assert tuple(kernel_resources(binary, "softmax_kernel").values()) == expected
+
+
+@pytest.mark.parametrize(("flags", "ends"), [("-cl-fast", "true"), ("", "true"), ("", 'rm "$last"'), ("", "false")])
+def test_spirv_is_compiled_by_ocloc(monkeypatch, tmp_path, flags, ends):
+    tool, native, words = tmp_path / "ocloc", tmp_path / "native.bin", tmp_path / "words"
+    native.write_bytes(zebin("Xe-HPC"))
+    tool.write_text(f'#!/bin/sh\necho "$*" > {words}\nfor last; do :; done; cp {native} "$last"; {ends}\n')
+    tool.chmod(0o755)
+    monkeypatch.setattr(xpu, "OCLOC", str(tool))
+    target = SimpleNamespace(arch={"version": "12.60.7"})
+    metadata = SimpleNamespace(name="softmax_kernel", num_warps=4, shared=16, target=target, build_flags=flags)
+    compiled = SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata)
+    if ends == "true":
+        assert BACKENDS["xpu"].resources(compiled) == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
+    else:  # there is no binary, or an error
+        with pytest.raises(CompileError, match=r"ocloc for 12.60.7 ended with [01]"):
+            BACKENDS["xpu"].resources(compiled)
+    options = " -options -cl-fast" * bool(flags)
+    assert re.fullmatch(rf"compile -spirv_input -file \S+ -device 12.60.7{options} -o \S+\n", words.read_text())
 
 
 def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch):

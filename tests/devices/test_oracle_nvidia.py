@@ -175,6 +175,7 @@ def test_spills_and_frames_are_those_of_the_assembler(monkeypatch, capsys, profi
 def test_an_array_in_memory_is_no_spill(monkeypatch, capsys):
     sine, _ = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin"])
     assert (sine.resources.spilled_bytes_per_thread, sine.resources.stack_frame_bytes) == (0, 32)
-    both, _ = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin and cos, few registers"])
+    both, log = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin and cos, few registers"])
     stores = cubin.local_stores(both.launch.compiled.asm["cubin"])
     assert 0 < both.resources.spilled_bytes_per_thread < stores
+    assert both.resources.spilled_bytes_per_thread == sum(map(int, re.findall(r"(\d+) bytes spill stores", log)))

@@ -1,15 +1,17 @@
 """The numbers in device_profiles/ are complete, sourced and possible; reported and written names select them."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from portable_softmax import Device, ProfileError
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.names import find_profile, find_profiles
-from portable_softmax.devices.profiles import every_profile, match_profile, profiles, read_profiles
+from portable_softmax.devices.profiles import ProfileFile, every_profile, match_profile, profiles, read_profiles
 
 FILES = sorted((Path(__file__).parents[2] / "device_profiles").glob("*/*.yaml"))
 ALL = read_profiles(FILES)
@@ -52,6 +54,29 @@ def test_every_source_is_used_and_listed(path):
     facts = [fact for group in groups for fact in group.values() if isinstance(fact, dict)]
     assert {fact["source"] for fact in facts} == set(content["sources"])
     assert not re.search(r"/work|/tmp|research/", path.read_text())
+
+
+def nested(value, kind, free=False):
+    """Yields the mappings, or structs, within a value; not those with keys that a file may choose."""
+    fields = value if isinstance(value, Mapping) else msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else {}
+    if isinstance(value, kind) and not free:
+        yield value
+    for name, field in fields.items():
+        yield from nested(field, kind, name in ("sources", "products", "errors") and kind is dict)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_unknown_keys_are_refused_wherever_they_stand_and_what_was_read_is_constant(path):
+    content = yaml.safe_load(path.read_text())
+    for mapping in list(nested(content, dict)):
+        mapping["unknown"] = 1
+        with pytest.raises(msgspec.ValidationError, match="unknown field `unknown`"):
+            msgspec.convert(content, ProfileFile)
+        del mapping["unknown"]
+    for profile in read_profiles([path]):
+        for struct in nested(profile, msgspec.Struct):
+            with pytest.raises(AttributeError, match="immutable"):
+                setattr(struct, struct.__struct_fields__[0], None)
 
 
 def test_reported_names_find_their_product():

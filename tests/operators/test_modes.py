@@ -7,7 +7,7 @@ import torch
 from random_calls import in_double, results
 from torch.autograd.functional import hessian, jacobian
 
-from portable_softmax import softmax
+from portable_softmax import log_softmax, softmax
 from portable_softmax.operators import launch
 
 pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]
@@ -78,7 +78,9 @@ def test_types_of_tensors(x):
     assert softmax(x.to("meta"), scale=2.0).is_meta
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
         assert softmax(torch.empty(3, 4)).shape == (3, 4)
-    softmax(torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged), -1)
+    nested = torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)
+    close(softmax(nested, -1).values(), nested.values().softmax(-1))
+    close(log_softmax(nested, -1).values(), nested.values().log_softmax(-1))
     for mode in (torch.inference_mode(), torch.device("meta")):
         with mode:
             close(softmax(x), x.softmax(-1))

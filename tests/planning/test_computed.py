@@ -31,6 +31,7 @@ def assert_triton_has(tiling, hardware):
     assert tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) <= 2**20
     assert tiling.blocks <= MOST_BLOCKS or not tiling.held
     assert (tiling.num_warps is None) == (hardware.warp_size is None)
+    assert tiling.num_stages == (tiling.num_warps and 1), "kernels read ahead themselves, if at all"
     assert not tiling.num_warps or tiling.num_warps * hardware.warp_size <= hardware.max_threads_per_program
 
 
@@ -164,6 +165,7 @@ def test_rows_are_at_their_strides(x, dim, scattered, backward):
     operands = (y, x, y) if backward else (y, x)
     lines = lines_of(x.shape, dim, [operand.stride() for operand in operands], scattered)
     if lines is None:
+        assert x.dim() != 2 or not x.is_contiguous() or x.shape[1] < SHORTEST_LINE, "long lines are read where they are"
         return
     assert all(size >= 1 for size, _ in lines.levels)
     assert {len(strides) for _, strides in lines.levels} == {len(operands)}

@@ -15,7 +15,7 @@ from portable_softmax import Device
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.planning.cost import cost
-from portable_softmax.planning.facts import Facts, RowLaunch, Traffic, is_slow, row_facts, softmax_facts
+from portable_softmax.planning.facts import LINE_PART, Facts, RowLaunch, Traffic, is_slow, row_facts, softmax_facts
 from portable_softmax.planning.grid import Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
@@ -168,6 +168,11 @@ def test_facts_of_a_row_kernel():
         assert (facts.programs, facts.beside, facts.waves, facts.turns, facts.loads, facts.ahead) == (528, 4, 1, 8, 1, ahead)
         assert (facts.elements, facts.l2_us, facts.alone) == (8, 0, 1)
     assert row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 256, 4, in_blocks=True), H100_DEVICE)[:2] == facts[:2]
+    spilled = row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 1024, spilled_bytes=64), H100_DEVICE)
+    assert (spilled.left_out, spilled.exchanges, spilled.warps, spilled.late, spilled.own_issued) == (0, 0, 0, 0, 0)
+    assert (spilled.memory_us, spilled.l2_us) == pytest.approx((4000 * 4096 / 3.35e6, 4000 * 2 * 64 * 128 / 3.35e6))
+    accesses, shuffles = 2 * 1024 / 8, 7 * 128  # of threads: a sum of 128 of them has 7 steps
+    assert spilled.issued == pytest.approx((accesses + shuffles) / 32 + LINE_PART * accesses * 16 / 128)
 
 
 LAUNCHES_OF_ALL_TERMS = [

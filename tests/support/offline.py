@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose, ranked
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem, problem_of
+from portable_softmax.planning.request import TOKEN_LOG_PROBS, contiguous_problem, problem_of
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
 LENGTHS = (7, 10, 17, 64, 100, 333, 781, 1000, 4096, 12672, 16384, 20_000, 20_001, 24576, 32768, 32769, 50_257, 65_536,
@@ -74,18 +75,29 @@ def heavy(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
 
 
 def _at_random() -> dict[str, str]:
-    """Returns plans of problems of every kind, with kernels that need little and much, and how they are read."""
+    """Returns plans of problems of every kind, with kernels that need little and much, how they are read, and all launches."""
     from random_plans import random_problems  # which needs torch's operators
 
-    cells = {}
+    cells, picks = (
+        {},
+        [
+            replace(
+                contiguous_problem(n_rows, n_cols, "bfloat16", TOKEN_LOG_PROBS, backward=backward), batch_invariant=invariant
+            )
+            for n_rows, n_cols, backward, invariant in itertools.product(
+                (8, 4096), (5000, 128_257), (False, True), (False, True)
+            )
+        ],
+    )
     for profile, measure in itertools.product(
         (H200, MI300X, A2, "nvidia/t4", "nvidia/jetson-agx-orin", "intel/max-1100"), (light, heavy)
     ):
         device = Device.from_profile(profile)
-        for number, problem in enumerate(itertools.islice(random_problems(device, seed=7), 20)):
-            plan = choose(problem, device, measure)
+        for number, problem in enumerate([*itertools.islice(random_problems(device, seed=7), 20), *picks * (measure is light)]):
+            plan, launches = choose(problem, device, measure), ranked(problem, device)
             access = "unaligned" if plan.problem.unaligned else f"in accesses of {plan.problem.vector}"
             read = f"{plan.problem.n_rows} x {plan.problem.n_cols} {access}, {len(plan.reasons)} reasons"
+            read += f"; {len(launches)} launches of {sum(launch.us for launch in launches):.6g}"
             cells[f"{profile}: {number}, {measure.__name__}"] = f"{plan.tiling}, {plan.num_programs} programs of {read}"
     return cells
 
