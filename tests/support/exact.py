@@ -197,7 +197,8 @@ X = torch.randn(2, 3, 5, dtype=torch.float64)
 ROWS, BIAS, SEEN = torch.rand(2, 3, 1).double() + 0.5, torch.randn(3, 5).double(), torch.rand(3, 5) < 0.6
 OPTIONS = [
     {}, {"scale": -2.0}, {"scale": ROWS, "softcap": 1.5}, {"softcap": 2.0, "temperature": 0.7, "scale": 3.0},
-    {"mask": SEEN, "masked_rows": "zero"}, {"mask": BIAS, "temperature": ROWS, "softcap": 2.0}, {"causal": True, "mask": SEEN},
-    {"causal": "lower_right", "sink": torch.randn(2).double()}, {"temperature": torch.where(ROWS < 1, 0.0, ROWS), "mask": BIAS},
-    {"temperature": -0.5, "sink": 0.25}, {"temperature": 0.0, "softcap": 1.0, "mask": SEEN, "sink": 1.0},
+    {"mask": SEEN, "masked_rows": "zero"}, {"mask": BIAS, "temperature": ROWS, "softcap": 2.0},
+    {"mask": SEEN, "masked_rows": "zero", "causal": True}, {"causal": "lower_right", "sink": torch.randn(2).double()},
+    {"temperature": torch.where(ROWS < 1, 0.0, ROWS), "mask": BIAS}, {"temperature": -0.5, "sink": 0.25},
+    {"temperature": 0.0, "softcap": 1.0, "mask": SEEN, "sink": 1.0},
 ]  # fmt: skip
