@@ -17,7 +17,7 @@ from portable_softmax.row_kernels.ttir import Function, Op, parsed_of
 ROWS, PROGRAMS = (5, 40, 300, 800), (1, 2, 3, 7)  # small launches that are followed
 TURNS = 64  # of a loop over rows
 BLOCKS = 3  # of a row, where its length is no constexpr
-Observe = Callable[..., list[Sequence[Access]]]  # rows, programs, most that are followed -> accesses per program
+Observe = Callable[..., list[Sequence[Access]]]  # of rows, programs, the first and most of them, last, ends, as `followed`
 KNOWN = 16  # the multiple for which Triton checks numbers and addresses
 SIGNS = {"arith.muli": "*", "arith.addi": "+", "arith.subi": "-", "arith.shli": "<<"}
 WIDENED = "tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi"
@@ -33,7 +33,7 @@ class Form(NamedTuple):
         grid: such a kernel's grid, of {rows}, {cols} and {block}; "" if it is unknown.
         parts: parameters of which every program writes its own part, and the elements of a part, and ahead of the first.
         decisive: parameters whose values all of this depends on.
-        few: a parameter that programs share, the few rows that were followed, and the turns in which all are accessed.
+        few: a parameter that programs share, and the few rows that were followed.
     """
 
     walks: bool
@@ -42,7 +42,7 @@ class Form(NamedTuple):
     grid: str = ""
     parts: Mapping[str, tuple[int, int]] = {}
     decisive: frozenset[str] = frozenset()
-    few: tuple[str, int, int] = "", 0, 1
+    few: tuple[str, int] = "", 0
 
 
 def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, cols: str, block: int) -> Form:
@@ -60,11 +60,13 @@ def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, 
 
 
 def followed(
-    function: Function, arguments: Mapping[str, Any], name: str | None, rows: int, programs: int, most: int = PROGRAMS[-1]
-) -> list[Sequence[Access]]:
-    """Follows the first programs of a launch; `name` is that of the number of rows."""
-    sized = {**arguments, **({name: rows} if name else {})}
-    return [Run(function, sized, program, programs, TURNS, 2).accesses for program in range(min(programs, most))]
+    function: Function, arguments: Mapping[str, Any], name: str | None, rows: int, programs: int, first: int = 0,
+    most: int = PROGRAMS[-1], last: bool = False, ends: int | None = None,
+) -> list[Sequence[Access]]:  # fmt: skip
+    """Follows some programs of a launch, of a single one the first or the last turns; `name` is that of the number of rows."""
+    sized, turns = {**arguments, **({name: rows} if name else {})}, (1, 1) if most == 1 else (TURNS, 2)
+    runs = [Run(function, sized, at, programs, *turns, last, ends) for at in range(first, min(programs, first + most))]
+    return [run.accesses if most > 1 else [one._replace(turns=run.trips_of(one)) for one in run.accesses] for run in runs]
 
 
 def of_launches(observe: Observe, cols: int) -> Form:
@@ -78,16 +80,15 @@ def of_launches(observe: Observe, cols: int) -> Form:
         odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
         stored = {root for count in counted for root, kind, _ in count if kind != "load"}
         alone, shared, third = (Counter(access.root for access in of[-1]) for of in launched[:3])
-        parts = {root: _part(root, launched) for root in stored & odd}
-        if unknown := [root for root, part in parts.items() if part is None]:
+        parts = {root: _part(root, launched) for root in odd}
+        if unknown := [root for root, part in parts.items() if part is None and root in stored]:
             if alone.keys() - odd:
                 return Form(False, what=f"which part of {' and '.join(sorted(unknown))} a program writes is unknown")
             break
-        for root in sorted(alone.keys() - odd):
+        for root in sorted(alone.keys() - odd, key=lambda root: (root not in stored, root)):
             if alone[root] > shared[root] and third[root]:  # three programs share it
-                of_one = sum(access.root == root for access in launched[-1][0])
                 written = {root: part for root, part in parts.items() if part and part[0]}
-                return Form(True, parts=written, few=(root, rows, alone[root] // max(1, of_one)))
+                return Form(True, parts=written, few=(root, rows))
     what, grid = _rows_of(observe(ROWS[-2], 2), observe(ROWS[-2], 3), cols)
     return Form(False, what=what, grid=grid)
 
@@ -138,17 +139,11 @@ def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block
     return bool(moving) and all(moving.intersection(access.loops) for access in wide)
 
 
-def most_programs(form: Form, request: Request, observe: Observe | None = None) -> int | None:
+def most_programs(form: Form, request: Request) -> int | None:
     """Returns the number of programs whose parts of tensors have room, None if any; PlanError if such a launch is refused."""
     if request.grid is not None:
         return None
     name, wanted = jit_function(request.kernel).__name__, request.num_programs or 1
-    root, few, turns = form.few
-    if form.walks and observe and request.rows > few:
-        programs = -(-request.rows * turns // (4 * few))  # which take some four turns
-        counts = [sum(one.root == root for one in observe(request.rows, count, 1)[0]) for count in (programs, 2 * programs)]
-        if counts[0] <= counts[1]:
-            form = Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {few}")
     if not form.walks:
         meta = {role: f"meta[{parameter!r}]" for role, parameter in zip(("rows", "cols", "block"), request.names, strict=True)}
         such_as = f", such as grid=lambda meta: {form.grid.format(**meta)}" if form.grid else ""
@@ -162,12 +157,65 @@ def most_programs(form: Form, request: Request, observe: Observe | None = None) 
     }
     rooms = {part: (value.numel() - form.parts[part][1]) // form.parts[part][0] for part, value in tensors.items()}
     for part, most in rooms.items():
+        if most > 1 and form.parts[part][0] < max(2, request.cols) and request.num_programs is None:
+            raise PlanError(
+                f"{name}: each program has a number of its own in {part}, not each row; pass num_programs=, "
+                f"which plan(...) computes if {part} is a type such as '*fp32'"
+            )
         if most < wanted:
             raise PlanError(
                 f"{name}: each program writes a part of {part}, {form.parts[part][0]} elements "
                 f"apart, and it has room for {most}, not {wanted}; plan(...).num_programs is the number of programs"
             )
     return min(rooms.values(), default=None)
+
+
+def checked(form: Form, request: Request, observe: Observe, grid: tuple[int, ...], block: int) -> frozenset[str]:
+    """Returns the tensors of which no mask hides the last element of a block in the last row, as far as is known.
+
+    Raises PlanError if rows are left out, elements behind a row are stored, or elements behind a tensor are accessed.
+    """
+    (root, few), rows, programs, blocks = form.few, request.rows, grid[0], form.in_blocks
+
+    def follow(n_rows: int, count: int, program: int = 0, last: bool = False, ends: int | None = None) -> list[Access]:
+        return [one for of in observe(n_rows, count, program, 1, last, ends) for one in of]
+
+    def turns(n_rows: int, count: int, program: int = 0) -> int:
+        return sum(one.turns for one in follow(n_rows, count, program) if one.root == root)
+
+    if request.grid is None:
+        of_one = turns(few, max(few, rows)) or 1
+        programs = max(1, -(-turns(rows, 1) // of_one))  # which take one turn each
+        unlike = [count for count in (3, grid[0], programs) if -(-turns(rows, count) // of_one) != -(-programs // count)]
+        if unlike or not turns(rows, programs, programs - 1) or programs < 3 < few < rows:
+            most_programs(Form(False, what=f"it goes over {rows:,} rows otherwise than over {few}"), request)
+    elif math.prod(grid) > programs:
+        return frozenset()
+    certain = [one for ends in (0, block) for one in follow(rows, programs, programs - 1, blocks, ends) if one.sure]
+    beyond = [one for one in certain if one.root not in form.parts and (one.offset or 0) >= _end(request, one)]
+    for mine, its in itertools.permutations((0, 1)):  # a block of adjacent elements that reaches into another program's
+        near = (mine, blocks), (its,), (mine, blocks, 0)
+        stores = [[one for one in follow(rows + 1, programs + 1, *of) if one.sure and one.kind == "store"] for of in near]
+        for start, other, end in itertools.product(*stores):
+            first, second, last = (one.offset or 0 for one in (start, other, end))
+            if start.root == other.root == end.root and first < second <= last < first + start.elements:
+                beyond.append(end)
+    for one in beyond:
+        raise PlanError(
+            f"{jit_function(request.kernel).__name__}: {one.kind} of {one.root} behind a row, which no mask hides: blocks have "
+            f"{block} elements, and rows {request.cols}; add mask=cols < {request.names[1]}, and one of rows for a tile"
+        )
+    return frozenset(one.root for one in certain if one.elements > 1)
+
+
+def _end(request: Request, access: Access) -> float:
+    """Returns the elements up to the end of a tensor's memory, or what a kernel may write of it; inf if they are unknown."""
+    tensor: Any = request.arguments.get(access.root)
+    if not hasattr(tensor, "untyped_storage") or tensor.element_size() != access.size:
+        return math.inf
+    if access.kind == "load":
+        return int(tensor.untyped_storage().nbytes() // access.size - tensor.storage_offset())
+    return float(1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)))
 
 
 def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> Traffic:
@@ -224,7 +272,7 @@ def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: in
 def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
     """Yields sentences about offsets of a launch that do not fit their 32 bits; `programs` along axis 0, None if unknown."""
     count = programs or 1
-    ends = [Run(function, arguments, (count - 1) * last, count, last=last) for last in (False, True)]
+    ends = [Run(function, arguments, (count - 1) * last, count, last=last, ends=0 if last else None) for last in (False, True)]
     ops = function.every if any(end.large for end in ends) else []
     made = {name: op for op in ops for name in op.results} | function.parameters  # whose names Triton 3.5 keeps in its IR
     addresses, seen = set[str](), set()  # values that offsets of pointers are computed from

@@ -64,6 +64,8 @@ class Access(NamedTuple):
         loops: numbers of the loops around it, outermost first.
         elements: of the tensor.
         size: bytes of an element.
+        sure: no unknown condition or mask may hide the offset, which is that of an address.
+        turns: of the outermost loop around it that depends on the program.
     """
 
     root: str
@@ -73,14 +75,16 @@ class Access(NamedTuple):
     loops: tuple[int, ...] = ()
     elements: int = 0
     size: int = 1
+    sure: bool = True
+    turns: int = 1
 
 
 @dataclass
 class Run:
     """Evaluates the integers of one program.
 
-    A tensor is its first element. What is loaded is unknown, of an unknown condition both branches are followed, and a loop
-    whose bounds are unknown has one turn.
+    A tensor is its first element, or its last. What is loaded is unknown, of an unknown condition both branches are followed,
+    and a loop whose bounds are unknown has one turn.
 
     Args:
         function: the kernel.
@@ -88,7 +92,8 @@ class Run:
         program, programs: number of the program along axis 0, None for any, and that of programs.
         turns: most turns of a loop whose turns depend on the program.
         inner_turns: most turns of other loops.
-        last: follows the last element of every tensor, and the last turn of every loop alone.
+        last: follows the last turn of every loop alone.
+        ends: follows the last elements of tensors, but the first ones of ranges of so many; None for the first ones of all.
     """
 
     function: Function
@@ -98,6 +103,7 @@ class Run:
     turns: int = 1
     inner_turns: int = 1
     last: bool = False
+    ends: int | None = None
 
     def __post_init__(self) -> None:
         self.accesses: list[Access] = []
@@ -108,6 +114,7 @@ class Run:
         self.large: list[tuple[Op, int]] = []  # operations of 32 bits whose result is not of 32 bits
         self._open: list[int] = []
         self._returned = False
+        self._sure = True  # no condition was unknown
         self.known: defaultdict[str, Known] = defaultdict(lambda: (None, frozenset()))  # of every value
         for value, name in self.function.parameters.items():
             argument: Any = self.arguments.get(name)
@@ -115,6 +122,10 @@ class Run:
             followed = int(argument) if isinstance(argument, int) else Pointer(name, 0) if is_pointer else None
             self.known[value] = followed, frozenset((name,))
         self._region(self.function.body)
+
+    def trips_of(self, access: Access) -> int:
+        """Returns the turns of the outermost loop around an access that depends on the program; 1 if there is none."""
+        return next((self.trips[loop] or 1 for loop in access.loops if PROGRAM in self.loops[loop]), 1)
 
     def _of(self, names: Sequence[str]) -> frozenset[str]:
         """Returns the parameters that values depend on."""
@@ -129,7 +140,7 @@ class Run:
             if op.name in ("cf.br", "cf.cond_br"):
                 condition, of = (1, frozenset()) if op.name == "cf.br" else self.known[op.operands[0]]
                 self.decisive |= of
-                sure = sure and condition is not None
+                self._sure = sure = sure and condition is not None
                 target = LABEL.findall(op.text)[0 if condition == 1 else -1]
                 start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
                 self._set(ops[start].results, [self.known[name] for name in op.operands[op.name == "cf.cond_br" :]])
@@ -151,6 +162,7 @@ class Run:
     def _if(self, op: Op) -> None:
         condition, of = self.known[op.operands[0]]
         self.decisive |= of
+        self._sure &= condition is not None
         branches = op.regions if condition is None else op.regions[:1] if condition else op.regions[1:2]
         ends = zip(*filter(None, map(self._region, branches)), strict=False)  # per result, of all branches
         for name, end in zip(op.results, ends, strict=False):
@@ -164,6 +176,7 @@ class Run:
         known = range(first, end, step) if None not in (first, end) and step else None
         names = self._begin(op, None if known is None else len(known), of)
         turns = ((end and end - 1) if self.last else first,) if known is None else known
+        self._sure &= known is not None
         followed = turns[-1:] if self.last else turns[: self.turns if PROGRAM in of else self.inner_turns]
         for turn in followed:
             self.known[variable] = turn, of
@@ -178,11 +191,14 @@ class Run:
         self.loops[-1] = self._of(names)
         if self.last:
             self._grow(before, names)
+        gaps = []
         for turns in itertools.count():
             (condition, of), *passed = self._region(before) or [(None, frozenset())]
             self.decisive |= of
-            if condition == 0:
-                self.trips[self._open[-1]] = turns
+            self._sure &= condition is not None and not self.last
+            gaps.append(self._gap(before))
+            if condition == 0 or (turns and None not in gaps and gaps[0] > gaps[1]):
+                self.trips[self._open[-1]] = turns if condition == 0 else -(-gaps[0] // (gaps[0] - gaps[1]))
             most = self.turns if PROGRAM in of else self.inner_turns
             if condition == 0 or (turns and (self.last or condition is None or turns >= most)):
                 break
@@ -199,11 +215,20 @@ class Run:
                 end, of = self.known[op.operands[1]]
                 self._set(op.operands[: op.operands[0] in names], [(end and end - 1, of)])
 
+    def _gap(self, before: Sequence[Op]) -> Any:
+        """Returns the distance of a number from where a condition fails; None if it is unknown."""
+        (op,) = [op for op in before if op.results == before[-1].operands[:1] and op.kind == "cmpi"][:1] or [before[-1]]
+        numbers = [self.known[name][0] for name in op.operands]
+        if len(numbers) != 2 or None in numbers:
+            return None
+        a, b = numbers
+        return {"lt": b - a, "le": b - a + 1, "gt": a - b, "ge": a - b + 1}.get(op.text.split()[1].rstrip(",")[-2:])
+
     def _begin(self, op: Op, trips: int | None, of: frozenset[str]) -> list[str]:
         """Enters a loop; returns the names of what it carries."""
         carried = ASSIGNED.findall(op.text)[op.name == "scf.for" :]  # behind its variable
         names = [name for name, _ in carried]
-        self._set(names, [self.known[value] for _, value in carried], of, vague=self.last)
+        self._set(names, [self.known[value] for _, value in carried], of, vague=self.last and trips != 1)
         self._open.append(len(self.loops))
         self.loops.append(of)
         self.trips.append(trips)
@@ -231,7 +256,7 @@ class Run:
             return constant and int(json.loads(constant[1]))
         if kind == "make_range":
             end, start = map(int, RANGE.search(op.text).groups())  # type: ignore[union-attr]
-            return end - 1 if self.last else start
+            return start if self.ends in (None, end - start) else end - 1
         if kind in SAME:
             return operands[0] if operands else None
         if kind == "select":
@@ -254,11 +279,13 @@ class Run:
     def _access(self, op: Op, kind: str) -> None:
         pointer, of = self.known[op.operands[0]]
         root, offset = pointer or ("", None)
+        mask = [self.known[mask][0] for mask in op.operands[1 if kind == "load" else 2 :][:1]]
         if "descriptor" in op.name:
             indices = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
             numbers, of = [self.known[name][0] for name in reversed(indices)], of | self._of(indices)
             # One number for all of them.
             offset = None if None in numbers else sum(number << 32 * at for at, number in enumerate(numbers))
-        elif 0 in [self.known[mask][0] for mask in op.operands[1 if kind == "load" else 2 :][:1]]:
+        elif 0 in mask:
             return
-        self.accesses.append(Access(root, kind, offset, of, tuple(self._open), op.elements, op.size))
+        sure = self._sure and None not in (offset, *mask) and "descriptor" not in op.name
+        self.accesses.append(Access(root, kind, offset, of, tuple(self._open), op.elements, op.size, sure))

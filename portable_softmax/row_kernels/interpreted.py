@@ -12,13 +12,13 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.row_kernels.arguments import NAMES
 from portable_softmax.row_kernels.decorators import decorated, jit_function
-from portable_softmax.row_kernels.facts import PROGRAMS, Form, most_programs, of_launches
+from portable_softmax.row_kernels.facts import PROGRAMS, Form, checked, most_programs, of_launches
 from portable_softmax.row_kernels.following import Access
 from portable_softmax.row_kernels.row_choice import RowPlan
 from portable_softmax.row_kernels.row_settings import Request, settings_of
 
 APART = 1 << 44  # bytes from one stand-in's address to the next's, from 2**48 on, where no memory is
-MAX_ACCESSES = 100_000  # of a launch; more are no small launch's, as of a loop that waits
+MAX_ACCESSES, MAX_OF_ROW = 100_000, 1000  # of a launch, and of a row beside them; more are those of a loop that waits
 
 
 def plan_of(request: Request, device: Device) -> RowPlan:
@@ -26,30 +26,34 @@ def plan_of(request: Request, device: Device) -> RowPlan:
     config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
     constants = request.meta | config.kwargs
     form, grid = Form(True), request.grid_of(constants) if request.grid is not None else (request.num_programs or 1,)
-    if request.rows and request.grid is None:
-        form = _form_of(decorated(request.kernel, config, constants), request, constants)
+    if request.rows:
+        form = _form_of(decorated(request.kernel, config, constants), request, constants, grid)
     programs = math.prod(grid) if request.rows else 0
     return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config, form=form)
 
 
-def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any]) -> Form:
+def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any], grid: tuple[int, ...]) -> Form:
     """Returns the form of an interpreted kernel, as facts.form_of; PlanError if a launch fails or cannot be computed."""
-    arguments, (rows, cols, _) = {**request.arguments, **constants}, request.names
+    arguments, (rows, cols, block) = {**request.arguments, **constants}, request.names
     roots = {(at + 16) * APART: name for at, name in enumerate(arguments)}
     values = {name: _stand_in(arguments[name], address) for address, name in roots.items()}
 
-    def observe(n_rows: int, programs: int, most: int = PROGRAMS[-1]) -> list[Sequence[Access]]:
-        accesses: list[list[Access]] = [[] for _ in range(min(programs, most))]
-        with _noted(accesses, roots, programs):
+    def observe(
+        n_rows: int, programs: int, first: int = 0, most: int = PROGRAMS[-1], _: bool = False, ends: int | None = None
+    ) -> list[Sequence[Access]]:
+        accesses: list[list[Access]] = [[] for _ in range(min(programs - first, most))]
+        with _noted(accesses, roots, programs, first, ends is not None, MAX_ACCESSES + MAX_OF_ROW * n_rows):
             try:
-                kernel.run(grid=(len(accesses),), warmup=False, **values | {str(rows): n_rows})
+                kernel.run(grid=(len(accesses),), warmup=False, **values | ({rows: n_rows} if rows else {}))
             except Exception as error:
                 name = jit_function(kernel).fn.__name__
-                raise PlanError(f"{name}: a launch of {programs} programs fails in the interpreter: {error}") from error
+                if request.grid is None:
+                    raise PlanError(f"{name}: a launch of {programs} programs fails in the interpreter: {error}") from error
         return list(accesses)
 
-    form = of_launches(observe, arguments[cols])
-    most_programs(form, request, observe)
+    form = of_launches(observe, arguments[cols]) if request.grid is None else Form(True)
+    most_programs(form, request)
+    checked(form, request, observe, grid, arguments[block])
     return form
 
 
@@ -67,8 +71,13 @@ def _stand_in(value: Any, address: int) -> Any:
 
 
 @contextlib.contextmanager
-def _noted(accesses: list[list[Access]], roots: Mapping[int, str], programs: int) -> Iterator[None]:
-    """Replaces the interpreter's accesses by records of them, by program; loads return 0."""
+def _noted(
+    accesses: list[list[Access]], roots: Mapping[int, str], programs: int, first: int, ends: bool, most: int
+) -> Iterator[None]:
+    """Replaces the interpreter's accesses by records of them, by program from the first one on; loads return 0.
+
+    Offsets are those of first elements, or the last ones of `ends`.
+    """
     import numpy as np
     from triton.runtime import interpreter  # its calls of its C++ part are the one place through which all accesses go
 
@@ -77,20 +86,22 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], programs: int
 
     def program_id(axis: int) -> Any:
         accesses[builder.grid_idx[0]] += [Access("", "axis", axis)] if axis else []
-        return read(axis)
+        handle = read(axis)
+        handle.data += first * (axis == 0)
+        return handle
 
-    def note(kind: str, pointers: Any, mask: Any, dtype: Any) -> Any:
-        if next(count) >= MAX_ACCESSES:
-            raise RuntimeError(f"{MAX_ACCESSES} accesses have not ended it")
-        at = pointers[np.broadcast_to(mask, pointers.shape).astype(bool)]  # the mask may be of integers
-        if at.size:
-            address, offset = divmod(int(at.min()), APART)
-            root, offset = roots.get(address * APART, ""), offset // np.dtype(dtype).itemsize
-            accesses[builder.grid_idx[0]].append(Access(root, kind, offset, elements=at.size))
-        return np.zeros(pointers.shape, dtype)
+    def note(kind: str, pointers: Any, mask: Any, dtype: Any, other: Any = 0) -> Any:
+        if next(count) >= most:
+            raise RuntimeError(f"{most} accesses have not ended it")
+        mask, size = np.broadcast_to(mask, pointers.shape).astype(bool), np.dtype(dtype).itemsize  # it may be of integers
+        if (at := pointers[mask]).size:
+            address, offset = divmod(int(at.max() if ends else at.min()), APART)
+            access = Access(roots.get(address * APART, ""), kind, offset // size, elements=at.size, size=size)
+            accesses[builder.grid_idx[0]].append(access)
+        return np.where(mask, 0, other).astype(dtype)
 
     calls = SimpleNamespace(
-        load=lambda pointers, mask, other, dtype: note("load", pointers, mask, dtype),
+        load=lambda pointers, mask, other, dtype: note("load", pointers, mask, dtype, other),
         store=lambda pointers, value, mask: note("store", pointers, mask, value.dtype),
         atomic_rmw=lambda operation, pointers, value, mask, order: note("atomic", pointers, mask, value.dtype),
         atomic_cas=lambda pointers, compared, value, order: note("atomic", pointers, True, value.dtype),

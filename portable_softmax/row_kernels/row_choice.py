@@ -18,7 +18,7 @@ from portable_softmax.planning.planner import MANY, MOST_COMPILED
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
-from portable_softmax.row_kernels.facts import KNOWN, Form, followed, form_of, most_programs, overflows, traffic_of
+from portable_softmax.row_kernels.facts import KNOWN, Form, checked, followed, form_of, most_programs, overflows, traffic_of
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 
@@ -105,29 +105,27 @@ class Choice:
     def __init__(self, request: Request, device: Device, rows: int) -> None:
         self._device, self._jit = device, jit_function(request.kernel)
         self._compiled: dict[Setting, _Used] = {}
-        self._function, self._traffic = Function({}, [], []), Traffic()
+        self._functions, self._traffic = dict[str, Function](), Traffic()  # by the text of constants
         self._settings = settings_of(request, device, True)
         probe = min(self._settings, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
         several = {request.names[0]: SEVERAL} if request.names[0] and request.rows == 1 else {}
         arguments = request.arguments | several
         self._compile(request._replace(arguments=arguments), [probe])
-        self.form = form_of(self._function, arguments, *request.names[:2], probe.block)
-        most_programs(self.form, request)  # refuses what cannot be launched
         constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
+        self.form = form_of(self._functions[repr(constants)], arguments, *request.names[:2], probe.block)
+        most_programs(self.form, request)  # refuses what cannot be launched
         splits = callable(request.grid) and request.names[2] not in request.meta
         splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)
         if splits or configurations(request.kernel):  # programs may take blocks of rows, and pruning may drop, by any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
         self._settings = settings_of(request, device, self.form.in_blocks or splits)
-        if several or probe not in self._settings:
+        if (several and not request.fixed) or probe not in self._settings:
             self._compiled.clear()
-        self._compile_for(request, rows)
+        self._compile_for(request._replace(arguments=arguments) if request.fixed else request, rows)
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
-        n_rows = request.names[0]
-        is_number = n_rows in self._function.parameters.values()  # and no constant
-        most_programs(self.form, request, partial(followed, self._function, request.arguments, n_rows) if is_number else None)
+        most_programs(self.form, request)
         device, rows = self._device, max(1, request.rows)
         costed = self._sorted(request, self._compiled.values(), MANY if request.fixed else rows)
         if request.fixed and costed:
@@ -141,10 +139,15 @@ class Choice:
         if refused := refusal(device, grid, used.resources.num_warps):
             raise GridError(f"{self._jit.__name__}: {refused}")
         meta, programs = request.meta | used.setting.config.all_kwargs(), math.prod(grid) if request.rows else 0
-        reasons, warned = self._reasons(request, costed), overflows(self._function, request.arguments, grid[0])
+        function = self._functions[repr(used.constants)]
+        reasons, warned = self._reasons(request, costed), overflows(function, request.arguments, grid[0])
+        observe = partial(followed, function, request.arguments, request.names[0])
+        known = programs and used.constants.get(request.names[0] or "", request.rows) == request.rows
+        sized = checked(self.form, request, observe, grid, used.setting.block) if known else frozenset()
+        form = self.form._replace(decisive=self.form.decisive | sized)
         return RowPlan(
             self._jit.__name__, size, device.name, programs, meta, grid[:1] if request.grid is None else grid, used.resources,
-            used.occupancy, best.terms, tuple(reasons), tuple(warned), used.setting.config, self.form,
+            used.occupancy, best.terms, tuple(reasons), tuple(warned), used.setting.config, form,
         )  # fmt: skip
 
     def _compile_for(self, request: Request, rows: int) -> None:
@@ -169,10 +172,12 @@ class Choice:
                 continue
             resources, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
             self._compiled[setting] = _Used(setting, resources, device.vendor.occupancy(resources, device.hardware), constants)
+            if repr(constants) not in self._functions:
+                self._functions[repr(constants)] = parsed_of(compiled, self._jit)
             if len(self._compiled) == 1:
-                self._function, walks = parsed_of(compiled, self._jit), request.grid is None
+                function, walks = self._functions[repr(constants)], request.grid is None
                 rows = (request.rows or 1) if walks else math.prod(request.grid_of(constants))
-                self._traffic = traffic_of(self._function, request.arguments, walks, rows, request.cols, setting.block)
+                self._traffic = traffic_of(function, request.arguments, walks, rows, request.cols, setting.block)
 
     def _threads(self, setting: Setting) -> int:
         return (setting.warps or 1) * (self._device.hardware.warp_size or 1)

@@ -2,6 +2,7 @@
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import row_kernels
@@ -82,7 +83,8 @@ def test_blocks_are_those_of_the_grid_that_a_call_passes():
         assert block(lambda meta, counts=([counts],): Counting(counts[0]).grid(meta)) == expected
         assert block(Counting([counts]).grid) == expected
     run = launcher(form.kernel, cols="n_cols", block="BLOCK", grid=lambda meta: Counting([meta["n_rows"] > 5]).grid(meta))
-    for n_rows, expected in ((6, 1024), (5, 4096), (7, 1024)):  # numbers of one class
+    arguments |= {"x": "*fp32:16", "y": "*fp32:16"}
+    for n_rows, expected in ((6, 1024), (5, 4096), (7, 2048)):  # numbers of one class
         assert run.plan(**arguments | {"n_rows": n_rows}, device="nvidia/t4").meta["BLOCK"] == expected
 
 
@@ -122,9 +124,29 @@ def test_offsets_of_32_bits_cause_a_warning():
     assert not launcher(form.kernel, **NAMES).plan(few, few, *few.shape, device="nvidia/h200", grid=form.grid).warnings
     wide = FORMS["a loop by num_programs"]
     assert not launcher(wide.kernel, **NAMES).plan(x, x, *x.shape, device="nvidia/h200").warnings
+    x = torch.empty(32768, 131072, dtype=torch.bfloat16, device="meta")
     last = launcher(narrow, **NAMES).plan(x, x, *x.shape, device="nvidia/h200").warnings
     row = "row" if triton_version() >= (3, 5) else "arg"  # names of values that are no arguments
-    assert last[0] == f"{row} * n_cols reaches {32767 * 151936:,} in 32 bits; cast {row} to tl.int64"
+    assert last[0] == f"{row} * n_cols reaches {32767 * 131072:,} in 32 bits; cast {row} to tl.int64"
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("grid", [None, lambda meta: (meta["n_rows"],)])
+def test_blocks_that_no_mask_hides_are_refused(where, grid):
+    """A block as long as a row needs no mask; one of a tensor without columns behind its rows does."""
+    x = torch.ones(37, 64, device=where)
+    for cols, room in ((50, 0), (50, 1), (64, 0)):
+        y = torch.full((37 + room, cols), 7.0, device=where)
+        run = partial(launcher(narrow, **NAMES, grid=grid), x, y, 37, cols)
+        if cols == 64:
+            run()
+            assert bool((y == 2).all())
+            continue
+        with pytest.raises(
+            PlanError, match="store of y behind a row, which no mask hides: blocks have 64 elements, and rows 50"
+        ):
+            run()
+        assert bool((y == 7).all())
 
 
 @pytest.mark.kernel

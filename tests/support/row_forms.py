@@ -230,6 +230,23 @@ def other_switch(x, y, n_rows, n_cols, walks, BLOCK: tl.constexpr):
         _one(x, y, row, n_cols, BLOCK)
 
 
+@triton.jit
+def other_capped(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    p, n = tl.program_id(0), tl.num_programs(0)
+    for row in range(p, tl.minimum(n_rows, p + 10 * n), n):
+        _one(x, y, row, n_cols, BLOCK)
+
+
+@triton.jit
+def other_own(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    total = tl.zeros((), tl.float32)
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        v = tl.load(x + row * n_cols + c, mask=c < n_cols, other=float("-inf"))
+        total += tl.sum(tl.exp(v), 0)
+    tl.store(y + tl.program_id(0), tl.log(total))
+
+
 def _rows(meta):
     return (meta["n_rows"],)
 
@@ -267,6 +284,8 @@ FORMS = {
         other_share, _chunks, "which rows a program takes|a chunk of 160 rows", {"TILE": 32}
     ),
     "another step for many rows": Form(other_many, (13,), "it goes over 37 rows otherwise than over 5"),
+    "at most ten rows for each program": Form(other_capped, _rows, "it goes over 37 rows otherwise than over 5"),
+    "a number for each program": Form(other_own, _rows, "each program has a number of its own in y", result="logsumexp"),
     "a number of a row": Form(other_number, _rows, "a program takes one row", result="logsumexp"),
     "a flat number of blocks": Form(other_flat, _blocks, "a program takes (a part of a|one) row"),
     "one program for all": Form(other_alone, (1,), "all its programs do the same"),
