@@ -17,7 +17,7 @@ from portable_softmax.row_kernels.ttir import Function, Op, parsed_of
 ROWS, PROGRAMS = (5, 40, 300, 800), (1, 2, 3, 7)  # small launches that are followed
 TURNS = 64  # of a loop over rows
 BLOCKS = 3  # of a row, where its length is no constexpr
-Observe = Callable[..., list[Sequence[Access]]]  # of rows, programs, the first and most of them, last, ends, as `followed`
+Observe = Callable[..., Sequence[Sequence[Access]]]  # of rows, programs, and as `followed`
 KNOWN = 16  # the multiple for which Triton checks numbers and addresses
 SIGNS = {"arith.muli": "*", "arith.addi": "+", "arith.subi": "-", "arith.shli": "<<"}
 WIDENED = "tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi"
@@ -33,7 +33,7 @@ class Form(NamedTuple):
         grid: such a kernel's grid, of {rows}, {cols} and {block}; "" if it is unknown.
         parts: parameters of which every program writes its own part, and the elements of a part, and ahead of the first.
         decisive: parameters whose values all of this depends on.
-        few: a parameter that programs share, and the few rows that were followed.
+        shared: a parameter that programs share, so that one may do what several do.
     """
 
     walks: bool
@@ -42,7 +42,7 @@ class Form(NamedTuple):
     grid: str = ""
     parts: Mapping[str, tuple[int, int]] = {}
     decisive: frozenset[str] = frozenset()
-    few: tuple[str, int] = "", 0
+    shared: str = ""
 
 
 def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, cols: str, block: int) -> Form:
@@ -61,12 +61,13 @@ def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, 
 
 def followed(
     function: Function, arguments: Mapping[str, Any], name: str | None, rows: int, programs: int, first: int = 0,
-    most: int = PROGRAMS[-1], last: bool = False, ends: int | None = None,
-) -> list[Sequence[Access]]:  # fmt: skip
+    last: bool = False, element: Any = lambda _: 0, most: int = PROGRAMS[-1],
+) -> Sequence[Sequence[Access]]:  # fmt: skip
     """Follows some programs of a launch, of a single one the first or the last turns; `name` is that of the number of rows."""
     sized, turns = {**arguments, **({name: rows} if name else {})}, (1, 1) if most == 1 else (TURNS, 2)
-    runs = [Run(function, sized, at, programs, *turns, last, ends) for at in range(first, min(programs, first + most))]
-    return [run.accesses if most > 1 else [one._replace(turns=run.trips_of(one)) for one in run.accesses] for run in runs]
+    which = range(first, min(programs, first + most))
+    runs = [Run(function, sized, program, programs, *turns, last, element) for program in which]
+    return [[one._replace(turns=run.turns_of(one)) for one in run.accesses] for run in runs]
 
 
 def of_launches(observe: Observe, cols: int) -> Form:
@@ -88,7 +89,7 @@ def of_launches(observe: Observe, cols: int) -> Form:
         for root in sorted(alone.keys() - odd, key=lambda root: (root not in stored, root)):
             if alone[root] > shared[root] and third[root]:  # three programs share it
                 written = {root: part for root, part in parts.items() if part and part[0]}
-                return Form(True, parts=written, few=(root, rows))
+                return Form(True, parts=written, shared=root)
     what, grid = _rows_of(observe(ROWS[-2], 2), observe(ROWS[-2], 3), cols)
     return Form(False, what=what, grid=grid)
 
@@ -143,7 +144,7 @@ def most_programs(form: Form, request: Request) -> int | None:
     """Returns the number of programs whose parts of tensors have room, None if any; PlanError if such a launch is refused."""
     if request.grid is not None:
         return None
-    name, wanted = jit_function(request.kernel).__name__, request.num_programs or 1
+    name, wanted = jit_function(request.kernel).__name__, request.num_programs
     if not form.walks:
         meta = {role: f"meta[{parameter!r}]" for role, parameter in zip(("rows", "cols", "block"), request.names, strict=True)}
         such_as = f", such as grid=lambda meta: {form.grid.format(**meta)}" if form.grid else ""
@@ -157,64 +158,58 @@ def most_programs(form: Form, request: Request) -> int | None:
     }
     rooms = {part: (value.numel() - form.parts[part][1]) // form.parts[part][0] for part, value in tensors.items()}
     for part, most in rooms.items():
-        if most > 1 and form.parts[part][0] < max(2, request.cols) and request.num_programs is None:
+        apart = form.parts[part][0]
+        if most < (wanted or 1) or (most > 1 and apart < max(2, request.cols) and not wanted):
             raise PlanError(
-                f"{name}: each program has a number of its own in {part}, not each row; pass num_programs=, "
-                f"which plan(...) computes if {part} is a type such as '*fp32'"
-            )
-        if most < wanted:
-            raise PlanError(
-                f"{name}: each program writes a part of {part}, {form.parts[part][0]} elements "
-                f"apart, and it has room for {most}, not {wanted}; plan(...).num_programs is the number of programs"
+                f"{name}: each program writes a part of {part}, {apart} elements apart, and it has room for {most}, not "
+                f"{wanted or 'any number'}; pass num_programs=, which plan(...) computes if {part} is a type such as '*fp32'"
             )
     return min(rooms.values(), default=None)
 
 
 def checked(form: Form, request: Request, observe: Observe, grid: tuple[int, ...], block: int) -> frozenset[str]:
-    """Returns the tensors of which no mask hides the last element of a block in the last row, as far as is known.
+    """Returns the tensors of which no mask hides the first element of a block behind the last row, as far as is known.
 
     Raises PlanError if rows are left out, elements behind a row are stored, or elements behind a tensor are accessed.
     """
-    (root, few), rows, programs, blocks = form.few, request.rows, grid[0], form.in_blocks
-
-    def follow(n_rows: int, count: int, program: int = 0, last: bool = False, ends: int | None = None) -> list[Access]:
-        return [one for of in observe(n_rows, count, program, 1, last, ends) for one in of]
+    rows, programs, spill = request.rows, grid[0], request.cols % block
+    follow = functools.partial(observe, most=1)
 
     def turns(n_rows: int, count: int, program: int = 0) -> int:
-        return sum(one.turns for one in follow(n_rows, count, program) if one.root == root)
+        return sum(one.turns for one in follow(n_rows, count, program)[0] if one.root == form.shared)
+
+    def stores(program: int, *how: Any) -> set[tuple[Any, ...]]:
+        return {one[:3] for one in follow(rows + 1, programs + 1, program, *how)[0] if one.sure and one.kind == "store"}
 
     if request.grid is None:
-        of_one = turns(few, max(few, rows)) or 1
+        of_one = turns(ROWS[0], max(ROWS[0], rows)) or 1
         programs = max(1, -(-turns(rows, 1) // of_one))  # which take one turn each
         unlike = [count for count in (3, grid[0], programs) if -(-turns(rows, count) // of_one) != -(-programs // count)]
-        if unlike or not turns(rows, programs, programs - 1) or programs < 3 < few < rows:
-            most_programs(Form(False, what=f"it goes over {rows:,} rows otherwise than over {few}"), request)
+        if unlike or not turns(rows, programs, programs - 1) or programs < 3 < ROWS[1] < rows:
+            most_programs(Form(False, what=f"it goes over {rows:,} rows otherwise than over {ROWS[0]}"), request)
     elif math.prod(grid) > programs:
         return frozenset()
-    certain = [one for ends in (0, block) for one in follow(rows, programs, programs - 1, blocks, ends) if one.sure]
-    beyond = [one for one in certain if one.root not in form.parts and (one.offset or 0) >= _end(request, one)]
-    for mine, its in itertools.permutations((0, 1)):  # a block of adjacent elements that reaches into another program's
-        near = (mine, blocks), (its,), (mine, blocks, 0)
-        stores = [[one for one in follow(rows + 1, programs + 1, *of) if one.sure and one.kind == "store"] for of in near]
-        for start, other, end in itertools.product(*stores):
-            first, second, last = (one.offset or 0 for one in (start, other, end))
-            if start.root == other.root == end.root and first < second <= last < first + start.elements:
-                beyond.append(end)
-    for one in beyond:
+    # Elements of ranges: of a block the first one, or the one behind a row; of others, as of rows, the last or the first one.
+    ends = ((0, 1), (spill, 0), (spill, 1))[: 3 if spill else 1]
+    lanes = [lambda size, at=at, end=end: at if size == block else (size - 1) * end for at, end in ends]
+    certain = [[one for one in follow(rows, programs, programs - 1, form.in_blocks, lane)[0] if one.sure] for lane in lanes]
+    beyond = {one[:2] for at, of in enumerate(certain) for one in of if (one.offset or 0) >= _end(form, request, one, at > 0)}
+    for mine, its in ((0, 1), (1, 0)):
+        beyond |= {one[:2] for one in stores(mine, form.in_blocks, lanes[-1]) - stores(mine) & stores(its)}
+    for root, kind in beyond:
         raise PlanError(
-            f"{jit_function(request.kernel).__name__}: {one.kind} of {one.root} behind a row, which no mask hides: blocks have "
+            f"{jit_function(request.kernel).__name__}: {kind} of {root} behind a row, which no mask hides: blocks have "
             f"{block} elements, and rows {request.cols}; add mask=cols < {request.names[1]}, and one of rows for a tile"
         )
-    return frozenset(one.root for one in certain if one.elements > 1)
+    return frozenset(one.root for of in certain[1:] for one in of)
 
 
-def _end(request: Request, access: Access) -> float:
-    """Returns the elements up to the end of a tensor's memory, or what a kernel may write of it; inf if they are unknown."""
+def _end(form: Form, request: Request, access: Access, behind: bool) -> float:
+    """Returns the elements up to the end of a tensor; inf if it is unknown, or other tensors may follow that are loaded."""
     tensor: Any = request.arguments.get(access.root)
-    if not hasattr(tensor, "untyped_storage") or tensor.element_size() != access.size:
+    loads = access.kind == "load" and not behind
+    if loads or access.root in form.parts or not hasattr(tensor, "stride") or tensor.element_size() != access.size:
         return math.inf
-    if access.kind == "load":
-        return int(tensor.untyped_storage().nbytes() // access.size - tensor.storage_offset())
     return float(1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)))
 
 
@@ -272,7 +267,8 @@ def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: in
 def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
     """Yields sentences about offsets of a launch that do not fit their 32 bits; `programs` along axis 0, None if unknown."""
     count = programs or 1
-    ends = [Run(function, arguments, (count - 1) * last, count, last=last, ends=0 if last else None) for last in (False, True)]
+    last = Run(function, arguments, count - 1, count, last=True, element=lambda size: size - 1)
+    ends = Run(function, arguments, 0, count), last
     ops = function.every if any(end.large for end in ends) else []
     made = {name: op for op in ops for name in op.results} | function.parameters  # whose names Triton 3.5 keeps in its IR
     addresses, seen = set[str](), set()  # values that offsets of pointers are computed from

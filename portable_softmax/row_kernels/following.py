@@ -83,7 +83,7 @@ class Access(NamedTuple):
 class Run:
     """Evaluates the integers of one program.
 
-    A tensor is its first element, or its last. What is loaded is unknown, of an unknown condition both branches are followed,
+    A tensor is its first element, or another. What is loaded is unknown, of an unknown condition both branches are followed,
     and a loop whose bounds are unknown has one turn.
 
     Args:
@@ -93,7 +93,7 @@ class Run:
         turns: most turns of a loop whose turns depend on the program.
         inner_turns: most turns of other loops.
         last: follows the last turn of every loop alone.
-        ends: follows the last elements of tensors, but the first ones of ranges of so many; None for the first ones of all.
+        element: the element that is followed of ranges of so many, in place of the first one.
     """
 
     function: Function
@@ -103,7 +103,7 @@ class Run:
     turns: int = 1
     inner_turns: int = 1
     last: bool = False
-    ends: int | None = None
+    element: Callable[[int], int] = lambda _: 0
 
     def __post_init__(self) -> None:
         self.accesses: list[Access] = []
@@ -123,7 +123,7 @@ class Run:
             self.known[value] = followed, frozenset((name,))
         self._region(self.function.body)
 
-    def trips_of(self, access: Access) -> int:
+    def turns_of(self, access: Access) -> int:
         """Returns the turns of the outermost loop around an access that depends on the program; 1 if there is none."""
         return next((self.trips[loop] or 1 for loop in access.loops if PROGRAM in self.loops[loop]), 1)
 
@@ -189,14 +189,18 @@ class Run:
         before, after = op.regions
         names = self._begin(op, None, frozenset())
         self.loops[-1] = self._of(names)
-        if self.last:
-            self._grow(before, names)
-        gaps = []
+        kind, number, bound = self._compared(before)
+        if self.last and kind == "lt" and number in names:  # grows until it is the bound
+            self._region(before)
+            end, of = self.known[bound]
+            self._set([number], [(end and end - 1, of)])
+        gaps: list[Any] = []
         for turns in itertools.count():
             (condition, of), *passed = self._region(before) or [(None, frozenset())]
             self.decisive |= of
             self._sure &= condition is not None and not self.last
-            gaps.append(self._gap(before))
+            a, b = self.known[number][0], self.known[bound][0]
+            gaps.append(None if a is None or b is None else (b - a) * (1 if kind[0] == "l" else -1) + (kind[1] == "e"))
             if condition == 0 or (turns and None not in gaps and gaps[0] > gaps[1]):
                 self.trips[self._open[-1]] = turns if condition == 0 else -(-gaps[0] // (gaps[0] - gaps[1]))
             most = self.turns if PROGRAM in of else self.inner_turns
@@ -207,22 +211,12 @@ class Run:
         self._open.pop()
         self._set(op.results, passed, of, vague=condition != 0 or self.last)
 
-    def _grow(self, before: Sequence[Op], names: Sequence[str]) -> None:
-        """Sets a number that grows until a condition fails to its value in the last turn."""
-        self._region(before)
+    def _compared(self, before: Sequence[Op]) -> tuple[str, str, str]:
+        """Returns how the condition of a while loop compares a number with a bound, such as "lt", and these; else ""."""
         for op in before:
-            if op.results == before[-1].operands[:1] and op.text.startswith(("arith.cmpi slt", "arith.cmpi ult")):
-                end, of = self.known[op.operands[1]]
-                self._set(op.operands[: op.operands[0] in names], [(end and end - 1, of)])
-
-    def _gap(self, before: Sequence[Op]) -> Any:
-        """Returns the distance of a number from where a condition fails; None if it is unknown."""
-        (op,) = [op for op in before if op.results == before[-1].operands[:1] and op.kind == "cmpi"][:1] or [before[-1]]
-        numbers = [self.known[name][0] for name in op.operands]
-        if len(numbers) != 2 or None in numbers:
-            return None
-        a, b = numbers
-        return {"lt": b - a, "le": b - a + 1, "gt": a - b, "ge": a - b + 1}.get(op.text.split()[1].rstrip(",")[-2:])
+            if op.results == before[-1].operands[:1] and op.kind == "cmpi" and op.text.split()[1].rstrip(",")[-2] in "lg":
+                return op.text.split()[1].rstrip(",")[-2:], op.operands[0], op.operands[1]
+        return "", "", ""
 
     def _begin(self, op: Op, trips: int | None, of: frozenset[str]) -> list[str]:
         """Enters a loop; returns the names of what it carries."""
@@ -256,7 +250,7 @@ class Run:
             return constant and int(json.loads(constant[1]))
         if kind == "make_range":
             end, start = map(int, RANGE.search(op.text).groups())  # type: ignore[union-attr]
-            return start if self.ends in (None, end - start) else end - 1
+            return start + self.element(end - start)
         if kind in SAME:
             return operands[0] if operands else None
         if kind == "select":

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -34,22 +34,22 @@ def plan_of(request: Request, device: Device) -> RowPlan:
 
 def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any], grid: tuple[int, ...]) -> Form:
     """Returns the form of an interpreted kernel, as facts.form_of; PlanError if a launch fails or cannot be computed."""
-    arguments, (rows, cols, block) = {**request.arguments, **constants}, request.names
+    arguments, (n_rows, cols, block) = {**request.arguments, **constants}, request.names
     roots = {(at + 16) * APART: name for at, name in enumerate(arguments)}
     values = {name: _stand_in(arguments[name], address) for address, name in roots.items()}
 
     def observe(
-        n_rows: int, programs: int, first: int = 0, most: int = PROGRAMS[-1], _: bool = False, ends: int | None = None
-    ) -> list[Sequence[Access]]:
+        rows: int, programs: int, first: int = 0, _: bool = False, element: Any = None, most: int = PROGRAMS[-1]
+    ) -> list[list[Access]]:
         accesses: list[list[Access]] = [[] for _ in range(min(programs - first, most))]
-        with _noted(accesses, roots, programs, first, ends is not None, MAX_ACCESSES + MAX_OF_ROW * n_rows):
+        with _noted(accesses, roots, (programs, first, MAX_ACCESSES + MAX_OF_ROW * rows), element):
             try:
-                kernel.run(grid=(len(accesses),), warmup=False, **values | ({rows: n_rows} if rows else {}))
+                kernel.run(grid=(len(accesses),), warmup=False, **values | ({n_rows: rows} if n_rows else {}))
             except Exception as error:
-                name = jit_function(kernel).fn.__name__
                 if request.grid is None:
+                    name = jit_function(kernel).fn.__name__
                     raise PlanError(f"{name}: a launch of {programs} programs fails in the interpreter: {error}") from error
-        return list(accesses)
+        return accesses
 
     form = of_launches(observe, arguments[cols]) if request.grid is None else Form(True)
     most_programs(form, request)
@@ -71,17 +71,15 @@ def _stand_in(value: Any, address: int) -> Any:
 
 
 @contextlib.contextmanager
-def _noted(
-    accesses: list[list[Access]], roots: Mapping[int, str], programs: int, first: int, ends: bool, most: int
-) -> Iterator[None]:
-    """Replaces the interpreter's accesses by records of them, by program from the first one on; loads return 0.
+def _noted(accesses: list[list[Access]], roots: Mapping[int, str], launch: tuple[int, ...], element: Any) -> Iterator[None]:
+    """Replaces the interpreter's accesses by records of them, by program; loads return 0.
 
-    Offsets are those of first elements, or the last ones of `ends`.
+    A launch has so many programs, is followed from one of them on, and accesses so much at most. `element` is as in Run.
     """
     import numpy as np
     from triton.runtime import interpreter  # its calls of its C++ part are the one place through which all accesses go
 
-    builder, count = interpreter.interpreter_builder, itertools.count()
+    (programs, first, most), builder, count = launch, interpreter.interpreter_builder, itertools.count()
     read = builder.create_get_program_id
 
     def program_id(axis: int) -> Any:
@@ -94,9 +92,10 @@ def _noted(
         if next(count) >= most:
             raise RuntimeError(f"{most} accesses have not ended it")
         mask, size = np.broadcast_to(mask, pointers.shape).astype(bool), np.dtype(dtype).itemsize  # it may be of integers
-        if (at := pointers[mask]).size:
-            address, offset = divmod(int(at.max() if ends else at.min()), APART)
-            access = Access(roots.get(address * APART, ""), kind, offset // size, elements=at.size, size=size)
+        chosen = tuple(map(element, pointers.shape)) if element else mask
+        if mask[chosen].any():
+            address, offset = divmod(int(pointers[chosen].min()), APART)
+            access = Access(roots.get(address * APART, ""), kind, offset // size, elements=int(mask.sum()), size=size)
             accesses[builder.grid_idx[0]].append(access)
         return np.where(mask, 0, other).astype(dtype)
 
