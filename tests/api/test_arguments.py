@@ -74,10 +74,8 @@ def test_errors(function, arguments, error, words):
 def test_types_of_results():
     numbers = torch.arange(6).view(2, 3)
     torch.testing.assert_close(softmax(numbers, 1, dtype=float), numbers.softmax(1, dtype=torch.float64))
-    torch.testing.assert_close(
-        softmax(numbers, -2 * numbers.numpy()[0, 1], torch.float32, scale=2.0), (2.0 * numbers).softmax(0)
-    )
-    dtypes = [softmax(X.double(), dtype=dtype, scale=torch.ones(3, 1)).dtype for dtype in (torch.bfloat16, None)]
+    torch.testing.assert_close(softmax(numbers, numbers.numpy()[0, 0], torch.float32, scale=2.0), (2.0 * numbers).softmax(0))
+    dtypes = [softmax(X.double(), -3, dtype, scale=torch.ones(1)).dtype for dtype in (torch.bfloat16, None)]
     assert dtypes == [torch.bfloat16, torch.float64]
 
 
