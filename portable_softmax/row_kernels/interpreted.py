@@ -72,10 +72,7 @@ def _stand_in(value: Any, address: int) -> Any:
 
 @contextlib.contextmanager
 def _noted(accesses: list[list[Access]], roots: Mapping[int, str], launch: tuple[int, ...], element: Any) -> Iterator[None]:
-    """Replaces the interpreter's accesses by records of them, by program; loads return 0.
-
-    A launch has so many programs, is followed from one of them on, and accesses so much at most. `element` is as in Run.
-    """
+    """Notes accesses by program, from one of so many on, in place of the interpreter's, up to a limit; loads return 0."""
     import numpy as np
     from triton.runtime import interpreter  # its calls of its C++ part are the one place through which all accesses go
 
@@ -83,10 +80,8 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], launch: tuple
     read = builder.create_get_program_id
 
     def program_id(axis: int) -> Any:
-        accesses[builder.grid_idx[0]] += [Access("", "axis", axis)] if axis else []
-        handle = read(axis)
-        handle.data += first * (axis == 0)
-        return handle
+        accesses[builder.grid_idx[0] - first] += [Access("", "axis", axis)] if axis else []
+        return read(axis)
 
     def note(kind: str, pointers: Any, mask: Any, dtype: Any, other: Any = 0) -> Any:
         if next(count) >= most:
@@ -96,7 +91,7 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], launch: tuple
         if mask[chosen].any():
             address, offset = divmod(int(pointers[chosen].min()), APART)
             access = Access(roots.get(address * APART, ""), kind, offset // size, elements=int(mask.sum()), size=size)
-            accesses[builder.grid_idx[0]].append(access)
+            accesses[builder.grid_idx[0] - first].append(access)
         return np.where(mask, 0, other).astype(dtype)
 
     calls = SimpleNamespace(
@@ -106,7 +101,10 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], launch: tuple
         atomic_cas=lambda pointers, compared, value, order: note("atomic", pointers, True, value.dtype),
     )
     replaced = mock.patch.multiple(
-        builder, create_get_program_id=program_id, set_grid_dim=lambda *_: vars(builder).update(grid_dim=(programs, 1, 1))
+        builder,
+        create_get_program_id=program_id,
+        set_grid_dim=lambda *_: vars(builder).update(grid_dim=(programs, 1, 1)),
+        set_grid_idx=lambda x, *_: vars(builder).update(grid_idx=(first + x, 0, 0)),
     )
     with replaced, mock.patch.object(interpreter, "_interpreter", calls):
         yield
