@@ -208,7 +208,7 @@ def _end(form: Form, request: Request, access: Access, behind: bool) -> float:
     """Returns the elements up to the end of a tensor; inf if it is unknown, or other tensors may follow that are loaded."""
     tensor: Any = request.arguments.get(access.root)
     loads = access.kind == "load" and not behind
-    if loads or access.root in form.parts or not hasattr(tensor, "stride") or tensor.element_size() != access.size:
+    if loads or access.root in form.parts or not hasattr(tensor, "element_size") or tensor.element_size() != access.size:
         return math.inf
     return float(1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)))
 
