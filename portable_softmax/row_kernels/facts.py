@@ -88,8 +88,7 @@ def of_launches(observe: Observe, cols: int) -> Form:
             break
         for root in sorted(alone.keys() - odd, key=lambda root: (root not in stored, root)):
             if alone[root] > shared[root] and third[root]:  # three programs share it
-                written = {root: part for root, part in parts.items() if part and part[0]}
-                return Form(True, parts=written, shared=root)
+                return Form(True, parts={part: of for part, of in parts.items() if of and of[0]}, shared=root)
     what, grid = _rows_of(observe(ROWS[-2], 2), observe(ROWS[-2], 3), cols)
     return Form(False, what=what, grid=grid)
 

@@ -67,12 +67,13 @@ class RowPlan:
 
 
 class _Used(NamedTuple):
-    """Resources that a program of a setting uses, or is expected to, and the values of its constexprs."""
+    """Resources that a program of a setting uses, or is expected to, the values of its constexprs, and its IR or a like one."""
 
     setting: Setting
     resources: KernelResources
     occupancy: Occupancy
     constants: dict[str, Any]
+    function: Function
 
 
 class _Costed(NamedTuple):
@@ -105,15 +106,14 @@ class Choice:
     def __init__(self, request: Request, device: Device, rows: int) -> None:
         self._device, self._jit = device, jit_function(request.kernel)
         self._compiled: dict[Setting, _Used] = {}
-        self._functions, self._traffic = dict[str, Function](), Traffic()  # by the text of constants
-        self._settings = settings_of(request, device, True)
+        self._traffic, self._settings = Traffic(), settings_of(request, device, True)
         probe = min(self._settings, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
         several = {request.names[0]: SEVERAL} if request.names[0] and request.rows == 1 else {}
         arguments = request.arguments | several
         self._compile(request._replace(arguments=arguments), [probe])
-        constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
-        self.form = form_of(self._functions[repr(constants)], arguments, *request.names[:2], probe.block)
+        self.form = form_of(self._compiled[probe].function, arguments, *request.names[:2], probe.block)
         most_programs(self.form, request)  # refuses what cannot be launched
+        constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
         splits = callable(request.grid) and request.names[2] not in request.meta
         splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)
         if splits or configurations(request.kernel):  # programs may take blocks of rows, and pruning may drop, by any number
@@ -139,12 +139,10 @@ class Choice:
         if refused := refusal(device, grid, used.resources.num_warps):
             raise GridError(f"{self._jit.__name__}: {refused}")
         meta, programs = request.meta | used.setting.config.all_kwargs(), math.prod(grid) if request.rows else 0
-        function = self._functions[repr(used.constants)]
-        reasons, warned = self._reasons(request, costed), overflows(function, request.arguments, grid[0])
-        observe = partial(followed, function, request.arguments, request.names[0])
-        known = programs and used.constants.get(request.names[0] or "", request.rows) == request.rows
-        sized = checked(self.form, request, observe, grid, used.setting.block) if known else frozenset()
-        form = self.form._replace(decisive=self.form.decisive | sized)
+        reasons, warned = self._reasons(request, costed), overflows(used.function, request.arguments, grid[0])
+        form, observe = self.form, partial(followed, used.function, request.arguments, request.names[0])
+        if programs and used.constants.get(request.names[0] or "", request.rows) == request.rows:
+            form = form._replace(decisive=form.decisive | checked(form, request, observe, grid, used.setting.block))
         return RowPlan(
             self._jit.__name__, size, device.name, programs, meta, grid[:1] if request.grid is None else grid, used.resources,
             used.occupancy, best.terms, tuple(reasons), tuple(warned), used.setting.config, form,
@@ -171,11 +169,12 @@ class Choice:
                 self._settings.remove(setting)  # some of a compiler's faults are of few settings
                 continue
             resources, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
-            self._compiled[setting] = _Used(setting, resources, device.vendor.occupancy(resources, device.hardware), constants)
-            if repr(constants) not in self._functions:
-                self._functions[repr(constants)] = parsed_of(compiled, self._jit)
+            same = (used.function for used in self._compiled.values() if used.constants == constants)
+            function, occupancy = next(same, None), device.vendor.occupancy(resources, device.hardware)
+            function = function or parsed_of(compiled, self._jit)
+            self._compiled[setting] = _Used(setting, resources, occupancy, constants, function)
             if len(self._compiled) == 1:
-                function, walks = self._functions[repr(constants)], request.grid is None
+                walks = request.grid is None
                 rows = (request.rows or 1) if walks else math.prod(request.grid_of(constants))
                 self._traffic = traffic_of(function, request.arguments, walks, rows, request.cols, setting.block)
 
@@ -207,7 +206,7 @@ class Choice:
             shared_memory_most=used.shared_memory_most and int(used.shared_memory_most * longer),
         )
         occupancy = self._device.vendor.occupancy(resources, self._device.hardware)
-        return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
+        return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs, like.function)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
         """Returns the launches of programs that fit in their order, without grids that the device refuses, if any is left."""
