@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from portable_softmax import Device, ProfileError
+from portable_softmax import Device, KernelResources, ProfileError, occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.names import find_profile, find_profiles
 from portable_softmax.devices.profiles import ProfileFile, every_profile, match_profile, profiles, read_profiles
@@ -73,8 +73,9 @@ def test_unknown_keys_are_refused_wherever_they_stand_and_what_was_read_is_const
         with pytest.raises(msgspec.ValidationError, match="unknown field `unknown`"):
             msgspec.convert(content, ProfileFile)
         del mapping["unknown"]
+    device, used = Device.from_profile("h200"), KernelResources(4, 32)
     for profile in read_profiles([path]):
-        for constant in (*nested(profile, msgspec.Struct), Device.from_profile("h200")):
+        for constant in (*nested(profile, msgspec.Struct), device, used, occupancy(used, device)):
             with pytest.raises(AttributeError, match=r"immutable|cannot assign"):
                 setattr(constant, next(iter(type(constant).__annotations__)), None)
 
