@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,6 +113,14 @@ def test_a_refusal_names_its_source():
     for device in map(Device.from_profile, (name for name in profiles() if not name.startswith("triton/"))):
         reason = refusal(device, (2**40, 1, 1), num_warps=1)
         assert any(source.title in reason for source in device.profile.origins.values()), device.name
+
+
+def test_the_unified_buffer_is_what_ascends_compiler_prints_and_a_cube_core_has_two_vector_cores():
+    device = Device.from_profile("ascend/910b3")
+    for printed, size in (({"required_ub_bits": 4096}, 512), ({"required_ub_bits": None}, 0), ({}, 0)):
+        compiled = SimpleNamespace(asm={}, metadata=SimpleNamespace(**printed))
+        assert device.vendor.resources(compiled) == KernelResources(shared_memory_bytes=size)
+    assert [device.resident(occupancy(KernelResources(multiprocessors=count), device)) for count in (1, 2)] == [40, 20]
 
 
 RECORDED = sorted((Path(__file__).parents[1] / "support" / "recorded").glob("occupancy_*.json"))

@@ -1,7 +1,5 @@
 """The program as it is typed, and a machine without an accelerator."""
 
-from pathlib import Path
-
 import pytest
 
 from portable_probe import cases, program
@@ -10,9 +8,9 @@ from portable_softmax.devices import detect
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
+def run(capsys, monkeypatch, request):
     """Runs a command line in the repository's root; returns the exit code, standard output and standard error."""
-    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.chdir(request.config.rootpath)
     monkeypatch.setenv("COLUMNS", "80")
 
     def ran(*words):
