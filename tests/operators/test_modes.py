@@ -55,6 +55,7 @@ def test_memory_that_is_read_is_written_last(where):
     for read, out, options in (
         (memory[:-100].view(2, 20_000), memory[100:].view(2, 20_000), {}),
         (memory, memory, {}),
+        (memory[:40].view(2, 4, 5).transpose(0, 1), memory[:40].view(4, 2, 5), {}),
         (x, mask, {"mask": mask}),
         (x, mask, {"scale": mask[..., :1]}),
     ):
