@@ -61,13 +61,17 @@ def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, 
 
 def followed(
     function: Function, arguments: Mapping[str, Any], name: str | None, rows: int, programs: int, first: int = 0,
-    last: bool = False, element: Any = lambda _: 0, most: int = PROGRAMS[-1],
+    most: int = PROGRAMS[-1],
 ) -> Sequence[Sequence[Access]]:  # fmt: skip
-    """Follows some programs of a launch, of a single one the first or the last turns; `name` is that of the number of rows."""
+    """Follows some programs of a launch, of a single one the first turns alone; `name` is that of the number of rows."""
     sized, turns = {**arguments, **({name: rows} if name else {})}, (1, 1) if most == 1 else (TURNS, 2)
-    which = range(first, min(programs, first + most))
-    runs = [Run(function, sized, program, programs, *turns, last, element) for program in which]
+    runs = [Run(function, sized, program, programs, *turns) for program in range(first, min(programs, first + most))]
     return [[one._replace(turns=run.turns_of(one)) for one in run.accesses] for run in runs]
+
+
+def accesses_of(compiled: Any, jit: Any, arguments: Mapping[str, Any]) -> list[Access]:
+    """Returns the accesses of a compiled kernel's first program, in the first turns of loops."""
+    return Run(parsed_of(compiled, jit), arguments, 0, 1).accesses
 
 
 def of_launches(observe: Observe, cols: int) -> Form:
@@ -166,50 +170,30 @@ def most_programs(form: Form, request: Request) -> int | None:
     return min(rooms.values(), default=None)
 
 
-def checked(form: Form, request: Request, observe: Observe, grid: tuple[int, ...], block: int) -> frozenset[str]:
-    """Returns the tensors of which no mask hides the first element of a block behind the last row, as far as is known.
+def check_rows(form: Form, request: Request, observe: Observe, programs: int) -> None:
+    """Raises PlanError if a computed grid of so many programs leaves rows out, by the turns of their loops over rows."""
 
-    Raises PlanError if rows are left out, elements behind a row are stored, or elements behind a tensor are accessed.
-    """
-    rows, programs, spill = request.rows, grid[0], request.cols % block
-    follow = functools.partial(observe, most=1)
+    def turns(rows: int, count: int, program: int = 0) -> int:
+        return sum(one.turns for one in observe(rows, count, program, 1)[0] if one.root == form.shared)
 
-    def turns(n_rows: int, count: int, program: int = 0) -> int:
-        return sum(one.turns for one in follow(n_rows, count, program)[0] if one.root == form.shared)
-
-    def stores(program: int, *how: Any) -> set[tuple[Any, ...]]:
-        return {one[:3] for one in follow(rows + 1, programs + 1, program, *how)[0] if one.sure and one.kind == "store"}
-
-    if request.grid is None:
-        of_one = turns(ROWS[0], max(ROWS[0], rows)) or 1
-        programs = max(1, -(-turns(rows, 1) // of_one))  # which take one turn each
-        unlike = [count for count in (3, grid[0], programs) if -(-turns(rows, count) // of_one) != -(-programs // count)]
-        if unlike or not turns(rows, programs, programs - 1) or programs < 3 < ROWS[1] < rows:
-            most_programs(Form(False, what=f"it goes over {rows:,} rows otherwise than over {ROWS[0]}"), request)
-    elif math.prod(grid) > programs:
-        return frozenset()
-    # Elements of ranges: of a block the first one, or the one behind a row; of others, as of rows, the last or the first one.
-    ends = ((0, 1), (spill, 0), (spill, 1))[: 3 if spill else 1]
-    lanes = [lambda size, at=at, end=end: at if size == block else (size - 1) * end for at, end in ends]
-    certain = [[one for one in follow(rows, programs, programs - 1, form.in_blocks, lane)[0] if one.sure] for lane in lanes]
-    beyond = {one[:2] for at, of in enumerate(certain) for one in of if (one.offset or 0) >= _end(form, request, one, at > 0)}
-    for mine, its in ((0, 1), (1, 0)):
-        beyond |= {one[:2] for one in stores(mine, form.in_blocks, lanes[-1]) - stores(mine) & stores(its)}
-    for root, kind in beyond:
-        raise PlanError(
-            f"{jit_function(request.kernel).__name__}: {kind} of {root} behind a row, which no mask hides: blocks have "
-            f"{block} elements, and rows {request.cols}; add mask=cols < {request.names[1]}, and one of rows for a tile"
-        )
-    return frozenset(one.root for of in certain[1:] for one in of)
+    rows = request.rows
+    of_one = turns(ROWS[0], max(ROWS[0], rows)) or 1
+    several = max(1, -(-turns(rows, 1) // of_one))  # programs, which take one turn each
+    unlike = [count for count in (3, programs, several) if -(-turns(rows, count) // of_one) != -(-several // count)]
+    if unlike or not turns(rows, several, several - 1) or several < 3 < ROWS[1] < rows:
+        most_programs(Form(False, what=f"it goes over {rows:,} rows otherwise than over {ROWS[0]}"), request)
 
 
-def _end(form: Form, request: Request, access: Access, behind: bool) -> float:
-    """Returns the elements up to the end of a tensor; inf if it is unknown, or other tensors may follow that are loaded."""
-    tensor: Any = request.arguments.get(access.root)
-    loads = access.kind == "load" and not behind
-    if loads or access.root in form.parts or not hasattr(tensor, "element_size") or tensor.element_size() != access.size:
-        return math.inf
-    return float(1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)))
+def behind(request: Request, block: int, accesses: Callable[[], Sequence[Access]]) -> PlanError | None:
+    """Returns the error of blocks of a computed size that reach behind a row without a mask; None if there are none."""
+    name, (_, cols, size) = jit_function(request.kernel).__name__, request.names
+    for one in accesses() if request.cols % block and size not in request.meta else ():
+        if one.elements >= block and not one.masked:
+            words = (
+                f"{one.kind} of {one.root} without a mask: a row has {request.cols} elements, which are no blocks of {block}"
+            )
+            return PlanError(f"{name}: {words}; add mask=cols < {cols}, or pass {size}=")
+    return None
 
 
 def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> Traffic:
@@ -266,8 +250,7 @@ def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: in
 def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
     """Yields sentences about offsets of a launch that do not fit their 32 bits; `programs` along axis 0, None if unknown."""
     count = programs or 1
-    last = Run(function, arguments, count - 1, count, last=True, element=lambda size: size - 1)
-    ends = Run(function, arguments, 0, count), last
+    ends = [Run(function, arguments, (count - 1) * last, count, last=last) for last in (False, True)]
     ops = function.every if any(end.large for end in ends) else []
     made = {name: op for op in ops for name in op.results} | function.parameters  # whose names Triton 3.5 keeps in its IR
     addresses, seen = set[str](), set()  # values that offsets of pointers are computed from

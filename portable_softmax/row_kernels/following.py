@@ -64,7 +64,7 @@ class Access(NamedTuple):
         loops: numbers of the loops around it, outermost first.
         elements: of the tensor.
         size: bytes of an element.
-        sure: no unknown condition or mask may hide the offset, which is that of an address.
+        masked: a mask may hide elements, or bounds are checked.
         turns: of the outermost loop around it that depends on the program.
     """
 
@@ -75,7 +75,7 @@ class Access(NamedTuple):
     loops: tuple[int, ...] = ()
     elements: int = 0
     size: int = 1
-    sure: bool = True
+    masked: bool = True
     turns: int = 1
 
 
@@ -83,8 +83,8 @@ class Access(NamedTuple):
 class Run:
     """Evaluates the integers of one program.
 
-    A tensor is its first element, or another. What is loaded is unknown, of an unknown condition both branches are followed,
-    and a loop whose bounds are unknown has one turn.
+    A tensor is its first element. What is loaded is unknown, of an unknown condition both branches are followed, and a loop
+    whose bounds are unknown has one turn.
 
     Args:
         function: the kernel.
@@ -92,8 +92,7 @@ class Run:
         program, programs: number of the program along axis 0, None for any, and that of programs.
         turns: most turns of a loop whose turns depend on the program.
         inner_turns: most turns of other loops.
-        last: follows the last turn of every loop alone.
-        element: the element that is followed of ranges of so many, in place of the first one.
+        last: follows the last element of every tensor, and the last turn of every loop alone.
     """
 
     function: Function
@@ -103,7 +102,6 @@ class Run:
     turns: int = 1
     inner_turns: int = 1
     last: bool = False
-    element: Callable[[int], int] = lambda _: 0
 
     def __post_init__(self) -> None:
         self.accesses: list[Access] = []
@@ -114,7 +112,6 @@ class Run:
         self.large: list[tuple[Op, int]] = []  # operations of 32 bits whose result is not of 32 bits
         self._open: list[int] = []
         self._returned = False
-        self._sure = True  # no condition was unknown
         self.known: defaultdict[str, Known] = defaultdict(lambda: (None, frozenset()))  # of every value
         for value, name in self.function.parameters.items():
             argument: Any = self.arguments.get(name)
@@ -140,7 +137,7 @@ class Run:
             if op.name in ("cf.br", "cf.cond_br"):
                 condition, of = (1, frozenset()) if op.name == "cf.br" else self.known[op.operands[0]]
                 self.decisive |= of
-                self._sure = sure = sure and condition is not None
+                sure = sure and condition is not None
                 target = LABEL.findall(op.text)[0 if condition == 1 else -1]
                 start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
                 self._set(ops[start].results, [self.known[name] for name in op.operands[op.name == "cf.cond_br" :]])
@@ -162,7 +159,6 @@ class Run:
     def _if(self, op: Op) -> None:
         condition, of = self.known[op.operands[0]]
         self.decisive |= of
-        self._sure &= condition is not None
         branches = op.regions if condition is None else op.regions[:1] if condition else op.regions[1:2]
         ends = zip(*filter(None, map(self._region, branches)), strict=False)  # per result, of all branches
         for name, end in zip(op.results, ends, strict=False):
@@ -176,7 +172,6 @@ class Run:
         known = range(first, end, step) if None not in (first, end) and step else None
         names = self._begin(op, None if known is None else len(known), of)
         turns = ((end and end - 1) if self.last else first,) if known is None else known
-        self._sure &= known is not None
         followed = turns[-1:] if self.last else turns[: self.turns if PROGRAM in of else self.inner_turns]
         for turn in followed:
             self.known[variable] = turn, of
@@ -198,7 +193,6 @@ class Run:
         for turns in itertools.count():
             (condition, of), *passed = self._region(before) or [(None, frozenset())]
             self.decisive |= of
-            self._sure &= condition is not None and not self.last
             a, b = self.known[number][0], self.known[bound][0]
             gaps.append(None if a is None or b is None else (b - a) * (1 if kind[0] == "l" else -1) + (kind[1] == "e"))
             if condition == 0 or (turns and None not in gaps and gaps[0] > gaps[1]):
@@ -222,7 +216,7 @@ class Run:
         """Enters a loop; returns the names of what it carries."""
         carried = ASSIGNED.findall(op.text)[op.name == "scf.for" :]  # behind its variable
         names = [name for name, _ in carried]
-        self._set(names, [self.known[value] for _, value in carried], of, vague=self.last and trips != 1)
+        self._set(names, [self.known[value] for _, value in carried], of, vague=self.last)
         self._open.append(len(self.loops))
         self.loops.append(of)
         self.trips.append(trips)
@@ -250,7 +244,7 @@ class Run:
             return constant and int(json.loads(constant[1]))
         if kind == "make_range":
             end, start = map(int, RANGE.search(op.text).groups())  # type: ignore[union-attr]
-            return start + self.element(end - start)
+            return end - 1 if self.last else start
         if kind in SAME:
             return operands[0] if operands else None
         if kind == "select":
@@ -273,13 +267,13 @@ class Run:
     def _access(self, op: Op, kind: str) -> None:
         pointer, of = self.known[op.operands[0]]
         root, offset = pointer or ("", None)
-        mask = [self.known[mask][0] for mask in op.operands[1 if kind == "load" else 2 :][:1]]
+        mask = op.operands[1 if kind == "load" else 2 :][:1]
         if "descriptor" in op.name:
             indices = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
             numbers, of = [self.known[name][0] for name in reversed(indices)], of | self._of(indices)
             # One number for all of them.
             offset = None if None in numbers else sum(number << 32 * at for at, number in enumerate(numbers))
-        elif 0 in mask:
+        elif 0 in [self.known[name][0] for name in mask]:
             return
-        sure = self._sure and None not in (offset, *mask) and "descriptor" not in op.name
-        self.accesses.append(Access(root, kind, offset, of, tuple(self._open), op.elements, op.size, sure))
+        masked = bool(mask) or "descriptor" in op.name or "array<i32: " in op.text  # bounds that are checked
+        self.accesses.append(Access(root, kind, offset, of, tuple(self._open), op.elements, op.size, masked))

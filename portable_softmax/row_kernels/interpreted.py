@@ -12,7 +12,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.row_kernels.arguments import NAMES
 from portable_softmax.row_kernels.decorators import decorated, jit_function
-from portable_softmax.row_kernels.facts import PROGRAMS, Form, checked, most_programs, of_launches
+from portable_softmax.row_kernels.facts import PROGRAMS, ROWS, Form, behind, check_rows, most_programs, of_launches
 from portable_softmax.row_kernels.following import Access
 from portable_softmax.row_kernels.row_choice import RowPlan
 from portable_softmax.row_kernels.row_settings import Request, settings_of
@@ -38,11 +38,9 @@ def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any], grid: 
     roots = {(at + 16) * APART: name for at, name in enumerate(arguments)}
     values = {name: _stand_in(arguments[name], address) for address, name in roots.items()}
 
-    def observe(
-        rows: int, programs: int, first: int = 0, _: bool = False, element: Any = None, most: int = PROGRAMS[-1]
-    ) -> list[list[Access]]:
+    def observe(rows: int, programs: int, first: int = 0, most: int = PROGRAMS[-1]) -> list[list[Access]]:
         accesses: list[list[Access]] = [[] for _ in range(min(programs - first, most))]
-        with _noted(accesses, roots, (programs, first, MAX_ACCESSES + MAX_OF_ROW * rows), element):
+        with _noted(accesses, roots, programs, first, MAX_ACCESSES + MAX_OF_ROW * rows):
             try:
                 kernel.run(grid=(len(accesses),), warmup=False, **values | ({n_rows: rows} if n_rows else {}))
             except Exception as error:
@@ -53,7 +51,10 @@ def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any], grid: 
 
     form = of_launches(observe, arguments[cols]) if request.grid is None else Form(True)
     most_programs(form, request)
-    checked(form, request, observe, grid, arguments[block])
+    if request.grid is None:
+        check_rows(form, request, observe, grid[0])
+    if error := behind(request, arguments[block], lambda: observe(ROWS[0], 1)[0]):
+        raise error
     return form
 
 
@@ -71,12 +72,12 @@ def _stand_in(value: Any, address: int) -> Any:
 
 
 @contextlib.contextmanager
-def _noted(accesses: list[list[Access]], roots: Mapping[int, str], launch: tuple[int, ...], element: Any) -> Iterator[None]:
+def _noted(accesses: list[list[Access]], roots: Mapping[int, str], programs: int, first: int, most: int) -> Iterator[None]:
     """Notes accesses by program, from one of so many on, in place of the interpreter's, up to a limit; loads return 0."""
     import numpy as np
     from triton.runtime import interpreter  # its calls of its C++ part are the one place through which all accesses go
 
-    (programs, first, most), builder, count = launch, interpreter.interpreter_builder, itertools.count()
+    builder, count = interpreter.interpreter_builder, itertools.count()
     read = builder.create_get_program_id
 
     def program_id(axis: int) -> Any:
@@ -87,10 +88,10 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], launch: tuple
         if next(count) >= most:
             raise RuntimeError(f"{most} accesses have not ended it")
         mask, size = np.broadcast_to(mask, pointers.shape).astype(bool), np.dtype(dtype).itemsize  # it may be of integers
-        chosen = tuple(map(element, pointers.shape)) if element else mask
-        if mask[chosen].any():
-            address, offset = divmod(int(pointers[chosen].min()), APART)
-            access = Access(roots.get(address * APART, ""), kind, offset // size, elements=int(mask.sum()), size=size)
+        if mask.any():
+            (address, offset), masked = divmod(int(pointers[mask].min()), APART), not mask.all()
+            root, elements = roots.get(address * APART, ""), int(mask.sum())
+            access = Access(root, kind, offset // size, elements=elements, size=size, masked=masked)
             accesses[builder.grid_idx[0] - first].append(access)
         return np.where(mask, 0, other).astype(dtype)
 

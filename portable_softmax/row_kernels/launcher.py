@@ -132,11 +132,11 @@ class Launcher:
         with self._lock:
             if where.backend == "interpreter":
                 return interpreted.plan_of(request, where)
-            choice = self._kept.get(self._key(request, where, rows)) or Choice(request, where, rows)
-            plan = choice.plan(request)
-            self._note(plan.form)
-            self._keep(self._key(request, where, rows), choice)
-            return plan
+            if (choice := self._kept.get(self._key(request, where, rows))) is None:
+                choice = Choice(request, where, rows)
+                self._note(choice.form)
+                self._keep(self._key(request, where, rows), choice)
+            return choice.plan(request)
 
     def _key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
         """Returns the key of a choice: all that it depends on."""

@@ -16,14 +16,14 @@ from portable_softmax.planning.grid import FEW, REGISTERS, available
 from portable_softmax.planning.plan import printed
 from portable_softmax.planning.planner import MANY, MOST_COMPILED
 from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.row_kernels import facts
 from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
-from portable_softmax.row_kernels.facts import KNOWN, Form, checked, followed, form_of, most_programs, overflows, traffic_of
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 
 COMPILED = MOST_COMPILED, MOST_COMPILED - 2  # settings that are compiled, without stages and then of all
-SEVERAL = KNOWN + 1  # rows, in place of one row: Triton makes 1 a constant
+SEVERAL = facts.KNOWN + 1  # rows, in place of one row: Triton makes 1 a constant
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RowPlan:
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     config: Any = field(default=None, repr=False)
-    form: Form = field(default=Form(True), repr=False)
+    form: facts.Form = field(default=facts.Form(True), repr=False)
 
     def __str__(self) -> str:
         grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}
@@ -67,13 +67,12 @@ class RowPlan:
 
 
 class _Used(NamedTuple):
-    """Resources that a program of a setting uses, or is expected to, the values of its constexprs, and its IR or a like one."""
+    """Resources that a program of a setting uses, or is expected to, and the values of its constexprs."""
 
     setting: Setting
     resources: KernelResources
     occupancy: Occupancy
     constants: dict[str, Any]
-    function: Function
 
 
 class _Costed(NamedTuple):
@@ -106,13 +105,14 @@ class Choice:
     def __init__(self, request: Request, device: Device, rows: int) -> None:
         self._device, self._jit = device, jit_function(request.kernel)
         self._compiled: dict[Setting, _Used] = {}
-        self._traffic, self._settings = Traffic(), settings_of(request, device, True)
+        self._function, self._traffic = Function({}, [], []), Traffic()
+        self._settings = settings_of(request, device, True)
         probe = min(self._settings, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
         several = {request.names[0]: SEVERAL} if request.names[0] and request.rows == 1 else {}
         arguments = request.arguments | several
         self._compile(request._replace(arguments=arguments), [probe])
-        self.form = form_of(self._compiled[probe].function, arguments, *request.names[:2], probe.block)
-        most_programs(self.form, request)  # refuses what cannot be launched
+        self.form = facts.form_of(self._function, arguments, *request.names[:2], probe.block)
+        facts.most_programs(self.form, request)  # refuses what cannot be launched
         constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
         splits = callable(request.grid) and request.names[2] not in request.meta
         splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)
@@ -125,7 +125,9 @@ class Choice:
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
-        most_programs(self.form, request)
+        n_rows = request.names[0]
+        is_number = n_rows in self._function.parameters.values()  # and no constant
+        facts.most_programs(self.form, request)
         device, rows = self._device, max(1, request.rows)
         costed = self._sorted(request, self._compiled.values(), MANY if request.fixed else rows)
         if request.fixed and costed:
@@ -138,14 +140,13 @@ class Choice:
         grid = (best.num_programs, 1, 1) if request.grid is None else request.grid_of(used.constants)
         if refused := refusal(device, grid, used.resources.num_warps):
             raise GridError(f"{self._jit.__name__}: {refused}")
+        if request.grid is None and request.rows and is_number:
+            facts.check_rows(self.form, request, partial(facts.followed, self._function, request.arguments, n_rows), grid[0])
         meta, programs = request.meta | used.setting.config.all_kwargs(), math.prod(grid) if request.rows else 0
-        reasons, warned = self._reasons(request, costed), overflows(used.function, request.arguments, grid[0])
-        form, observe = self.form, partial(followed, used.function, request.arguments, request.names[0])
-        if programs and used.constants.get(request.names[0] or "", request.rows) == request.rows:
-            form = form._replace(decisive=form.decisive | checked(form, request, observe, grid, used.setting.block))
+        reasons, warned = self._reasons(request, costed), facts.overflows(self._function, request.arguments, grid[0])
         return RowPlan(
             self._jit.__name__, size, device.name, programs, meta, grid[:1] if request.grid is None else grid, used.resources,
-            used.occupancy, best.terms, tuple(reasons), tuple(warned), used.setting.config, form,
+            used.occupancy, best.terms, tuple(reasons), tuple(warned), used.setting.config, self.form,
         )  # fmt: skip
 
     def _compile_for(self, request: Request, rows: int) -> None:
@@ -163,20 +164,19 @@ class Choice:
         device, configs = self._device, [setting.config for setting in settings]
         results = compiled_for(request.kernel, configs, request.arguments, device)
         for setting, compiled in zip(settings, results, strict=True):
-            if isinstance(compiled, Exception):
-                if not self._compiled or isinstance(compiled, OSError):
-                    raise failure(compiled, self._jit, device) from compiled
-                self._settings.remove(setting)  # some of a compiler's faults are of few settings
+            accesses = partial(facts.accesses_of, compiled, self._jit, request.arguments)
+            error = compiled if isinstance(compiled, Exception) else facts.behind(request, setting.block, accesses)
+            if error:
+                if not self._compiled or isinstance(error, OSError):
+                    raise failure(error, self._jit, device) from error
+                self._settings.remove(setting)  # some faults are of few settings
                 continue
             resources, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
-            same = (used.function for used in self._compiled.values() if used.constants == constants)
-            function, occupancy = next(same, None), device.vendor.occupancy(resources, device.hardware)
-            function = function or parsed_of(compiled, self._jit)
-            self._compiled[setting] = _Used(setting, resources, occupancy, constants, function)
+            self._compiled[setting] = _Used(setting, resources, device.vendor.occupancy(resources, device.hardware), constants)
             if len(self._compiled) == 1:
-                walks = request.grid is None
+                self._function, walks = parsed_of(compiled, self._jit), request.grid is None
                 rows = (request.rows or 1) if walks else math.prod(request.grid_of(constants))
-                self._traffic = traffic_of(function, request.arguments, walks, rows, request.cols, setting.block)
+                self._traffic = facts.traffic_of(self._function, request.arguments, walks, rows, request.cols, setting.block)
 
     def _threads(self, setting: Setting) -> int:
         return (setting.warps or 1) * (self._device.hardware.warp_size or 1)
@@ -206,7 +206,7 @@ class Choice:
             shared_memory_most=used.shared_memory_most and int(used.shared_memory_most * longer),
         )
         occupancy = self._device.vendor.occupancy(resources, self._device.hardware)
-        return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs, like.function)
+        return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
         """Returns the launches of programs that fit in their order, without grids that the device refuses, if any is left."""
@@ -238,7 +238,7 @@ class Choice:
         elif request.num_programs:
             yield request.num_programs, rows
         else:
-            most = min(rows, most_programs(self.form, request) or rows)
+            most = min(rows, facts.most_programs(self.form, request) or rows)
             numbers = list(dict.fromkeys((min(most, resident), most)))
             accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), used.resources.num_warps)]
             yield from ((number, rows) for number in accepted or numbers[:1])
@@ -249,7 +249,7 @@ class Choice:
         yield moves + f"; a program beside them {self._traffic.program:,.0f}" * walks
         if blocks > 1:
             yield f"a row is {blocks} blocks, {'which the kernel loops over' if self.form.in_blocks else 'one per program'}"
-        if request.multiple < math.gcd(request.cols, KNOWN):
+        if request.multiple < math.gcd(request.cols, facts.KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
         others = [other for other in costed if other.used.setting != best.used.setting][:2]
         for other in others if best.terms and not request.fixed else []:
