@@ -178,14 +178,15 @@ def test_a_warning_names_the_device_and_every_problem_has_a_launch_that_fits(mon
     for fact, (value, origin) in expected["facts"].items():
         assert (getattr(other.hardware, fact), other.origins[fact]) == (value, origin), fact
 
-    def measure(problem, tiling, device):  # a binary of another format
-        metadata = SimpleNamespace(num_warps=tiling.num_warps, shared=1024)
+    def measure(problem, tiling, device):  # a binary of another format, without bytes of shared memory
+        metadata = SimpleNamespace(num_warps=tiling.num_warps, shared=None)
         return device.vendor.resources(SimpleNamespace(asm={"other": b""}, metadata=metadata))
 
     for n_rows, n_cols, backward in product((1, 4096), (1, 33, 781, 50257, 10**6), (False, True)):
         chosen = planner.choose(read_problem(n_rows, n_cols, "bfloat16", other, "softmax", backward), other, measure)
         assert chosen.occupancy.limits["registers (estimated)"] == 4 // chosen.tiling.num_warps >= 1  # a warp on a partition
         assert chosen.tiling.num_warps * other.hardware.warp_size <= other.hardware.max_threads_per_program
+        assert chosen.resources.shared_memory_bytes == 0
 
 
 def test_a_new_device_is_a_profile_at_once(monkeypatch, tmp_path, capsys):

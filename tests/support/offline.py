@@ -96,10 +96,9 @@ def _at_random() -> dict[str, str]:
         for number, problem in enumerate([*itertools.islice(random_problems(device, seed=7), 20), *picks * (measure is light)]):
             plan, launches = choose(problem, device, measure), ranked(problem, device)
             access = "unaligned" if plan.problem.unaligned else f"in accesses of {plan.problem.vector}"
-            read = f"{plan.problem.n_rows} x {plan.problem.n_cols} {access}"
             why = "; ".join(reason.partition(" (")[0] for reason in plan.reasons)
             us = f"{len(launches)} launches of {sum(launch.us for launch in launches):.6g}"
-            cells[f"{profile}: {number}, {measure.__name__}"] = f"{plan.tiling} of {read}: {why}; {us}"
+            cells[f"{profile}: {number}, {measure.__name__}"] = f"{plan.tiling} of {plan.problem.size} {access}: {why}; {us}"
     return cells
 
 
