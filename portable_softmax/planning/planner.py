@@ -34,7 +34,8 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
     """
     order, compiled, rejected = ranked(problem, device), list[LaunchPlan](), list[str]()
     for expected in order:
-        if compiled and (min(launch.us for launch in compiled) <= ALIKE * expected.us or len(compiled) == MOST_COMPILED):
+        enough = compiled and min(launch.us for launch in compiled) <= ALIKE * expected.us
+        if compiled and (enough or len(compiled) == MOST_COMPILED or expected.us < order[0].us):
             break
         try:
             used = measure(expected.problem, expected.tiling, device)
@@ -75,8 +76,7 @@ def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
         return launches
     launches = sorted((launch for launch in launches if not unfit(launch, device)), key=lambda launch: launch.us)
     if problem.skips and not problem.stores:  # rows that are skipped take no longer than beginning all programs
-        soon = [launch for launch in launches if NS * numbers.launch_ns * launch.num_programs <= SKIPPED * launch.us]
-        launches = soon or launches
+        launches.sort(key=lambda launch: NS * numbers.launch_ns * launch.num_programs > SKIPPED * launch.us)
     return launches
 
 

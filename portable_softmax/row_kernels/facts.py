@@ -143,10 +143,10 @@ def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block
     return bool(moving) and all(moving.intersection(access.loops) for access in wide)
 
 
-def most_programs(form: Form, request: Request) -> int | None:
-    """Returns the number of programs whose parts of tensors have room, None if any; PlanError if such a launch is refused."""
+def check_form(form: Form, request: Request) -> None:
+    """Raises PlanError if a grid cannot be computed, or programs need their number to have a part of a tensor each."""
     if request.grid is not None:
-        return None
+        return
     name, wanted = jit_function(request.kernel).__name__, request.num_programs
     if not form.walks:
         meta = {role: f"meta[{parameter!r}]" for role, parameter in zip(("rows", "cols", "block"), request.names, strict=True)}
@@ -156,18 +156,13 @@ def most_programs(form: Form, request: Request) -> int | None:
             f"{name}: {form.what}, so its grid cannot be computed; pass grid= as in kernel[grid]{such_as}"
             + f", or make any number of programs correct: {loop}" * ("..." not in form.grid)
         )
-    tensors: dict[str, Any] = {
-        part: request.arguments[part] for part in form.parts if hasattr(request.arguments[part], "numel")
-    }
-    rooms = {part: (value.numel() - form.parts[part][1]) // form.parts[part][0] for part, value in tensors.items()}
-    for part, most in rooms.items():
-        apart = form.parts[part][0]
-        if most < (wanted or 1) or (most > 1 and apart < max(2, request.cols) and not wanted):
-            raise PlanError(
-                f"{name}: each program writes a part of {part}, {apart} elements apart, and it has room for {most}, not "
-                f"{wanted or 'any number'}; pass num_programs=, which plan(...) computes if {part} is a type such as '*fp32'"
-            )
-    return min(rooms.values(), default=None)
+    for part, (apart, first) in form.parts.items():
+        if hasattr(tensor := request.arguments[part], "numel"):
+            most: int = (tensor.numel() - first) // apart
+            if wanted is None or most < wanted:
+                words = f"each program writes a part of {part}, {apart} elements apart, and it has room for {most}, not "
+                words += f"{wanted or 'any number'}; pass num_programs=, which plan(...) computes if {part} is a type"
+                raise PlanError(f"{name}: {words} such as '*fp32'")
 
 
 def check_rows(form: Form, request: Request, observe: Observe, programs: int) -> None:
@@ -181,7 +176,7 @@ def check_rows(form: Form, request: Request, observe: Observe, programs: int) ->
     several = max(1, -(-turns(rows, 1) // of_one))  # programs, which take one turn each
     unlike = [count for count in (3, programs, several) if -(-turns(rows, count) // of_one) != -(-several // count)]
     if unlike or not turns(rows, several, several - 1) or several < 3 < ROWS[1] < rows:
-        most_programs(Form(False, what=f"it goes over {rows:,} rows otherwise than over {ROWS[0]}"), request)
+        check_form(Form(False, what=f"it goes over {rows:,} rows otherwise than over {ROWS[0]}"), request)
 
 
 def behind(request: Request, block: int, accesses: Callable[[], Sequence[Access]]) -> PlanError | None:

@@ -12,7 +12,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.row_kernels.arguments import NAMES
 from portable_softmax.row_kernels.decorators import decorated, jit_function
-from portable_softmax.row_kernels.facts import PROGRAMS, ROWS, Form, behind, check_rows, most_programs, of_launches
+from portable_softmax.row_kernels.facts import PROGRAMS, ROWS, Form, behind, check_form, check_rows, of_launches
 from portable_softmax.row_kernels.following import Access
 from portable_softmax.row_kernels.row_choice import RowPlan
 from portable_softmax.row_kernels.row_settings import Request, settings_of
@@ -50,7 +50,7 @@ def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any], grid: 
         return accesses
 
     form = of_launches(observe, arguments[cols]) if request.grid is None else Form(True)
-    most_programs(form, request)
+    check_form(form, request)
     if request.grid is None:
         check_rows(form, request, observe, grid[0])
     if error := behind(request, arguments[block], lambda: observe(ROWS[0], 1)[0]):

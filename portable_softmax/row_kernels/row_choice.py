@@ -112,7 +112,7 @@ class Choice:
         arguments = request.arguments | several
         self._compile(request._replace(arguments=arguments), [probe])
         self.form = facts.form_of(self._function, arguments, *request.names[:2], probe.block)
-        facts.most_programs(self.form, request)  # refuses what cannot be launched
+        facts.check_form(self.form, request)
         constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
         splits = callable(request.grid) and request.names[2] not in request.meta
         splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)
@@ -127,7 +127,7 @@ class Choice:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
         n_rows = request.names[0]
         is_number = n_rows in self._function.parameters.values()  # and no constant
-        facts.most_programs(self.form, request)
+        facts.check_form(self.form, request)
         device, rows = self._device, max(1, request.rows)
         costed = self._sorted(request, self._compiled.values(), MANY if request.fixed else rows)
         if request.fixed and costed:
@@ -238,8 +238,7 @@ class Choice:
         elif request.num_programs:
             yield request.num_programs, rows
         else:
-            most = min(rows, facts.most_programs(self.form, request) or rows)
-            numbers = list(dict.fromkeys((min(most, resident), most)))
+            numbers = list(dict.fromkeys((min(rows, resident), rows)))
             accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), used.resources.num_warps)]
             yield from ((number, rows) for number in accepted or numbers[:1])
 

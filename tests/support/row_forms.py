@@ -270,7 +270,7 @@ FORMS = {
     "a loop in a helper": Form(walk_helper),
     "blocks of a row": Form(walk_blocks),
     "online blocks": Form(walk_online, result="logsumexp"),
-    "a buffer with a row for each program": Form(walk_part, more={"part": 37, "first": 0, "PLANES": 1}),
+    "a buffer with a row for each program": Form(walk_part, more={"part": 37, "first": 0, "PLANES": 1, "num_programs": 37}),
     "tiles by num_programs": Form(walk_tile, more={"TILE": 4}),
     "blocks of all rows by num_programs": Form(walk_flat),
     "a total by atomics": Form(walk_total, result="total"),
