@@ -171,11 +171,11 @@ def check_rows(form: Form, request: Request, observe: Observe, programs: int) ->
     def turns(rows: int, count: int, program: int = 0) -> int:
         return sum(one.turns for one in observe(rows, count, program, 1)[0] if one.root == form.shared)
 
-    rows = request.rows
-    of_one = turns(ROWS[0], max(ROWS[0], rows)) or 1
+    rows, of_one = request.rows, turns(ROWS[0], max(ROWS[0], request.rows)) or 1
     several = max(1, -(-turns(rows, 1) // of_one))  # programs, which take one turn each
-    unlike = [count for count in (3, programs, several) if -(-turns(rows, count) // of_one) != -(-several // count)]
-    if unlike or not turns(rows, several, several - 1) or several < 3 < ROWS[1] < rows:
+    unlike = [count for count in {3, programs, several} - {1} if -(-turns(rows, count) // of_one) != -(-several // count)]
+    last, idle = (len(observe(rows, several + more, several - 1 + more, 1)[0]) for more in (0, 1))
+    if unlike or last <= idle or several < 3 < ROWS[1] < rows:
         check_form(Form(False, what=f"it goes over {rows:,} rows otherwise than over {ROWS[0]}"), request)
 
 
@@ -184,10 +184,8 @@ def behind(request: Request, block: int, accesses: Callable[[], Sequence[Access]
     name, (_, cols, size) = jit_function(request.kernel).__name__, request.names
     for one in accesses() if request.cols % block and size not in request.meta else ():
         if one.elements >= block and not one.masked:
-            words = (
-                f"{one.kind} of {one.root} without a mask: a row has {request.cols} elements, which are no blocks of {block}"
-            )
-            return PlanError(f"{name}: {words}; add mask=cols < {cols}, or pass {size}=")
+            words = f"{name}: {one.kind} of {one.root} without a mask: a row has {request.cols} elements, which are no blocks"
+            return PlanError(f"{words} of {block}; add mask=cols < {cols}, or pass {size}=")
     return None
 
 

@@ -12,7 +12,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.row_kernels.arguments import NAMES
 from portable_softmax.row_kernels.decorators import decorated, jit_function
-from portable_softmax.row_kernels.facts import PROGRAMS, ROWS, Form, behind, check_form, check_rows, of_launches
+from portable_softmax.row_kernels.facts import PROGRAMS, ROWS, Form, behind, check_form, of_launches
 from portable_softmax.row_kernels.following import Access
 from portable_softmax.row_kernels.row_choice import RowPlan
 from portable_softmax.row_kernels.row_settings import Request, settings_of
@@ -25,9 +25,8 @@ def plan_of(request: Request, device: Device) -> RowPlan:
     """Returns the launch in Triton's interpreter, which compiles nothing and runs one program after another."""
     config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
     constants = request.meta | config.kwargs
-    form, grid = Form(True), request.grid_of(constants) if request.grid is not None else (request.num_programs or 1,)
-    if request.rows:
-        form = _form_of(decorated(request.kernel, config, constants), request, constants, grid)
+    grid = (request.num_programs or -(-request.rows // ROWS[2]) or 1,) if request.grid is None else request.grid_of(constants)
+    form = _form_of(decorated(request.kernel, config, constants), request, constants, grid) if request.rows else Form(True)
     programs = math.prod(grid) if request.rows else 0
     return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config, form=form)
 
@@ -50,9 +49,12 @@ def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any], grid: 
         return accesses
 
     form = of_launches(observe, arguments[cols]) if request.grid is None else Form(True)
+    if request.grid is None and form.walks:
+        rows = min(request.rows, ROWS[2])  # all take too long
+        launches = [observe(rows, count, 0, count) for count in (1, 3, min(grid[0], rows))]
+        if len({sum(access.root == form.shared for one in launch for access in one) for launch in launches}) > 1:
+            form = Form(False, what=f"it goes over {rows} rows otherwise than over {ROWS[0]}")
     check_form(form, request)
-    if request.grid is None:
-        check_rows(form, request, observe, grid[0])
     if error := behind(request, arguments[block], lambda: observe(ROWS[0], 1)[0]):
         raise error
     return form

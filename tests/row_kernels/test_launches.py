@@ -53,6 +53,28 @@ def test_planned_or_refused_for_a_device_that_is_not_here(name, device):
     assert run.plan(**arguments, device=device, grid=form.grid).num_programs > 0
 
 
+@triton.jit
+def by_turns(x, y, z, n_rows, n_cols, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        value = tl.load(x + row * n_cols + at, mask=at < n_cols)
+        if row % 2 == 0:
+            tl.store(y + row // 2 * n_cols + at, value, mask=at < n_cols)
+        else:
+            tl.store(z + row // 2 * n_cols + at, value, mask=at < n_cols)
+
+
+def test_rows_of_two_results():
+    """The last program writes to another tensor than the first."""
+    assert launcher(by_turns, **NAMES).plan(*["*fp32:16"] * 3, 38, 50, device="nvidia/t4").num_programs == 38
+
+
+@pytest.mark.kernel
+def test_a_plan_does_not_follow_all_rows(where):
+    """In the interpreter, where a row takes a millisecond, too."""
+    assert launcher(by_turns, **NAMES).plan(*["*fp32:16"] * 3, 10**6, 3).num_programs > 1
+
+
 def test_a_switch_is_part_of_what_a_launch_is_known_by():
     """A number that is no size decides whether programs loop over rows."""
     if triton_version() < (3, 6):
