@@ -54,7 +54,7 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
             rejected = [f"{len(rejected)} launches, and each {rejected[0].partition(': ')[2]}"]
         raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  " + "\n  ".join(rejected))
     best, *others = sorted(compiled, key=lambda launch: launch.us)
-    others += order[len(compiled) + len(rejected) :][:1]  # the first one that was not tried
+    others += [launch for launch in order[len(compiled) + len(rejected) :][:1] if launch.us >= order[0].us]  # not tried
     faster = why_faster(best, min(others, key=lambda launch: launch.us), len(order)) if others else ()
     spilled, warning = spilled_by(best.resources), None
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
@@ -66,7 +66,8 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
 def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
     """Returns the launches of a problem that should fit, with estimated resources, the one of the least cost first.
 
-    Where the cost is unknown, the last way to read rows goes first, and launches keep the order of the grid.
+    Where the cost is unknown, the last way to read rows goes first, and launches keep the order of the grid. Where rows may be
+    skipped, launches whose programs take long to begin are the last ones.
     """
     launches, numbers = list[LaunchPlan](), device.profile.launch.cost
     for reading in reversed(readings(problem, device)):

@@ -144,7 +144,7 @@ def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block
 
 
 def check_form(form: Form, request: Request) -> None:
-    """Raises PlanError if a grid cannot be computed, or programs need their number to have a part of a tensor each."""
+    """Raises PlanError if a grid cannot be computed, or a tensor with a part for each program has no room for num_programs."""
     if request.grid is not None:
         return
     name, wanted = jit_function(request.kernel).__name__, request.num_programs
@@ -160,8 +160,10 @@ def check_form(form: Form, request: Request) -> None:
         if hasattr(tensor := request.arguments[part], "numel"):
             most: int = (tensor.numel() - first) // apart
             if wanted is None or most < wanted:
-                words = f"each program writes a part of {part}, {apart} elements apart, and it has room for {most}, not "
-                words += f"{wanted or 'any number'}; pass num_programs=, which plan(...) computes if {part} is a type"
+                words = f"each program writes a part of {part}, {apart} elements apart, with room for {most} programs"
+                words += (
+                    f", not {wanted}" * bool(wanted) + f"; pass num_programs=, which plan(...) computes if {part} is a type"
+                )
                 raise PlanError(f"{name}: {words} such as '*fp32'")
 
 
@@ -180,12 +182,12 @@ def check_rows(form: Form, request: Request, observe: Observe, programs: int) ->
 
 
 def behind(request: Request, block: int, accesses: Callable[[], Sequence[Access]]) -> PlanError | None:
-    """Returns the error of blocks of a computed size that reach behind a row without a mask; None if there are none."""
+    """Returns the error of a computed block that reaches behind a row without a mask; None if there is none."""
     name, (_, cols, size) = jit_function(request.kernel).__name__, request.names
     for one in accesses() if request.cols % block and size not in request.meta else ():
         if one.elements >= block and not one.masked:
-            words = f"{name}: {one.kind} of {one.root} without a mask: a row has {request.cols} elements, which are no blocks"
-            return PlanError(f"{words} of {block}; add mask=cols < {cols}, or pass {size}=")
+            words = f"{name}: a {one.kind} of {one.root} has no mask, and the computed {size}={block} does not divide a row"
+            return PlanError(f"{words} of {request.cols} elements; add mask=cols < {cols}, or pass {size}=")
     return None
 
 

@@ -37,9 +37,9 @@ def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any], grid: 
     roots = {(at + 16) * APART: name for at, name in enumerate(arguments)}
     values = {name: _stand_in(arguments[name], address) for address, name in roots.items()}
 
-    def observe(rows: int, programs: int, first: int = 0, most: int = PROGRAMS[-1]) -> list[list[Access]]:
-        accesses: list[list[Access]] = [[] for _ in range(min(programs - first, most))]
-        with _noted(accesses, roots, programs, first, MAX_ACCESSES + MAX_OF_ROW * rows):
+    def observe(rows: int, programs: int, most: int = PROGRAMS[-1]) -> list[list[Access]]:
+        accesses: list[list[Access]] = [[] for _ in range(min(programs, most))]
+        with _noted(accesses, roots, programs, MAX_ACCESSES + MAX_OF_ROW * rows):
             try:
                 kernel.run(grid=(len(accesses),), warmup=False, **values | ({n_rows: rows} if n_rows else {}))
             except Exception as error:
@@ -51,7 +51,7 @@ def _form_of(kernel: Any, request: Request, constants: Mapping[str, Any], grid: 
     form = of_launches(observe, arguments[cols]) if request.grid is None else Form(True)
     if request.grid is None and form.walks:
         rows = min(request.rows, ROWS[2])  # all take too long
-        launches = [observe(rows, count, 0, count) for count in (1, 3, min(grid[0], rows))]
+        launches = [observe(rows, count, count) for count in (1, 3, min(grid[0], rows))]
         if len({sum(access.root == form.shared for one in launch for access in one) for launch in launches}) > 1:
             form = Form(False, what=f"it goes over {rows} rows otherwise than over {ROWS[0]}")
     check_form(form, request)
@@ -74,8 +74,8 @@ def _stand_in(value: Any, address: int) -> Any:
 
 
 @contextlib.contextmanager
-def _noted(accesses: list[list[Access]], roots: Mapping[int, str], programs: int, first: int, most: int) -> Iterator[None]:
-    """Notes accesses by program, from one of so many on, in place of the interpreter's, up to a limit; loads return 0."""
+def _noted(accesses: list[list[Access]], roots: Mapping[int, str], programs: int, most: int) -> Iterator[None]:
+    """Records at most so many accesses by program, in place of the interpreter's; loads return 0."""
     import numpy as np
     from triton.runtime import interpreter  # its calls of its C++ part are the one place through which all accesses go
 
@@ -83,18 +83,17 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], programs: int
     read = builder.create_get_program_id
 
     def program_id(axis: int) -> Any:
-        accesses[builder.grid_idx[0] - first] += [Access("", "axis", axis)] if axis else []
+        accesses[builder.grid_idx[0]] += [Access("", "axis", axis)] if axis else []
         return read(axis)
 
     def note(kind: str, pointers: Any, mask: Any, dtype: Any, other: Any = 0) -> Any:
         if next(count) >= most:
             raise RuntimeError(f"{most} accesses have not ended it")
-        mask, size = np.broadcast_to(mask, pointers.shape).astype(bool), np.dtype(dtype).itemsize  # it may be of integers
+        mask = np.broadcast_to(mask, pointers.shape).astype(bool)  # it may be of integers
         if mask.any():
             (address, offset), masked = divmod(int(pointers[mask].min()), APART), not mask.all()
-            root, elements = roots.get(address * APART, ""), int(mask.sum())
-            access = Access(root, kind, offset // size, elements=elements, size=size, masked=masked)
-            accesses[builder.grid_idx[0] - first].append(access)
+            root, offset = roots.get(address * APART, ""), offset // np.dtype(dtype).itemsize
+            accesses[builder.grid_idx[0]].append(Access(root, kind, offset, elements=int(mask.sum()), masked=masked))
         return np.where(mask, 0, other).astype(dtype)
 
     calls = SimpleNamespace(
@@ -104,10 +103,7 @@ def _noted(accesses: list[list[Access]], roots: Mapping[int, str], programs: int
         atomic_cas=lambda pointers, compared, value, order: note("atomic", pointers, True, value.dtype),
     )
     replaced = mock.patch.multiple(
-        builder,
-        create_get_program_id=program_id,
-        set_grid_dim=lambda *_: vars(builder).update(grid_dim=(programs, 1, 1)),
-        set_grid_idx=lambda x, *_: vars(builder).update(grid_idx=(first + x, 0, 0)),
+        builder, create_get_program_id=program_id, set_grid_dim=lambda *_: vars(builder).update(grid_dim=(programs, 1, 1))
     )
     with replaced, mock.patch.object(interpreter, "_interpreter", calls):
         yield

@@ -102,7 +102,7 @@ class Launcher:
         Raises:
             CompileError: it does not compile, in the compiler's own words.
             GridError: the grid is not one to three integers of at least 0, or the device launches none of so many programs.
-            PlanError: the kernel requires `grid`, or no configuration fits the device.
+            PlanError: the kernel requires `grid`, num_programs or masks, or no configuration fits the device.
             TypeError: an argument is missing, unknown or of another type.
         """
         if is_dynamo_compiling():  # which would go into Triton's launch

@@ -158,7 +158,7 @@ def behind() -> str:
     ]
     count = f"{len(slower)} of {len(compared(cells))} cells; {len(slower) - len(large)} of them take less than 20 us."
     table = _table("shape; dtype; direction; us; alternative; of its speed", rows)
-    return f"{count} The others, slowest first:\n\n{table}" if rows else count
+    return f"{count} Of the others, those furthest behind:\n\n{table}" if rows else count
 
 
 def host() -> str:

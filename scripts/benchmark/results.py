@@ -117,7 +117,7 @@ class Cell:
 
 
 def cells_of(results: Iterable[Result]) -> list[Cell]:
-    """Returns the cells of results, in order; of several times of a provider the least, as other work only adds time."""
+    """Returns the cells of results, in order; of several times of a provider the least that is not disturbed."""
     groups: dict[tuple[str | int, ...], list[Result]] = defaultdict(list)
     for result in results:
         groups[result.cell].append(result)

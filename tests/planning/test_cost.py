@@ -166,7 +166,10 @@ def test_facts_of_a_row_kernel():
         facts = row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 1024, stages), H100_DEVICE)
         assert (facts.programs, facts.beside, facts.waves, facts.turns, facts.loads, facts.ahead) == (528, 4, 1, 8, 1, ahead)
         assert (facts.elements, facts.l2_us, facts.alone) == (8, 0, 1)
-    assert row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 256, 4, in_blocks=True), H100_DEVICE)[:2] == facts[:2]
+    for block, warps in ((256, 4 * 2), (1024, 0)):  # that wait for two sums of each block of several
+        launch = RowLaunch(4000, 1024, 16, 528, 8, 4, block, 4, in_blocks=True)
+        in_blocks = row_facts(traffic._replace(block_reductions=2), launch, H100_DEVICE)
+        assert (*in_blocks[:2], in_blocks.warps) == (*facts[:2], warps)
     spilled = row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 1024, spilled_bytes=64), H100_DEVICE)
     assert (spilled.left_out, spilled.exchanges, spilled.warps, spilled.late, spilled.own_issued) == (0, 0, 0, 0, 0)
     assert (spilled.memory_us, spilled.l2_us) == pytest.approx((4000 * 4096 / 3.35e6, 4000 * 2 * 64 * 128 / 3.35e6))

@@ -78,22 +78,17 @@ def _at_random() -> dict[str, str]:
     """Returns plans of problems of every kind, with kernels that need little and much, how they are read, and all launches."""
     from random_plans import random_problems  # which needs torch's operators
 
-    cells, picks = (
-        {},
-        [
-            replace(
-                contiguous_problem(n_rows, n_cols, "bfloat16", TOKEN_LOG_PROBS, backward=backward), batch_invariant=invariant
-            )
-            for n_rows, n_cols, backward, invariant in itertools.product(
-                (8, 4096), (5000, 128_257), (False, True), (False, True)
-            )
-        ],
-    )
+    picks = itertools.product((8, 4096), (5000, 128_257), (False, True), (False, True))
+    picked = [
+        replace(contiguous_problem(*size, "bfloat16", TOKEN_LOG_PROBS, backward=backward), batch_invariant=invariant)
+        for *size, backward, invariant in picks
+    ]
+    cells = {}
     for profile, measure in itertools.product(
         (H200, MI300X, A2, "nvidia/t4", "nvidia/jetson-agx-orin", "intel/max-1100"), (light, heavy)
     ):
         device = Device.from_profile(profile)
-        for number, problem in enumerate([*itertools.islice(random_problems(device, seed=7), 20), *picks * (measure is light)]):
+        for number, problem in enumerate([*itertools.islice(random_problems(device, seed=7), 20), *picked]):
             plan, launches = choose(problem, device, measure), ranked(problem, device)
             access = "unaligned" if plan.problem.unaligned else f"in accesses of {plan.problem.vector}"
             why = "; ".join(reason.partition(" (")[0] for reason in plan.reasons)

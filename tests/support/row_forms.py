@@ -286,7 +286,7 @@ FORMS = {
     "another step for many rows": Form(other_many, (13,), "it goes over 37 rows otherwise than over 5"),
     "at most ten rows for each program": Form(other_capped, _rows, "it goes over 37 rows otherwise than over 5"),
     "a number for each program": Form(
-        other_own, _rows, "part of y, 1 elements apart, and it has room for 37, not any number", result="logsumexp"
+        other_own, _rows, "part of y, 1 elements apart, with room for 37 programs;", result="logsumexp"
     ),
     "a number of a row": Form(other_number, _rows, "a program takes one row", result="logsumexp"),
     "a flat number of blocks": Form(other_flat, _blocks, "a program takes (a part of a|one) row"),
