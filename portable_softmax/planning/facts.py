@@ -127,6 +127,7 @@ class Traffic(NamedTuple):
         row_operands, program_operands: loads and stores of all elements of a row.
         reductions, block_reductions: per row, and per block of a row that the kernel loops over.
         exponents: elements of a row, counted once per exp.
+        loaded: bytes of a row's loads.
     """
 
     row: float = 0
@@ -138,6 +139,7 @@ class Traffic(NamedTuple):
     reductions: float = 0
     block_reductions: float = 0
     exponents: float = 0
+    loaded: float = 0
 
 
 class RowLaunch(NamedTuple):

@@ -223,6 +223,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         counts[unit] += access.size * now
         counts[f"{unit}_operands"] += elements / cols
         if of_row:
+            counts["loaded"] += access.size * elements if access.kind == "load" else 0
             counts["again"] += access.size * (elements - now) if moves and access.kind == "load" else 0
             counts["element"] += access.size * elements  # bytes, until all are known
     for op, loops in run.work:

@@ -196,7 +196,7 @@ class Choice:
         if (wanted := used.registers_per_thread) is not None:
             elements = (wanted - REGISTERS) * longer * self._threads(like.setting) / threads
             wanted = available(REGISTERS + max(0, math.ceil(elements)), threads, self._device)
-        staged = (setting.stages - 1) * int(self._traffic.row * setting.block / cols)
+        staged = (setting.stages - 1) * int(self._traffic.loaded * setting.block / cols)
         resources = replace(
             used,
             num_warps=setting.warps,

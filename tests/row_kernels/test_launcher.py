@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 import triton
-from row_kernels import PLANNED, RMS, assert_plan, fresh, one_row, planned, scaled
+from row_kernels import PLANNED, RMS, assert_plan, dequantize, fresh, one_row, planned, scaled
 from sweep import mostly_slow
 
 from portable_softmax import (
@@ -75,6 +75,14 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     launches = [RowLaunch(4096, 3000, multiple, 4096, 4, 4, 4096) for multiple in (1, 4, 8)]
     us = [cost(row_facts(traffic, launch, device), device.profile.launch.cost).total for launch in launches]
     assert us[0] > us[1] > us[2]
+
+
+def test_stages_need_shared_memory_for_loaded_bytes_alone():
+    """2 x 32,768 loaded bytes fit a multiprocessor three times; with the stored ones, 2 x 163,840 would fit nowhere."""
+    arguments = "i8[2000,28672]", "f32[2000]", "f32[2000,28672]", 2000, 28672
+    plan = fresh(dequantize).plan(*arguments, num_warps=16, device="nvidia/h200")
+    assert plan.meta["STAGES"] > 1
+    assert plan.resources.shared_memory_bytes < 120_000
 
 
 def test_passed_options_take_precedence():

@@ -102,6 +102,15 @@ def adding(x, y, n_rows, n_cols, eps, BLOCK: tl.constexpr, F: tl.constexpr = 1):
         tl.store(y + row * n_cols + at, value * F + eps, mask=at < n_cols)
 
 
+@triton.jit
+def dequantize(q, scale, y, n_rows, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
+        at = tl.cast(row, tl.int64) * n_cols + cols
+        value = tl.load(q + at, mask=cols < n_cols, other=0).to(tl.float32) * tl.load(scale + row)
+        tl.store(y + at, value, mask=cols < n_cols)
+
+
 NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 RMS = example("rms_norm")
 scaled = launcher(one_row, rows="n_rows", cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],))
