@@ -30,6 +30,7 @@ from portable_softmax import (
     warm_up,
 )
 from portable_softmax.devices import detect
+from portable_softmax.devices.backends import broken_installation
 from portable_softmax.planning import planner
 
 
@@ -89,14 +90,19 @@ def drivers(error, **active):
     return prepare
 
 
-def stock_triton_over(name):
+def tritons(stock, vendors, version, *requires):
+    """A machine with a `triton` and a vendor's package, by their metadata."""
+
     def prepare(monkeypatch):
-        def version(package, installed={"triton": "3.8.0", name: "3.2.0"}):  # noqa: B006
-            if package in installed:
-                return installed[package]
+        known = {"triton": stock, vendors: version}
+
+        def version_of(package):
+            if package in known:
+                return known[package]
             raise importlib.metadata.PackageNotFoundError(package)
 
-        monkeypatch.setattr(importlib.metadata, "version", version)
+        monkeypatch.setattr(importlib.metadata, "version", version_of)
+        monkeypatch.setattr(importlib.metadata, "requires", {"triton": None, vendors: [*requires] or None}.get)
 
     return prepare
 
@@ -111,14 +117,18 @@ def without_a_compiler(monkeypatch):
 
 HIP = next(name for name in MACHINES if recorded(name)["target"][0] == "hip")
 CANN = OSError("ASCEND_HOME_PATH is not set, source <ascend-toolkit>/set_env.sh first")
+OF_321 = ["numpy", "triton==3.2.0; platform_machine == 'x86_64'", "Triton==3.2.0; platform_machine != 'x86_64'"]
 BROKEN = {  # what is wrong with a machine, and the error
     "two drivers": (
         drivers(RuntimeError("2 active drivers"), nvidia=True, ascend=True, amd=False),
         r"Triton's nvidia and ascend drivers claim this machine: 2 active drivers\nuninstall all but one",
     ),
     **{f"stock Triton over {name}": (
-        stock_triton_over(name), rf"triton 3\.8\.0 and {name} 3\.2\.0 are both installed.*pip uninstall triton {name}"
-    ) for name in ("triton-ascend", "triton-xpu")},
+        tritons("3.8.0", name, "3.2.0"), rf"triton 3\.8\.0 and {name} 3\.2\.0 are both installed.*pip uninstall triton {name}"
+    ) for name in ("triton-ascend", "triton-xpu", "pytorch-triton-xpu")},
+    **{f"stock Triton {stock} over triton-ascend 3.2.1, which requires {requires}": (
+        tritons(stock, "triton-ascend", "3.2.1", *requires), r"triton-ascend 3\.2\.1.*are both installed"
+    ) for stock, requires in (("3.5.0", OF_321), ("3.2.1", OF_321), ("3.2.0", ["triton==3.5.0; platform_machine == 'none'"]))},
     "no CANN": (  # `bisheng` on PATH is enough for the driver to claim the machine
         drivers(CANN, ascend=True), r"(?s)ascend drivers? claim.*ASCEND_HOME_PATH is not set.*CANN's set_env\.sh",
     ),
@@ -141,6 +151,14 @@ def test_a_broken_installation_is_reported(monkeypatch, prepare, words):
     prepare(monkeypatch)
     with pytest.raises(DeviceError, match=words):
         current_device()
+
+
+@pytest.mark.parametrize(
+    ("stock", "requires"), [("3.2.0", OF_321), ("3.5.0+git1", ["triton (>=3.5,<3.6)", "triton; extra == 'x'"])]
+)
+def test_a_triton_that_the_vendors_package_requires_is_right(monkeypatch, stock, requires):
+    tritons(stock, "triton-ascend", "3.2.1", *requires)(monkeypatch)
+    assert broken_installation() is None
 
 
 def test_no_accelerator():

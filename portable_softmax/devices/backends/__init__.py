@@ -22,16 +22,30 @@ HYGON = r"gfx9([23].|46)(:.*)?"  # gfx928, gfx92a, gfx936, gfx938, gfx946; gfx90
 
 
 def broken_installation() -> str | None:
-    """Returns an error message if stock triton and a vendor's are both installed, as they share files; else None.
+    """Returns an error message if the installed `triton` is not the one that a vendor's package requires; else None.
 
+    A vendor's package replaces files of `triton`. From 3.2.1 on, triton-ascend requires the release that it replaces, so that
+    pip installs both; any other release overwrites the vendor's files, or was overwritten.
     Source: triton-ascend's FAQ; triton-lang/triton-ascend issues 306 and 395.
     """
-    for name in ("triton-ascend", "triton-xpu", "pytorch-triton-xpu"):  # each of them is a package `triton`
+    for name in ("triton-ascend", "triton-xpu", "pytorch-triton-xpu"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             stock, other = importlib.metadata.version("triton"), importlib.metadata.version(name)
-            both = f"triton {stock} and {name} {other} are both installed, and each overwrites the other's files"
+            required = _required_triton(name)
+            if required and all(one.specifier.contains(stock, prereleases=True) for one in required):
+                continue
+            needs = f", which requires {' and '.join(map(str, required))}," if required else ""
+            both = f"triton {stock} and {name} {other}{needs} are both installed, and each overwrites the other's files"
             return f"{both}: pip uninstall triton {name}, then install the one for this machine"
     return None
+
+
+def _required_triton(name: str) -> list[Any]:
+    """Returns the requirements of `triton` that hold on this machine, from a package's metadata."""
+    from packaging.requirements import Requirement  # takes 20 ms, where two packages have files of `triton`
+
+    every = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
+    return [one for one in every if one.name.lower() == "triton" and (not one.marker or one.marker.evaluate({"extra": ""}))]
 
 
 def is_lookalike(backend: str, arch: Any, warp_size: int) -> bool:
