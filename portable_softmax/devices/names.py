@@ -1,21 +1,28 @@
 """Finds products by names of users, drivers and compilers."""
 
 import fnmatch
+import functools
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+import msgspec
+
+from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.profiles import DeviceProfile, every_profile, profiles, reported_as
 from portable_softmax.errors import ProfileError
 
+MIN_LIKENESS = 0.75  # of a name that is suggested, by difflib: mi300y and mi300x have 0.83, vr200 and h200 have 0.67
 LIST = "`portable-softmax profiles` lists all, 'VENDOR/*' selects one of each architecture; `profiles new DIR` writes one"
 
 
 def find_profile(name: str) -> DeviceProfile:
     """Returns the product with a name.
 
-    A name is `vendor/product`, the product alone, what the driver reports ("NVIDIA H200"), or an architecture (gfx942, sm_90),
-    which means the first product in its file: occupancy is the same for all of them. Case, spaces and hyphens do not count.
+    A name is `vendor/product`, the product alone, what the driver reports ("NVIDIA H200"), or an architecture: a compiler's
+    target (gfx942, sm_90), which means the first product of that target, or an architecture's file (sm90, 910b), which means
+    the first product in it. A target without a product, which a file's pattern matches, has the facts of the file's first
+    product. Case, spaces and hyphens do not count.
 
     Raises:
         ProfileError: no product has that name.
@@ -30,9 +37,7 @@ def find_profile(name: str) -> DeviceProfile:
     matches = matches or reported_as(name, every_profile())[::-1]  # as `match_profile` chooses for a live device
     if matches := matches or _of_architecture(name):
         return matches[0]
-    known = list(products) if "/" in name else [_product(p) for p in products.values()]
-    near = [product for product in known if product.startswith(f"{name.lower()}-")] or get_close_matches(name.lower(), known, 1)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    meant = "".join(f"did you mean {' or '.join(near)}? " for near in [_near(name)] if near)
     raise ProfileError(f"no profile named {name!r}; {meant}{LIST}")
 
 
@@ -54,14 +59,35 @@ def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
     return list(products.values())
 
 
+def _near(name: str) -> list[str]:
+    """Returns products that a wrong name may mean: it is a part of theirs, or is like theirs and has the same numbers."""
+    vendor, slash, typed = name.lower().rpartition("/")
+    known = [_product(p) for p in profiles().values() if vendor in ("", p.name.partition("/")[0])]
+    near = [product for product in known if product.startswith(f"{typed}-") or product.endswith(f"-{typed}")]
+    alike = [product for product in known if re.findall(r"\d+", product) == re.findall(r"\d+", typed)]
+    return [vendor + slash + product for product in near or get_close_matches(typed, alike, 1, MIN_LIKENESS)]
+
+
 def _of_architecture(name: str) -> list[DeviceProfile]:
-    """Returns the products of an architecture, by the name of its file, or a compiler's name of the target."""
-    target = name.partition(":")[0].rpartition("/")[2]  # features follow: gfx942:sramecc+:xnack-
-    stem, families = _key(target).removesuffix("a"), [p for p in every_profile() if not (p.product or p.estimated)]
-    alike = [p for p in families if stem == _key(_product(p)).removesuffix("a")]
-    alike += [p for p in families if re.fullmatch(p.arch_pattern, target, re.IGNORECASE)]
-    patterns = {(p.backend, p.arch_pattern) for p in alike}
-    return [p for p in every_profile() if p.product and (p.backend, p.arch_pattern) in patterns]
+    """Returns the products of a compiler's target, or of an architecture by the name of its file."""
+    target = re.sub(rf"^({'|'.join(BACKENDS)})[:/]", "", name, flags=re.IGNORECASE)
+    target = target.partition(":")[0].rpartition("/")[2]  # features follow: gfx942:sramecc+:xnack-
+    every, stem = every_profile(), _key(target).replace("compute", "sm")
+    if exact := [p for p in every if p.product and p.arch.lower() == target.lower()]:
+        return exact
+    families = [p for p in every if not (p.product or p.estimated)]
+    named = [p for p in families if re.fullmatch(_key(_product(p)) + "[af]?" * p.arch.isdecimal(), stem)]  # sm_90a
+    matched = [(p, known) for p in families for known in (target, target.lower()) if re.fullmatch(p.arch_pattern, known)]
+    alike = named or [p for p, _ in matched]
+    of_file = [p for p in every if p.product and (p.backend, p.arch_pattern) in {(q.backend, q.arch_pattern) for q in alike}]
+    return of_file if named or not of_file else [_with_target(of_file[0], matched[0][1])]
+
+
+@functools.cache
+def _with_target(product: DeviceProfile, target: str) -> DeviceProfile:
+    """Returns the profile of a product's architecture for a target that no product has, under the target's name."""
+    name = f"{product.name.partition('/')[0]}/{target.lower()}"
+    return msgspec.structs.replace(product, name=name, arch=target)
 
 
 def _product(profile: DeviceProfile) -> str:

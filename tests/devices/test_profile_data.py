@@ -162,7 +162,7 @@ MEANT = {
     **dict.fromkeys(("RTX 2080 Ti", "rtx_2080_ti"), "nvidia/rtx-2080-ti"),
     **dict.fromkeys(("nvidia h100 80gb hbm3", "sm_90", "sm90", "nvidia/sm_90a"), "nvidia/h100-sxm"),
     **dict.fromkeys(("MI300X", "amd_mi300x", "amd/gfx942", "gfx942:sramecc+:xnack-"), "amd/mi300x"),
-    **dict.fromkeys(("sm_103", "cuda/103"), "nvidia/b300"),
+    **dict.fromkeys(("sm_103", "cuda/103", "cuda:103", "compute_103", "sm_103f"), "nvidia/b300"),
     "arc-b580": "intel/arc-b580",
     "910_9391": "ascend/910_9391",
     "Ascend910B3": "ascend/910b3",
@@ -173,13 +173,23 @@ REFUSED = {
     "nvidia/h200x": r"no profile named 'nvidia/h200x'; did you mean nvidia/h200",
     "MI300Y": r"did you mean mi300x",
     "a100": r"did you mean a100-40gb or a100-80gb-pcie or a100-80gb-sxm\?",
-    **dict.fromkeys(("", "qwertz"), LISTED),
+    "a6000": r"did you mean rtx-a6000\?",
+    **dict.fromkeys(("", "qwertz", "gfx1250", "MetaX C550", "nvidia/vr200", "RTX 5050", "gfx90"), rf"'; {LISTED}"),
 }
 
 
 @pytest.mark.parametrize(("name", "expected"), MEANT.items())
 def test_a_name_means_a_product(name, expected):
     assert Device.from_profile(name) is chosen(name) is Device.from_profile(expected)
+
+
+def test_a_target_is_compiled_for_itself():
+    for profile in profiles().values():
+        assert find_profile(profile.arch).arch == profile.arch
+    for target in ("gfx1153", "GFX1153", "amd/gfx1153:sramecc-", "hip:gfx1153"):  # of no product
+        device = Device.from_profile(target)
+        assert (device.name, device.arch, device.profile.product is not None) == ("amd/gfx1153", "gfx1153", True)
+        assert Device.from_profile(device.name) is device
 
 
 def test_each_product_has_its_own_name_and_each_architecture_one_of_its_products():
