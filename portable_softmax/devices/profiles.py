@@ -8,6 +8,7 @@ import functools
 import os
 import re
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ _PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profil
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # safe_load, by libyaml
 WRONG = OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError  # of hostile YAML
+NOT_READ = "[!.]*.y*ml", "[!.]*/[!.]*.yml", "[!.]*/[!.]*/[!.]*.y*ml"  # YAML one level above or below, or of the other suffix
 _reading = threading.Lock()
 
 
@@ -108,7 +110,8 @@ def profiles() -> Mapping[str, DeviceProfile]:
     """Returns all products by name (`vendor/product`), in order, from device_profiles/ and from $PORTABLE_SOFTMAX_PROFILES.
 
     The variable names a directory, or several as in $PATH. Their files DIR/vendor/NAME.yaml replace products of the same
-    name; of several directories the last one wins.
+    name; of several directories the last one wins. A directory without such files, and YAML files elsewhere in it, cause a
+    warning.
 
     Raises:
         ProfileError: a file is malformed; names the file, the key and the reason.
@@ -127,7 +130,13 @@ def every_profile() -> tuple[DeviceProfile, ...]:
 def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
     if missing := next((path for path in directories if not path.is_dir()), None):
         raise ProfileError(f"{missing} is not a directory; check PORTABLE_SOFTMAX_PROFILES and the installation")
-    return tuple(read_profiles(file for path in directories for file in sorted(path.glob("[!.]*/[!.]*.yaml"))))
+    files = {path: sorted(path.glob("[!.]*/[!.]*.yaml")) for path in directories}
+    for path, read in files.items():
+        others = [str(file.relative_to(path)) for pattern in NOT_READ for file in sorted(path.glob(pattern))]
+        if others or not read:
+            what = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} not read" if others else "no profile was found"
+            warnings.warn(f"{what} in {path}: files of profiles are {path}/VENDOR/NAME.yaml", stacklevel=2)
+    return tuple(read_profiles(file for read in files.values() for file in read))
 
 
 def reported_as(name: str | None, among: Iterable[DeviceProfile]) -> list[DeviceProfile]:

@@ -40,7 +40,12 @@ def use(tmp_path, monkeypatch):
 
 def test_what_is_read_and_lacks_and_of_several_directories_the_last_one_wins(tmp_path, use):
     before = set(profiles())
-    assert set(use(dict.fromkeys((".git/x.yaml", "nvidia/.m.yaml", "nvidia/README.md"), "a"))) == before
+    for name in ("nvidia/x.yml", "x.yaml", "more/nvidia/x.yaml"):
+        with pytest.warns(UserWarning, match=rf"{name} is not read in .*: files of profiles are .*/VENDOR/NAME\.yaml"):
+            use({name: ADA})
+        (tmp_path / name).unlink()
+    with pytest.warns(UserWarning, match="no profile was found in"):
+        assert set(use(dict.fromkeys((".git/x.yaml", "nvidia/.m.yaml", "nvidia/README.md"), "a"))) == before
     mine = ADA.replace("  l4:\n    m", "  mine:\n    m")
     assert set(use({"nvidia/m.yaml": mine, "cluster/m.yaml": mine})) - before >= {"nvidia/mine", "cluster/mine"}
     use({"nvidia/m.yaml": ADA.replace("  register_granule:", "#")})
