@@ -4,6 +4,7 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 OF_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -73,7 +74,9 @@ def configuration(kernel: Any, number: int | None) -> Any:
     raise ValueError(f"the kernel has {len(configs)} configurations, and {choice}; select one with --config N:{listed}")
 
 
-def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Collection[str] = (), launches: bool = False) -> Any:
+def decorated(
+    kernel: Any, config: Any, decided: Collection[str], unknown: Collection[str] = (), launches: bool = False, inner: Any = None
+) -> Any:
     """Returns a kernel under Triton's decorators in place of its own, also of a library's, that choose nothing by measuring.
 
     Args:
@@ -81,13 +84,15 @@ def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Colle
         decided: names that the user sets, which win over decorators.
         unknown: names of arguments whose values are unknown; a decorator that reads one raises KeyError.
         launches: False to pass tensors without memory to hooks of configurations.
+        inner: in place of the @triton.jit function.
     """
     import triton
 
     def of_known(function: Callable[[Mapping[str, Any]], Any], seen: Callable[[Any], Any] = lambda value: value) -> Any:
         return lambda named: function({name: seen(value) for name, value in named.items() if name not in unknown})
 
-    *wrappers, outermost = layers(kernel)
+    *wrappers, jit = layers(kernel)
+    outermost = inner or jit
     for layer in reversed(wrappers):
         if hasattr(layer, "configs"):
             left = copy.copy(config)  # without what is decided, where Triton would refuse both
@@ -100,6 +105,15 @@ def decorated(kernel: Any, config: Any, decided: Collection[str], unknown: Colle
             values = {name: of_known(heuristic) for name, heuristic in heuristics.items() if name not in decided}
             outermost = triton.heuristics(values)(outermost)
     return outermost
+
+
+def constants_in(kernel: Any, config: Any, passed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns all arguments of a launch, with those that decorators set; TypeError if one is missing. Nothing is launched."""
+    jit, arguments = jit_function(kernel), dict[str, Any]()
+    recorder = SimpleNamespace(fn=jit.fn, arg_names=jit.arg_names, run=lambda **named: arguments.update(named))
+    decorated(kernel, config, passed, inner=recorder).run(**passed)
+    inspect.getcallargs(jit.fn, **{name: value for name, value in arguments.items() if name in jit.arg_names})
+    return arguments
 
 
 def origins_of(kernel: Any, config: Any, decided: Collection[str]) -> dict[str, str]:

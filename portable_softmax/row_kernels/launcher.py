@@ -19,12 +19,12 @@ from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.planner import MANY
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.row_kernels import interpreted
 from portable_softmax.row_kernels.arguments import read_arguments
-from portable_softmax.row_kernels.decorators import by_position, constexprs_of, decorated, jit_function
+from portable_softmax.row_kernels.decorators import by_position, constants_in, constexprs_of, decorated, jit_function
 from portable_softmax.row_kernels.facts import KNOWN, Form
 from portable_softmax.row_kernels.row_choice import Choice, RowPlan
 from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
+from portable_softmax.runtime.interpreted import ONE_LAUNCH
 
 MAX_KEPT = 4096  # launches, of all sizes, and choices
 
@@ -46,8 +46,9 @@ class Launcher:
     autotuner's configurations one is selected without measuring; heuristics set the remaining constexprs.
 
     The grid is computed too if the kernel is correct for any number of programs: if its programs loop over rows from
-    `tl.program_id(0)` in steps of `tl.num_programs(0)`, in any spelling, as Triton's IR shows, or in the interpreter the
-    accesses of a few small launches. Any other kernel requires `grid`.
+    `tl.program_id(0)` in steps of `tl.num_programs(0)`, in any spelling, as Triton's IR shows. Any other kernel
+    requires `grid`. In the interpreter, which runs one program after another, nothing is checked, and there is one program for
+    each row.
 
     The first call for a size, dtypes and alignments compiles a few configurations, and selects the one with the least expected
     time; later calls look it up. Neither waits for the device, so a CUDA graph can capture both. torch.compile breaks its graph
@@ -67,7 +68,7 @@ class Launcher:
         TypeError: the kernel has no such parameter, or `block` is not a constexpr.
     """
 
-    _lock = threading.RLock()  # of all launchers: so is the interpreter's state
+    _lock = threading.RLock()  # of all launchers: Triton has one driver
 
     def __init__(self, kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None) -> None:
         self.kernel, self._jit, self._names, self._grid = kernel, jit_function(kernel), (rows, cols, block), grid
@@ -128,10 +129,10 @@ class Launcher:
         return self._plan(self.request(*args, **kwargs), chosen(device))
 
     def _plan(self, request: Request, where: Device) -> RowPlan:
+        if where.backend == "interpreter":
+            return _interpreted(request, where)
         rows = MANY if request.fixed else next_power_of_2(max(1, request.rows))
         with self._lock:
-            if where.backend == "interpreter":
-                return interpreted.plan_of(request, where)
             if (choice := self._kept.get(self._key(request, where, rows))) is None:
                 choice = Choice(request, where, rows)
                 self._note(choice.form)
@@ -193,10 +194,11 @@ class Launcher:
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         self.request(*args, **kwargs)  # raises the error
-        with self._lock:
-            if interpreting():  # which does not check what a kernel reads from elsewhere, so that nothing is kept
+        if interpreting():  # which does not check what a kernel reads from elsewhere, so that nothing is kept
+            with ONE_LAUNCH:
                 self._prepared(args, kwargs)(*args, **{name: kwargs[name] for name in self._jit.arg_names if name in kwargs})
-                return _nothing
+            return _nothing
+        with self._lock:
             self._read = self._reader(args, kwargs, current_index())
             launch = self._kept.get(self._read(*args, **kwargs)) or self._prepared(args, kwargs)
             self._read = self._reader(args, kwargs, current_index())  # of what the plan's form depends on, too
@@ -241,6 +243,18 @@ class Launcher:
         if ("num_programs" not in kwargs or "num_programs" in self._jit.arg_names) and kwargs.get("grid", ()) is not None:
             return launch
         return lambda *args, num_programs=None, grid=None, **named: launch(*args, **named, grid=grid or fixed["grid"])
+
+
+def _interpreted(request: Request, device: Device) -> RowPlan:
+    """Returns the launch in Triton's interpreter: by its grid, as `kernel[grid]`, else by one program for each row."""
+    config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
+    constants = request.meta | config.all_kwargs()
+    if request.grid is None:
+        grid: tuple[int, ...] = (request.num_programs or request.rows,)
+    else:
+        grid = request.grid_of(constants_in(request.kernel, config, request.arguments | constants))
+    programs = math.prod(grid) if request.rows else 0
+    return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config)
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -18,6 +18,7 @@ from portable_softmax.row_kernels.decorators import configurations, constexprs_o
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 POWERS = [1 << power for power in range(BLOCKS[1].bit_length())]
 STAGES = 1, 3, 4  # two hide nothing
+DEFAULT_WARPS = 4  # Triton's
 MOST_EACH = 64  # elements of a block per thread
 Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
@@ -90,9 +91,15 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
     import triton
 
     passed, whole, block = request.arguments, next_power_of_2(request.cols), request.names[2]
-    stages = stages_of(jit_function(request.kernel)) or ""
+    jit = jit_function(request.kernel)
+    stages = stages_of(jit) or ""
     warp, threads = (device.hardware.warp_size, device.hardware.max_threads_per_program) if device else (None, None)
-    warps = [power for power in POWERS if power <= (threads or warp) // warp] if warp and "num_warps" not in passed else [None]
+    parameter = inspect.signature(jit.fn).parameters.get("num_warps")  # which Triton's launch passes to the kernel too
+    warps: list[int | None] = [DEFAULT_WARPS if parameter and parameter.default is parameter.empty else None]
+    if "num_warps" in passed:
+        warps = [None]
+    elif warp:
+        warps = [power for power in POWERS if power <= (threads or warp) // warp]
     blocks = [power for power in POWERS if min(whole, BLOCKS[0]) <= power <= min(whole, BLOCKS[1])] if in_blocks else [whole]
     several = {block: blocks} | ({stages: STAGES if device else STAGES[:1]} if stages else {})
     plain = [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]

@@ -15,7 +15,7 @@ from portable_softmax.runtime.specialization import KernelSpec
 if TYPE_CHECKING:
     import torch
 
-_interpreting = threading.Lock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
+ONE_LAUNCH = threading.RLock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
 
 
 def interpreted(
@@ -47,7 +47,7 @@ def interpreted(
         tensors = [_widened(tensor) for tensor in operands[:n_tensors]]
         if has_result and operands[0].data_ptr() == operands[1].data_ptr():
             tensors[0] = tensors[1]  # in place
-        with _interpreting, patched_once(), np.errstate(all="ignore"):  # a GPU does not warn of nan either
+        with ONE_LAUNCH, patched_once(), np.errstate(all="ignore"):  # a GPU does not warn of nan either
             arguments = in_order((*tensors, *operands[n_tensors:], *sizes))
             kernel(**dict(zip(names, arguments, strict=True)), **constexprs)
         if has_result and tensors[0] is not operands[0]:
