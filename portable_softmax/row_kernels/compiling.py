@@ -19,16 +19,19 @@ from portable_softmax.row_kernels.decorators import apart, configurations, decor
 from portable_softmax.runtime.absent import absent
 from portable_softmax.runtime.compiler import target_to_compile_for, triton_version, unwritable
 
+RESERVED = {"self", "grid", "warmup", "device", "device_type", "stream"}  # keywords that Triton's launch does not pass on
 UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # errors of MLIR, which writes why to stderr
 
 
 def compiled_for(
-    kernel: Any, configs: Sequence[Any], values: Mapping[str, Any], device: Device, unknown: Collection[str] = ()
-) -> list[Any]:
+    kernel: Any, configs: Sequence[Any], values: Mapping[str, Any], device: Device, unknown: Collection[str] = (),
+    positional: int = 0,
+) -> list[Any]:  # fmt: skip
     """Returns compiled kernels for a device, here or not, or Triton's errors; CompileError if it has no such target.
 
     Values are arguments and options by name, which win over a configuration's. A configuration is None for a kernel without.
-    A decorator that reads an argument of an unknown value raises KeyError.
+    A decorator that reads an argument of an unknown value raises KeyError. The first `positional` arguments are passed by
+    position: a parameter named as an option of Triton's, such as num_warps, sets that option too if it is passed by name.
     """
     jit, is_tuned = jit_function(kernel), bool(configurations(kernel))
     kept = [{} if is_tuned or config is None else config.all_kwargs() for config in configs]
@@ -47,7 +50,9 @@ def compiled_for(
         left.callback(vars(jit).update, {"binder": None} if hasattr(jit, "binder") else {})  # of 3.2, for all backends
         pool = left.enter_context(ThreadPoolExecutor(threads))
         kernels = [decorated(kernel, config, named, unknown) for config, named in zip(configs, passed, strict=True)]
-        runs = [functools.partial(_run, *call, jit, device) for call in zip(kernels, passed, strict=True)]
+        last = max((at for at, name in enumerate(jit.arg_names, 1) if name in RESERVED), default=0)
+        first = jit.arg_names[: max(positional, last)]
+        runs = [functools.partial(_run, *call, first, device) for call in zip(kernels, passed, strict=True)]
         return [_explained(future, run) for future, run in zip([*map(pool.submit, runs)], runs, strict=True)]
 
 
@@ -64,11 +69,11 @@ def failure(error: BaseException, jit: Any, device: Device, unknown: Collection[
     return CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {error}{left}")
 
 
-def _run(kernel: Any, values: Mapping[str, Any], jit: Any, device: Device) -> Any:
-    """Compiles a kernel, with its arguments by position as far as possible: a keyword may be an option of Triton's too."""
+def _run(kernel: Any, values: Mapping[str, Any], first: Sequence[str], device: Device) -> Any:
+    """Compiles a kernel, with its first arguments by position as far as possible."""
     if device.index:  # a thread begins with the first one
         getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
-    first = list(itertools.takewhile(values.__contains__, jit.arg_names))
+    first = list(itertools.takewhile(values.__contains__, first))
     named = {name: value for name, value in values.items() if name not in first}
     return kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
 

@@ -68,8 +68,8 @@ def inspect_kernel(
 
     Args:
         kernel: the @triton.jit function, with its decorators.
-        arguments: the kernel's arguments, by position or by name: tensors, which may be on torch's device "meta", numbers, or
-            text such as "f16[4096,4096]", "*fp16:16", "i32" and "4096" (docs/row_kernels.md).
+        arguments: the kernel's arguments, by position or by name, as a launch passes them: tensors, which may be on torch's
+            device "meta", numbers, or text such as "f16[4096,4096]", "*fp16:16", "i32" and "4096" (docs/row_kernels.md).
         constexprs: values of constexprs by name; they can also be among the arguments.
         config: index of a configuration of @triton.autotune.
         device: a Device, or the name of one, which may be absent; None is the current device.
@@ -87,7 +87,8 @@ def inspect_kernel(
     passed |= {**(constexprs or {}), **{name: value for name, value in options.items() if value is not None}}
     if wrong := [name for name in OF_CONFIG[:3] if not isinstance(passed.get(name) or 1, int)]:
         raise TypeError(f"{wrong[0]} of {jit.__name__} should be an integer of at least 1, not {passed[wrong[0]]!r}")
-    (compiled,) = compiled_for(kernel, [selected], passed, device, unknown)
+    positional = 0 if isinstance(arguments, Mapping) else len(arguments)
+    (compiled,) = compiled_for(kernel, [selected], passed, device, unknown, positional)
     if isinstance(compiled, BaseException):
         raise failure(compiled, jit, device, unknown) from compiled
     resources, launch = device.vendor.resources(compiled), _launched(compiled, jit, origins_of(kernel, selected, passed))

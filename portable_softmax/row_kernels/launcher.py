@@ -20,7 +20,14 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.planner import MANY
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.arguments import read_arguments
-from portable_softmax.row_kernels.decorators import by_position, constants_in, constexprs_of, decorated, jit_function
+from portable_softmax.row_kernels.decorators import (
+    OF_CONFIG,
+    by_position,
+    constants_in,
+    constexprs_of,
+    decorated,
+    jit_function,
+)
 from portable_softmax.row_kernels.facts import KNOWN, Form
 from portable_softmax.row_kernels.row_choice import Choice, RowPlan
 from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
@@ -157,7 +164,7 @@ class Launcher:
         num_programs = None if "num_programs" in jit.arg_names else named.pop("num_programs", None)
         options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
         arguments, _ = read_arguments(self.kernel, named)
-        passed = {"num_programs": num_programs, "num_warps": options.get("num_warps"), "num_stages": options.get("num_stages")}
+        passed = {"num_programs": num_programs} | {name: (arguments | options).get(name) for name in OF_CONFIG[:2]}
         numbers = [(name, value, 1) for name, value in passed.items() if value is not None]
         numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
         for name, value, least in numbers:
@@ -240,6 +247,8 @@ class Launcher:
         grid = plan.grid if interpreting() else kwargs.get("grid") or self._grid or plan.grid
         fixed = {name: value for name, value in plan.meta.items() if name not in first} | {"grid": grid}
         launch = functools.partial(decorated(self.kernel, plan.config, plan.meta, launches=True).run, warmup=False, **fixed)
+        if any(name in OF_CONFIG for name in first):  # which is an option of Triton's launch too, by name
+            return lambda *args, **named: launch(**dict(zip(first, args, strict=False)), **named)
         if ("num_programs" not in kwargs or "num_programs" in self._jit.arg_names) and kwargs.get("grid", ()) is not None:
             return launch
         return lambda *args, num_programs=None, grid=None, **named: launch(*args, **named, grid=grid or fixed["grid"])

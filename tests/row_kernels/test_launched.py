@@ -12,7 +12,7 @@ import torch
 import triton
 from triton.runtime.jit import KernelInterface
 
-from portable_softmax import CompileError, Device, current_device, inspect_kernel
+from portable_softmax import CompileError, Device, current_device, fits, inspect_kernel, launcher
 from portable_softmax.row_kernels.decorators import configurations, jit_function
 from portable_softmax.runtime.absent import absent
 from portable_softmax.runtime.compiler import check_target, target_of, triton_version
@@ -81,6 +81,7 @@ TILE = {"BM": 64, "BN": 64, "BK": 64}
 NORM = {"x": "f16[8,781]", "y": "f16[8,781]", "w": "f16[781]", "b": "f16[781]", "stride": 781, "cols": 781, "eps": 1e-5}
 HEADS = {**dict.fromkeys(("q", "k", "v", "out"), "f16[1024,64]"), "scale": 0.125, "length": 1024, "stride": 64}
 VECTORS = dict.fromkeys("xyz", "f32[4096]")
+READ = dict.fromkeys("xy", "f32[4096]") | {"device": 7, "n": 4096}
 CASES = {
     "matmul": ("matmul", MATRICES | TILE, {}, None),
     "attention": ("attention", HEADS, {"num_warps": 8}, None),
@@ -88,6 +89,8 @@ CASES = {
     "n is 1": ("add", VECTORS | {"n": 1}, {}, None),
     "n is 4096": ("add", VECTORS | {"n": 4096}, {}, None),
     "n is not specialised": ("add_any", VECTORS | {"n": 1}, {}, None),
+    "options that it reads": ("reading", READ, {"num_warps": 8, "num_stages": 2}, None),
+    "registers that it reads": ("reading", READ, {"num_warps": 2, "maxnreg": 64}, None),
     "tuned": ("tuned", MATRICES, {}, 0),
     "tuned, with registers": ("tuned", MATRICES, {}, 1),
     "tuned, with waves": ("tuned", MATRICES, {}, 2),
@@ -132,6 +135,19 @@ def test_it_is_what_a_launch_compiles(kernels, profile, case):
     assert device.vendor.resources(truth[0]) == inspected.resources
     by_position = inspect_kernel(kernel, on("meta", values), config=config, device=device, **options)
     assert by_position.launch.compiled.hash == truth[0].hash
+
+
+@pytest.mark.parametrize("device", ["nvidia/h200", "amd/mi300x"])
+def test_warps_that_a_kernel_reads(kernels, device):
+    """Triton takes them for its own option too, unless they are passed by position."""
+    by_name = READ | {"num_warps": 8}
+    for arguments, warps in ((by_name, 8), ([*by_name.values()], 4)):
+        assert inspect_kernel(kernels.reading, arguments, device=device).resources.num_warps == warps
+    run = launcher(kernels.reading, cols="n", block="BLOCK", grid=(4,))
+    for arguments in ([*READ.values()], {"num_warps": 8}), ([*by_name.values()], {}):
+        assert run.plan(*arguments[0], **arguments[1], device=device).resources.num_warps == 8
+    configs = [triton.Config({}, num_warps=64), triton.Config({}, num_warps=8)]
+    assert fits(configs, READ, kernel=kernels.reading, device=device) == configs[1:]
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,12 @@ def add(x, y, z, n, BLOCK: tl.constexpr = 1024):
     tl.store(z + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
 
 
+@triton.jit
+def reading(x, y, device, n, num_warps: tl.constexpr, maxnreg: tl.constexpr = None, BLOCK: tl.constexpr = 1024):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * num_warps + device, mask=i < n)
+
+
 add_any = triton.jit(do_not_specialize=["n"])(add.fn)
 
 
