@@ -16,7 +16,7 @@ from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import Case, KernelCall, Report, Scalar, Verified, describe
 from portable_probe.text import in_units, many
 from portable_softmax.devices.backends.base import KernelResources
-from portable_softmax.devices.detect import INSTALL, current_device
+from portable_softmax.devices.detect import INSTALL, current_device, how_to_install
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, DeviceError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.cost import Terms
@@ -54,7 +54,7 @@ def report_of(device: Device, case: Case, verify: bool = False) -> Report:
         answers = _kernel(device, case, file, verify) if file else _softmax(device, case, verify)
     except BROKEN as error:
         example = f"; such as {EXAMPLE}" if isinstance(error, TypeError) and " missing " in str(error) else ""
-        answers = {"error": type(error).__name__, "message": f"{error}{example}"}
+        answers = {"error": type(error).__name__, "message": f"{error}{example}{how_to_install(error)}"}
     if (verified := answers.get("verify")) and not verified.right:
         answers |= {"error": "WrongResult", "message": "the result differs from float64 by more than the tolerance"}
     return msgspec.structs.replace(describe(device, case), **answers)

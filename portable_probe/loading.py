@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.detect import interpreting
+from portable_softmax.devices.detect import how_to_install, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.runtime.absent import absent
 
@@ -58,7 +58,8 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
         kernel = None
     if not _is_kernel(kernel):
         if stopped:
-            raise ValueError(f"{path} cannot be imported: {type(stopped).__name__}: {stopped}") from stopped
+            why = f"{type(stopped).__name__}: {stopped}{how_to_install(stopped)}"
+            raise ValueError(f"{path} cannot be imported: {why}") from stopped
         classes = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
         members = {f"{holder.__name__}.{member}": value for holder in classes for member, value in vars(holder).items()}
         known = ", ".join(known for known, value in (vars(module) | members).items() if _is_kernel(value)) or "none"

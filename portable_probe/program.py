@@ -21,7 +21,7 @@ from portable_probe.text import as_text, compared
 from portable_probe.tune import tune
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.devices.detect import devices_of, interpreting, named
+from portable_softmax.devices.detect import devices_of, how_to_install, interpreting, named
 from portable_softmax.errors import NoDeviceError
 from portable_softmax.planning.request import SHORT
 
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130  # as shells report SIGINT
     except (*BROKEN, argparse.ArgumentTypeError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        print(f"{type(error).__name__}: {error}{how_to_install(error)}", file=sys.stderr)
         return _code({type(error).__name__})
 
 

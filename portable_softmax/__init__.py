@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
-from portable_softmax.devices.detect import INSTALL, INTERPRETER, current_device, limits
+from portable_softmax.devices.detect import current_device, how_to_install, limits
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.profiles import profiles
 from portable_softmax.errors import (
@@ -63,8 +63,8 @@ def __getattr__(name: str) -> Any:
     try:
         module = importlib.import_module(f"portable_softmax.{_MODULES[name]}")
     except ModuleNotFoundError as error:
-        if error.name in ("torch", "triton"):
-            raise ImportError(f"portable_softmax.{name} requires {error.name}; {INSTALL}; for a trial: {INTERPRETER}") from None
+        if hint := how_to_install(error):
+            raise ImportError(f"portable_softmax.{name} requires {error.name}{hint}", name=error.name) from None
         raise
     return globals().setdefault(name, getattr(module, name))
 

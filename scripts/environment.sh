@@ -7,10 +7,16 @@ TRITON='triton==3.8.0' # compiles for every architecture of the profiles: 3.6 la
 set_up() {
     make_venv
     case " $* " in *" --group "*) install --upgrade pip ;; esac # to a pip that knows groups
-    .venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy
+    .venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy $(cpu_index)
     .venv/bin/python -c 'import triton' 2>/dev/null || install "$TRITON" # builds of torch for GPUs bring their own
     install --editable ./amdgcn_cpu --editable '.[virtual]' "$@"
     PATH=$PWD/.venv/bin:$PATH
+}
+
+cpu_index() { # the build for CPUs, where no GPU is visible and PyTorch's index is: that of the usual index is gigabytes of CUDA
+    local index=https://download.pytorch.org/whl/cpu device
+    for device in /dev/nvidiactl /dev/kfd /dev/dxg; do [ ! -e $device ] || return 0; done
+    ! .venv/bin/python -c "from urllib.request import urlopen; urlopen('$index/torch/', timeout=3)" 2>/dev/null || echo --extra-index-url $index
 }
 
 make_venv() {

@@ -19,7 +19,7 @@ ARROWS = {
     "runtime": {"planning", "devices", "invariance", "errors"},
     "row_kernels": {"invariance", "runtime", "planning", "devices", "errors"},
     "operators": {"runtime", "planning", "devices", "invariance", "errors"},
-    "api": {"operators", "runtime", "planning", "devices", "invariance"},
+    "api": {"operators", "runtime", "planning", "devices", "invariance", "errors"},
     SOFTMAX: {"api", "operators", "row_kernels", "runtime", "planning", "devices", "invariance", "errors"},
     PROBE: {SOFTMAX, "operators", "row_kernels", "runtime", "planning", "devices", "errors"},
     "tune": {PROBE, "row_kernels", "runtime", "planning", "devices", "errors"},

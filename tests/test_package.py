@@ -61,12 +61,21 @@ def test_an_import_imports_little_names_are_there_and_what_is_not_installed_is_n
     assert {"softmax", "override_aten", "warm_up", "limits", "__version__"} <= set(dir(portable_softmax))
     with pytest.raises(AttributeError, match="has no attribute 'softplus'"):
         _ = portable_softmax.softplus
-    code = "import sys; sys.modules['torch'] = None; from portable_softmax import override_aten"
-    message = run(sys.executable, "-c", code, code=1).splitlines()[-1]
-    assert message.startswith("ImportError: portable_softmax.override_aten requires torch; install PyTorch")
-    assert message.endswith(detect.INTERPRETER)
+    kernel = "'kernel', 'examples/my_kernel.py:subtract_max', '--on', 'h200', '--args', 'x=f32[64] y=f32[64] n=64 BLOCK=64'"
+    main = "from portable_probe.program import main; raise SystemExit(main(["
+    for missing, statement, code in (
+        ("torch", "from portable_softmax import override_aten", 1),
+        ("torch", f"{main}{kernel}]))", 4),
+        ("torch", f"{main}'verify']))", 4),
+        ("torch", f"{main}'tune']))", 4),
+        ("triton", "import portable_softmax; portable_softmax.plan(64, 64, 'float32', 'h200')", 1),
+        ("triton", f"{main}{kernel}]))", 2),
+        ("triton", f"{main}'tune']))", 4),
+    ):
+        printed = run(sys.executable, "-c", f"import sys; sys.modules[{missing!r}] = None; {statement}", code=code)
+        assert "pip install torch triton; AMD: pip" in printed.splitlines()[-1], statement
     monkeypatch.setitem(sys.modules, "triton", None)
-    with pytest.raises(portable_softmax.DeviceError, match=f"Triton's interpreter requires triton: {detect.INTERPRETER}"):
+    with pytest.raises(portable_softmax.DeviceError, match=r"Triton's interpreter requires triton\. CPU: pip install torch"):
         detect._interpreter.__wrapped__()
 
 

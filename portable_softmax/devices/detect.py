@@ -15,9 +15,14 @@ from portable_softmax.devices.profiles import match_profile
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import DeviceError, NoDeviceError
 
-INSTALL = "install PyTorch and Triton for the device: README.md of this project, Install"
+INSTALL = f"install PyTorch and Triton for the device. {'; '.join(backend.install for backend in BACKENDS.values())}"
 SETUP = " ".join(backend.setup for backend in BACKENDS.values() if backend.setup)
-INTERPRETER = "pip install torch triton 'numpy<2.4'"  # what Triton's interpreter needs
+
+
+def how_to_install(error: BaseException | None) -> str:
+    """Returns what to type where torch or Triton cannot be imported, as the end of a sentence; "" for other errors."""
+    module = (isinstance(error, ImportError) and error.name) or ""
+    return f"; {INSTALL}" if module.partition(".")[0] in ("torch", "triton") else ""
 
 
 def chosen(device: Device | str | None) -> Device:
@@ -145,9 +150,12 @@ def _active_backend() -> str:
 
 @functools.cache
 def _interpreter() -> Device:
+    vendor = BACKENDS["interpreter"]
     if missing := [name for name in ("triton", "numpy") if not importlib.util.find_spec(name)]:
-        raise DeviceError(f"TRITON_INTERPRET is set, and Triton's interpreter requires {' and '.join(missing)}: {INTERPRETER}")
-    detected = BACKENDS["interpreter"].describe(0, "interpreter", {})
+        raise DeviceError(
+            f"TRITON_INTERPRET is set, and Triton's interpreter requires {' and '.join(missing)}. {vendor.install}"
+        )
+    detected = vendor.describe(0, "interpreter", {})
     return merge(match_profile("interpreter", "interpreter", detected.name), detected, None)
 
 

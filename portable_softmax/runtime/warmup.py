@@ -2,11 +2,13 @@
 
 import math
 import operator
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
+from portable_softmax.errors import NoDeviceError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
@@ -45,7 +47,8 @@ def warm_up(
             (TRITON_CACHE_DIR), for a process that has the device.
 
     Returns:
-        The plans by shape and dtype, the gradient's after the softmax's.
+        The plans by shape and dtype, the gradient's after the softmax's. On a machine without a device, and without
+        `device=`, an empty list, with a warning: PyTorch computes the calls there, and compiles nothing.
 
     Raises:
         ValueError: `shapes` or `dtypes` is no list of them, a size is not positive or too large, or `form` is unknown.
@@ -58,7 +61,11 @@ def warm_up(
     sizes = [_rows_and_columns(shape) for shape in shapes]
     if isinstance(dtypes, str) or not isinstance(dtypes, Sequence) or (sizes and not dtypes):
         raise ValueError(f"dtypes should be like [torch.float32, 'bfloat16'], not {dtypes!r}")
-    device = chosen(device)
+    try:
+        device = chosen(device)
+    except NoDeviceError as error:
+        warnings.warn(f"warm_up() does nothing, as there is no device: {error}", stacklevel=2)
+        return []
     directions, invariant = (False, True) if backward else (False,), is_batch_invariant()
     problems = [
         contiguous_problem(*size, dtype, form, direction, invariant)

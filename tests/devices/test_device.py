@@ -26,6 +26,7 @@ from portable_softmax import (
     ProfileError,
     current_device,
     occupancy,
+    override_aten,
     plan,
     warm_up,
 )
@@ -141,7 +142,7 @@ BROKEN = {  # what is wrong with a machine, and the error
         lambda monkeypatch: play(monkeypatch, recorded("driver_h200") | {"target": ["tpu", "v6", 32]}),
         "Triton drives a 'tpu' device; this package supports cuda, hip, npu, xpu",
     ),
-    **{f"no {name}": (lambda monkeypatch, name=name: monkeypatch.setitem(sys.modules, name, None), f"{words}.*README")
+    **{f"no {name}": (lambda monkeypatch, name=name: monkeypatch.setitem(sys.modules, name, None), f"{words}.*triton; AMD: pip")
        for name, words in (("torch", "torch is required to find"), ("triton.runtime", "Triton is required to find"))},
 }  # fmt: skip
 
@@ -161,11 +162,21 @@ def test_a_triton_that_the_vendors_package_requires_is_right(monkeypatch, stock,
     assert broken_installation() is None
 
 
-def test_no_accelerator():
+def test_a_machine_without_an_accelerator():
+    """Code that is written for a GPU runs: nothing is warmed up or overridden, with a warning."""
     if torch.cuda.is_available():
         pytest.skip("this machine has one")
-    with pytest.raises(NoDeviceError, match=r"none finds a device\. torch .* is built for .*(README|nvidia-smi)"):
+    words = r"none finds a device\. torch .* is built for .*(pip install|nvidia-smi)"
+    with pytest.raises(NoDeviceError, match=words):
         current_device()
+    with pytest.warns(UserWarning, match=rf"warm_up\(\) does nothing, as there is no device: .*{words}"):
+        assert warm_up([(64, 519)], ["float32"], backward=True) == []
+    x = torch.randn(3, 5)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=rf"override_aten\(\) does nothing, as there is no device: .*{words}"):
+            override = override_aten()
+        with override:
+            assert torch.equal(torch.softmax(x, -1), x.softmax(-1))
 
 
 def test_torch_that_dies_at_import(tmp_path):

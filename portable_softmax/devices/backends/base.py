@@ -128,6 +128,7 @@ class Backend(abc.ABC):
     poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
     register = ""  # inline assembly's constraint of a register that holds a scalar; "" if kernels have no such assembly
     tool = ""  # the program that lists the vendor's devices; "" if there is none
+    install = ""  # for errors: the vendor, and the line to type for its PyTorch and Triton
     setup = ""  # a hint for errors: how to see that the vendor's software works
     more_programs: str | None = None  # environment variable that lets Triton launch more than max_programs, if there is one
     elsewhere = ""  # which environment compiles for its devices, where this one does not

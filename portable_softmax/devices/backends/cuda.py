@@ -32,6 +32,7 @@ class Cuda(Backend):
     poll = "volatile"
     register = "r"
     tool = "nvidia-smi"
+    install = "NVIDIA: pip install torch triton"
     setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
     elsewhere = WHEEL
 

@@ -14,6 +14,7 @@ class Interpreter(Backend):
     required = ("multiprocessor_count",)
     aligned_access = False  # unaligned rows are then read element by element; tests run the unaligned kernel by itself
     poll = "volatile"
+    install = "CPU: pip install torch triton 'numpy<2.4' --extra-index-url https://download.pytorch.org/whl/cpu"
     elsewhere = "it compiles nothing; with TRITON_INTERPRET=1 it runs kernels"
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:

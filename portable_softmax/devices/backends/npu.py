@@ -22,6 +22,7 @@ class Npu(Backend):
     scattered_rows = False  # its compiler would load the elements one by one
     poll = "volatile"
     tool = "npu-smi"
+    install = "Ascend: pip install torch-npu triton-ascend"
     setup = (
         "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
         "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."

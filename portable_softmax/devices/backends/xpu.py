@@ -63,6 +63,7 @@ class Xpu(Backend):
     torch_device_type = "xpu"
     poll = "atomic"  # triton-xpu 3.3 turns a volatile load into a plain one
     tool = "xpu-smi"
+    install = "Intel: pip install torch --index-url https://download.pytorch.org/whl/xpu"  # brings its Triton
     setup = "Intel: `sycl-ls` lists the devices; ZE_AFFINITY_MASK hides some; /dev/dri must be accessible."
     elsewhere = "triton-xpu does; in a separate environment, `pip install triton-xpu==3.3.0b1` in place of triton"
 
