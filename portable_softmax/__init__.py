@@ -26,6 +26,7 @@ from portable_softmax.runtime.plans import occupancy, plan
 if TYPE_CHECKING:
     from portable_softmax.api.explain import explain
     from portable_softmax.api.functional import log_softmax, softmax, softmin
+    from portable_softmax.api.linear_log_probs import linear_token_log_probs
     from portable_softmax.api.log_probs import token_log_probs
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
@@ -37,13 +38,14 @@ __all__ = [
     "CompileError", "Device", "DeviceError", "DtypeError", "GridError", "KernelResources", "LaunchPlan", "LayoutError",
     "LogSoftmax", "NoDeviceError", "Occupancy", "PlanError", "PortableSoftmaxError", "ProfileError", "Softmax", "TargetError",
     "batch_invariant", "current_device", "explain", "fits", "inspect_kernel", "is_batch_invariant", "launcher", "limits",
-    "log_softmax", "occupancy", "override_aten", "persistent", "plan", "profiles", "resident_programs", "set_batch_invariant",
-    "softmax", "softmin", "token_log_probs", "warm_up",
+    "linear_token_log_probs", "log_softmax", "occupancy", "override_aten", "persistent", "plan", "profiles",
+    "resident_programs", "set_batch_invariant", "softmax", "softmin", "token_log_probs", "warm_up",
 ]  # fmt: skip
 __version__ = "1.0.0"
 
 _LAZY = {
-    "api.explain": ("explain",), "api.functional": ("log_softmax", "softmax", "softmin"), "api.log_probs": ("token_log_probs",),
+    "api.explain": ("explain",), "api.functional": ("log_softmax", "softmax", "softmin"),
+    "api.linear_log_probs": ("linear_token_log_probs",), "api.log_probs": ("token_log_probs",),
     "api.modules": ("LogSoftmax", "Softmax"), "api.override": ("override_aten",),
     "row_kernels.inspection": ("fits", "inspect_kernel", "resident_programs"),
     "row_kernels.launcher": ("launcher", "persistent"), "runtime.warmup": ("warm_up",),
