@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from portable_probe import virtual
+from portable_probe.bounds import checked, fault_in
 from portable_probe.closeness import Distance, allowed_of_any, allowed_of_terms, distance, same
 from portable_probe.loading import KernelFile
 from portable_probe.report import SoftmaxProblem, Verified
@@ -16,7 +17,7 @@ from portable_softmax import softmax
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.row_kernels.decorators import configuration, decorated
+from portable_softmax.row_kernels.decorators import configuration, decorated, jit_function
 from portable_softmax.row_kernels.row_settings import axes_of
 
 GUARD = 16  # elements after a result that must keep their value
@@ -155,6 +156,8 @@ def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
 def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) -> None:
     """Launches a kernel on copies of a case's tensors on a local device, or in the interpreter, and copies contents back.
 
+    In the interpreter every access is compared with the memory of the tensors.
+
     Raises:
         ValueError: there are several configurations and none was chosen, or no such one.
         KernelError, DeviceError: the launch fails, or has not ended after LONGEST seconds.
@@ -164,12 +167,15 @@ def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) 
     module, on_device = getattr(torch, where.type), placed(case.arguments, where)
     with contextlib.nullcontext() if device.index is None else module.device(device.index):
         try:
-            outermost[case.grid](**on_device)
+            with checked(on_device) if device.backend == "interpreter" else contextlib.nullcontext():
+                outermost[case.grid](**on_device)
             if device.index is not None:
                 _wait(module)
         except (DeviceError, TypeError):  # a TypeError is of missing arguments
             raise
         except Exception as error:  # Triton, and kernels that Python interprets, have exceptions of all kinds
+            if fault := fault_in(error, jit_function(kernel).fn.__code__.co_filename):
+                raise fault from error
             raise KernelError(f"the launch fails: {type(error).__name__}: {error}") from error
     for name, value in case.arguments.items():
         if isinstance(value, torch.Tensor):

@@ -67,6 +67,39 @@ def test_a_user_kernel_in_the_interpreter(run, monkeypatch):
     assert (code, "KernelError: the launch fails: " in err) == (1, True), err
 
 
+FILE = """
+import torch
+import triton
+import triton.language as tl
+@triton.jit
+def copy(x, y, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    {body}
+def case():
+    x = torch.arange(1.0, 100)[:98]
+    return (1,), {{"x": x, "y": torch.zeros(98), "n": 98, "BLOCK": 128}}, {{"y": x}}
+"""
+RIGHT = "tl.store(y + i, tl.load(x + i, i < n), i < n)"
+ACCESSES = {  # the last one of x's memory, behind which it has an element that is not in x, and those outside of x and y
+    RIGHT: None,
+    "tl.store(y + i, tl.load(x + i, i < n + 1), i < n)": None,
+    "tl.store(y + i, tl.load(x + i), i < n)": "a load of 4 bytes at byte 396 of the memory of x, which has 396",
+    "tl.store(y + i, tl.load(x + i - 1, i < n), i < n)": "a load of 4 bytes at byte -4 of the memory of x, which has 396",
+    RIGHT.replace("i < n)", "i < n + 1)"): "a store of 4 bytes at byte 392 of the memory of y, which has 392",
+    "tl.atomic_add(y + i, tl.load(x + i, i < n))": "an atomic of 4 bytes at byte 392 of the memory of y, which has 392",
+    f"{RIGHT}; tl.atomic_cas(y + n, 0, 0)": "an atomic of 4 bytes at byte 392 of the memory of y, which has 392",
+}
+
+
+@pytest.mark.parametrize(("body", "fault"), ACCESSES.items())
+def test_the_interpreter_checks_addresses(run, tmp_path, monkeypatch, body, fault):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    (tmp_path / "mine.py").write_text(FILE.format(body=body))
+    code, out, err = run("verify", "--kernel", f"{tmp_path}/mine.py:copy", "--case", "case")
+    assert (code, "PASS" in out) == ((1, False) if fault else (0, True)), err
+    assert not fault or f"KernelError: OutOfBounds: {fault} ({tmp_path}/mine.py:8)" in err
+
+
 def added(**changed):
     """The outcome of add_kernel on the emulator, of a case in which something is changed."""
     file = load_kernel(f"{KERNELS}:add_kernel")
