@@ -20,19 +20,37 @@ REDUCIBLE = {
 AtLeast = int | Mapping[str, int]
 
 
+def required_programs(at_least: AtLeast, device: Device) -> int:
+    """Returns the programs per multiprocessor that are required of a device.
+
+    Args:
+        at_least: a number for all devices, or one for each backend, by name: cuda, hip, npu, xpu.
+        device: the device.
+
+    Raises:
+        ValueError: it is no integer of at least 1, names no backend, or has no number for the device's backend.
+    """
+    numbers = at_least if isinstance(at_least, Mapping) else {device.backend: at_least}
+    if unknown := numbers.keys() - BACKENDS.keys():
+        raise ValueError(f"at_least names {', '.join(unknown)}; backends are {', '.join(BACKENDS)}")
+    if wrong := [number for number in numbers.values() if not isinstance(number, int) or number < 1]:
+        raise ValueError(f"at_least should be an integer of at least 1, or one for each backend, not {wrong[0]!r}")
+    if device.backend not in numbers:
+        known = ", ".join(numbers) or "no backend"
+        raise ValueError(f"at_least has a number for {known}, and none for {device.backend}, the backend of {device.name}")
+    return numbers[device.backend]
+
+
 def unmet(
-    spilled: int, resident: int, limited_by: Iterable[str], backend: str, multiprocessor: str, least: AtLeast, no_spills: bool
+    spilled: int, resident: int, limited_by: Iterable[str], multiprocessor: str, required: int, no_spills: bool
 ) -> str | None:
     """Returns the requirement that a launch does not meet; None if it meets all.
 
-    The launch has `spilled` bytes of registers per thread, and `resident` programs per multiprocessor, of which `least` are
-    required: of all backends, or of those that are named (cuda, hip, npu, xpu; ValueError for others).
+    The launch has `spilled` bytes of registers per thread, and `resident` programs per multiprocessor, of which `required` are
+    required.
     """
     if no_spills and spilled:
         return f"spills {spilled} bytes per thread"
-    if isinstance(least, Mapping) and (unknown := least.keys() - BACKENDS.keys()):
-        raise ValueError(f"at_least names {', '.join(unknown)}; backends are {', '.join(BACKENDS)}")
-    required = least.get(backend, 0) if isinstance(least, Mapping) else least
     where = f"{many(resident, 'program')} per {multiprocessor}, at least {required} required"
     return f"{where}; limited by {' and '.join(limited_by)}" if resident < required else None
 

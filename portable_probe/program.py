@@ -225,7 +225,8 @@ def _gated(report: Report, options: argparse.Namespace) -> Report:
         return report
     numbers, device, bounds = report.numbers, report.device, dict(options.at_least)
     used = numbers["spilled_bytes_per_thread"], numbers["programs_per_multiprocessor"], report.limited_by
-    missed = unmet(*used, device.backend, device.multiprocessor, bounds.get("", bounds), options.no_spills)
+    required = int(bounds.get(device.backend) or bounds.get("") or 0)
+    missed = unmet(*used, device.multiprocessor, required, options.no_spills)
     return msgspec.structs.replace(report, error="CheckFailed", message=missed) if missed else report
 
 

@@ -128,14 +128,19 @@ def in_units(number: float, unit: str) -> str:
 def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tuple[str, int]:
     """Compares reports of the same cases, in the same order. Worse is another plan, fewer programs, more spills, a new error.
 
+    A case is not compared if one of its reports has no launch, other values than the other report, or text for a number.
+
     Returns:
         The changes as text, or as Markdown with the form "github", and the exit code: 3 if something is worse, 4 if a case was
-        not answered.
+        not compared.
     """
-    pairs = list(zip(before, after, strict=True))
-    skipped = sum(not all(report.launch for report in pair) for pair in pairs)
-    changes, number = [], 0
-    for older, report in pairs:
+    changes, number, skipped = [], 0, 0
+    for older, report in zip(before, after, strict=True):
+        compiled = older.launch and report.launch
+        comparable = compiled and _comparable(older, report)
+        skipped += not comparable
+        if compiled and not comparable:
+            continue
         new_values = _values(report)
         for what, was in _values(older).items():
             now = new_values.get(what, was)
@@ -143,7 +148,7 @@ def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tu
                 worse = what in older.launch or _is_worse(what, was, now)
                 changes.append((report.device.profile, report.case, what, was, now, "worse" * worse))
                 number += worse
-    words = f"{number} for the worse{f', {skipped} not compiled' if skipped else ''}"
+    words = f"{number} for the worse{f', {skipped} not compared' if skipped else ''}"
     parts = [f"{many(len(changes), 'change')} in {many(len(before), 'case')}, {words}"]
     old, new = before[0].software, after[0].software
     if moved := [f"{name} {old.get(name)} -> {new.get(name)}" for name in sorted(old | new) if old.get(name) != new.get(name)]:
@@ -151,6 +156,21 @@ def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tu
     if changes:
         parts.append(as_columns(CHANGES, changes, form))
     return "\n\n".join(parts), 3 if number else 4 if skipped else 0
+
+
+def _comparable(older: Report, report: Report) -> bool:
+    """True if launches have the same options, and values are numbers in both or in neither; None is only like None in gates."""
+    known, values = ({**one.launch, **one.numbers} for one in (older, report))
+    gates = older.launch.keys() | MORE_IS_WORSE.keys()
+    kinds = {name: {_kind(known.get(name)), _kind(values.get(name))} for name in known | values}
+    return older.launch.keys() == report.launch.keys() and all(
+        len(kind if name in gates else kind - {type(None)}) <= 1 for name, kind in kinds.items()
+    )
+
+
+def _kind(value: Scalar) -> type:
+    """Returns float for all numbers, and the type of any other value."""
+    return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
 
 
 def _is_worse(what: str, was: Scalar, now: Scalar) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from portable_probe.explain import AtLeast, next_step, unmet
+from portable_probe.explain import AtLeast, next_step, required_programs, unmet
 from portable_softmax.devices.backends.base import Occupancy
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
@@ -42,7 +42,7 @@ def assert_occupancy(
         signature: arguments by name: values, or text such as "f16[4096,4096]" and "i32:16", as in `inspect_kernel`.
         constexprs: values of the constexprs, by name.
         config: index of a configuration of @triton.autotune.
-        at_least: programs per multiprocessor, or a dict of them by backend: {"cuda": 8, "npu": 1}; others have no bound.
+        at_least: programs per multiprocessor, or a dict of them by backend, which has the device's: {"cuda": 8, "npu": 1}.
         no_spills: True to require that no register is spilled to memory.
         options: options of Triton's backend, such as num_warps.
 
@@ -52,13 +52,14 @@ def assert_occupancy(
     Raises:
         AssertionError: the kernel does not compile, registers are spilled, or there are fewer programs.
         unittest.SkipTest: this Triton does not compile for the device.
+        ValueError: `at_least` is below 1, or has no number for the device's backend.
         TypeError, ProfileError, ValueError: as in `inspect_kernel`.
     """
     __tracebackhide__ = True  # the failure is reported in the test that asserts
     device = chosen(device)
     if device.backend == "interpreter":
         raise unittest.SkipTest("Triton's interpreter compiles nothing; --on NAME compiles for an absent device")
-    jit = jit_function(kernel)
+    jit, required = jit_function(kernel), required_programs(at_least, device)
     name = f"{jit.__module__}:{jit.__name__} on {device.name}"
     try:
         used, occupancy, _ = inspect_kernel(kernel, signature, constexprs, device=device, config=config, **options)
@@ -67,7 +68,6 @@ def assert_occupancy(
     except CompileError as error:
         raise AssertionError(f"{name} does not compile: {error}") from None
     resident, word = occupancy.programs_per_multiprocessor, device.profile.multiprocessor
-    about = used.spilled_bytes_per_thread, resident, occupancy.limited_by, device.backend, word
-    if missed := unmet(*about, at_least, no_spills):
+    if missed := unmet(used.spilled_bytes_per_thread, resident, occupancy.limited_by, word, required, no_spills):
         raise AssertionError(f"{name}: {missed}\nnext step {next_step(used, device)}\nuses      {used}")
     return occupancy

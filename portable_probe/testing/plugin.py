@@ -24,12 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     words = "devices to compile for, as `portable-softmax kernel --on`: amd/mi300x,h200 or 'amd/*'; or what runs kernels: "
     words += f"{', '.join(BACKENDS)}"
     add("--on", metavar="NAME,...", action="append", default=[], help=words)
-    add("--fail-on-skip", action="store_true", help="fail skipped tests, so that nothing passes unchecked")
+    add("--fail-on-skip", action="store_true", help="fail skipped tests and modules, so that nothing passes unchecked")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Sets up Triton's interpreter before a test imports a kernel."""
     config.addinivalue_line("markers", ACCELERATOR)
+    if config.getoption("--fail-on-skip"):
+        config.option.continue_on_collection_errors = True  # a module that is skipped fails, and the others run
     if "interpreter" in named(_words(config))[0]:
         os.environ["TRITON_INTERPRET"] = "1"
 
@@ -69,10 +71,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Fails a test that is skipped with --fail-on-skip."""
     report = yield
-    if report.skipped and item.config.getoption("--fail-on-skip") and not hasattr(report, "wasxfail"):
+    if not hasattr(report, "wasxfail"):
+        _fail_if_skipped(report, item.config)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fails a module that is skipped when it is imported, with --fail-on-skip."""
+    report = yield
+    _fail_if_skipped(report, collector.config)
+    return report
+
+
+def _fail_if_skipped(report: Any, config: pytest.Config) -> None:
+    if report.skipped and config.getoption("--fail-on-skip"):
         why = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome, report.longrepr = "failed", f"skipped, and --fail-on-skip: {why}"
-    return report
 
 
 @pytest.fixture(scope="session")

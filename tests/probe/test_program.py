@@ -17,6 +17,7 @@ import portable_softmax
 from portable_probe import cases, program
 from portable_probe.explain import next_step
 from portable_probe.report import load
+from portable_probe.text import compared
 from portable_softmax import Device, KernelResources, occupancy, plan
 from portable_softmax.runtime import compiler
 
@@ -215,20 +216,35 @@ CHANGES = [  # a value of the first report as it was saved, and what `diff` says
     ("numbers.registers_per_thread", 3, "| registers_per_thread | 3 | 32 | |"),
     ("numbers.spilled_bytes_per_thread", 8, "| spilled_bytes_per_thread | 8 | 0 | |"),
     ("numbers.stack_frame_bytes", None, "| stack_frame_bytes | - | 0 | |"),
-    ("case.dtype", "int3", "one as dtype= | worse |"),
     ("software.triton", "3.0.0", "software: triton 3.0.0 -> "),
-    ("launch.num_programs", 64, "0 changes in 4 cases, 0 for the worse, 2 not compiled"),
-]
+    ("launch.num_programs", 64, "0 changes in 4 cases, 0 for the worse, 2 not compared"),
+    *((f"numbers.{name}", value, "0 changes in 4 cases, 0 for the worse, 3 not compared")
+      for name in ("programs_per_multiprocessor", "spilled_bytes_per_thread", "registers_per_thread")
+      for value in ("nan", "8", True, [8])),
+    *((name, value, "0 changes in 4 cases, 0 for the worse, 3 not compared") for name, value in (
+        ("numbers.programs_per_multiprocessor", None), ("numbers.programs_per_multiprocessor", ...),
+        ("launch.num_programs", "64"), ("launch.num_programs", ...), ("launch.num_warps", 4), ("launch.tiling", 7))),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "value", "words"), CHANGES)
-def test_a_change_for_the_worse_is_3_and_what_was_not_compiled_4(saved, run, tmp_path, path, value, words):
+def test_a_change_for_the_worse_is_3_and_what_is_not_compared_4(saved, tmp_path, path, value, words):
     reports, (group, name) = json.loads(saved.read_text()), path.split(".")
-    reports[0][group][name] = value
+    reports[0][group] |= {name: value}
+    if value is ...:
+        del reports[0][group][name]
+    (tmp_path / "altered.json").write_text(json.dumps(reports))
+    text, code = compared(load(tmp_path / "altered.json"), load(saved), "github")
+    assert (code, words in " ".join(text.split())) == (3 if "worse |" in words else 4, True), text
+
+
+def test_a_saved_case_is_answered_again(saved, run, tmp_path):
+    reports = json.loads(saved.read_text())
+    reports[0]["case"]["dtype"] = "int3"
     (tmp_path / "altered.json").write_text(json.dumps(reports))
     code, out, _ = run("diff", tmp_path / "altered.json", "--markdown", "--save", tmp_path / "again.json")
-    assert (code, words in " ".join(out.split())) == (3 if "worse |" in words else 4, True), out
-    assert load(tmp_path / "again.json") == load(saved) or path == "case.dtype"
+    assert (code, "one as dtype= | worse |" in " ".join(out.split())) == (3, True), out
+    assert load(tmp_path / "again.json")[1:] == load(saved)[1:]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", "[" * 200_000, '[{"schema_version": 1}]', "older"])

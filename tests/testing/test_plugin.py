@@ -14,19 +14,35 @@ import pytest
 from my_kernel import subtract_max
 from portable_probe.testing import assert_occupancy
 
+@pytest.mark.parametrize("at_least", [{"hip": 1}, {}, {"nvidia": 1}, {"cuda": 0}, 0, 1.5, "8", float("nan")], ids=repr)
+def test_bound(portable_device, at_least):
+    arguments = {"x": "*fp32:16", "y": "*fp32:16", "n": "i32:16"}
+    with pytest.raises(ValueError, match="at_least"):
+        assert_occupancy(subtract_max, portable_device, signature=arguments, constexprs={"BLOCK": 1024}, at_least=at_least)
+
 @pytest.mark.accelerator
 def test_hardware():
     raise AssertionError("there is none")
 
-@pytest.mark.parametrize(("block", "at_least"), [(16384, 9), (65536, 1), (1024, {"hip": 99})])
+@pytest.mark.parametrize(("block", "at_least"), [(16384, 9), (65536, 1), (1024, {"cuda": 1, "hip": 99})])
 def test_missed(portable_device, block, at_least):
     arguments = {"x": "*fp32:16", "y": "*fp32:16", "n": "i32:16"}
     assert_occupancy(subtract_max, portable_device, signature=arguments, constexprs={"BLOCK": block}, at_least=at_least)
 """
 RUNS = [  # options, the exit code, and parts of what is printed
-    ("--on h200,mi300x -k 'not missed'", 0, "('nvidia/h200', cuda/90, ;; ('amd/mi300x', hip/ ;; = 2 passed, 3 skipped, 6"),
-    ("--on h200 -k 'not missed' --fail-on-skip", 1, "= 1 passed, 3 deselected, 2 errors"),
-    ("--on intel/max-1550 -k fits", 0, "= 1 skipped, 5 deselected"),
+    (
+        "--on h200,mi300x -k 'fits or right or hardware'",
+        0,
+        "('nvidia/h200', cuda/90, ;; ('amd/mi300x', hip/ ;; = 2 passed, 5 skipped",
+    ),
+    ("--on h200 -k 'fits or right or hardware' --fail-on-skip", 1, "= 1 passed, 11 deselected, 4 errors"),
+    ("--on h200 -k bound", 0, "= 8 passed, 2 skipped"),
+    (
+        "--on h200 -k fits --fail-on-skip",
+        1,
+        "ERROR test_skipped.py - skipped, and ;; ERROR test_unittest.py - ;; = 1 passed, 13 deselected, 2 errors",
+    ),
+    ("--on intel/max-1550 -k fits", 0, "= 3 skipped, 13 deselected"),
     ("--on intel/max-1550 -k fits --fail-on-skip", 1, "skipped, and --fail-on-skip: ;; this Triton's backends ( ;; 1 failed"),
     ("--on h200 -k missed", 1, "per SM, at least 9 required; limited by ;; next step ;; h200: spills ;; 2 failed, 1 passed"),
     ("--on interpreter --on h200", 4, "ERROR: DeviceError: h200 is required; the profile of interpreter is triton/interpreter"),
@@ -39,7 +55,10 @@ def test_a_users_project(pytester, monkeypatch, options, code, parts):
     pytester.makeconftest("def pytest_addoption(parser):\n    parser.addoption('--device')\n")  # as many a test suite has
     for name in ("my_kernel.py", "test_my_kernel.py"):
         shutil.copy(Path(__file__).parents[2] / "examples" / name, pytester.path)
-    pytester.makepyfile(test_more=MORE)
+    skipped = "import pytest\npytest.importorskip('nowhere')\ndef test_fits(portable_device): pass"
+    pytester.makepyfile(
+        test_more=MORE, test_skipped=skipped, test_unittest="import unittest\nraise unittest.SkipTest('not here')"
+    )
     pytester.syspathinsert()
     ran = pytester.runpytest_inprocess(*shlex.split(options))
     printed = ran.stdout.str() + ran.stderr.str()
