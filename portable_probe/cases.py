@@ -137,7 +137,10 @@ def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:
         time.append(f"{in_units(us / 1e6, 's')} at least, for {moved} at the data sheet's bandwidth")
     tiling = str(planned.tiling)
     text: Text = {"plan": [f"{tiling}, num_programs {planned.num_programs}"]}
-    more: Text = {"time": time, "warning": [planned.warning] if planned.warning else [], "why": planned.reasons}
+    warned = [planned.warning] if planned.warning else []
+    if planned.resources.estimated:
+        warned.append(f"an estimate, not compiled: {device.vendor.missing() or 'Triton interprets'}")
+    more: Text = {"time": time, "warning": warned, "why": planned.reasons}
     launch: dict[str, Scalar] = {"tiling": tiling, "num_programs": planned.num_programs}
     answers = _answers(device, planned.resources, launch, text, more)
     answers["numbers"] |= {"expected_us": planned.terms.total} if planned.terms else {}

@@ -3,6 +3,7 @@
 import bisect
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from portable_probe.text import many
 from portable_softmax.devices.backends import BACKENDS
@@ -59,8 +60,6 @@ def next_step(used: KernelResources, device: Device) -> str:
     """Returns the smallest reduction of the limiting resources that allows one more program, or why there is none."""
     occupancy = device.vendor.occupancy(used, device.hardware)
     resident = occupancy.programs_per_multiprocessor
-    if why := device.doubt(used):
-        return why
     if used.spilled_bytes_per_thread:
         return "spills registers to memory: use smaller tiles, more warps, or a larger register limit (maxnreg)"
     binding = [REDUCIBLE[name] for name in occupancy.limited_by if name in REDUCIBLE]
@@ -78,11 +77,16 @@ def next_step(used: KernelResources, device: Device) -> str:
             return f"no smaller number of {words} raises it"
         if most != uses:
             steps.append(f"at most {most} {words} ({uses} now)" if resident else f"{uses} {words}, and {most} fit")
-        reduced = replace(reduced, **{field: most})
+        reduced = _with(reduced, field, most)
     if not resident:
         return f"does not fit: a program needs {' and '.join(steps)}"
     now = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
     return f"{many(now, 'program')} instead of {resident} with {' and '.join(steps)}"
+
+
+def _with(used: KernelResources, field: str, value: int) -> KernelResources:
+    changed: dict[str, Any] = {field: value}
+    return replace(used, **changed)
 
 
 def _largest(used: KernelResources, field: str, device: Device, resident: int) -> int | None:
@@ -90,7 +94,7 @@ def _largest(used: KernelResources, field: str, device: Device, resident: int) -
     names = {name for name, (key, _) in REDUCIBLE.items() if key == field}
 
     def binds(value: int) -> bool:
-        limits = device.vendor.occupancy(replace(used, **{field: value}), device.hardware).limits
+        limits = device.vendor.occupancy(_with(used, field, value), device.hardware).limits
         return any(programs <= resident for name, programs in limits.items() if name in names)
 
     return None if binds(0) else bisect.bisect_left(range(getattr(used, field) + 1), True, key=binds) - 1

@@ -22,7 +22,7 @@ from portable_probe.tune import tune
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.detect import devices_of, how_to_install, interpreting, named
-from portable_softmax.errors import NoDeviceError
+from portable_softmax.errors import NoDeviceError, TargetError
 from portable_softmax.planning.request import SHORT
 
 INTERPRETED = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
@@ -226,6 +226,9 @@ def _gated(report: Report, options: argparse.Namespace) -> Report:
     numbers, device, bounds = report.numbers, report.device, dict(options.at_least)
     used = numbers["spilled_bytes_per_thread"], numbers["programs_per_multiprocessor"], report.limited_by
     required = int(bounds.get(device.backend) or bounds.get("") or 0)
+    if numbers["estimated"] and (options.no_spills or required):
+        why = f"not checked: the plan is an estimate; {BACKENDS[device.backend].missing() or 'Triton interprets'}"
+        return msgspec.structs.replace(report, error=TargetError.__name__, message=why)
     missed = unmet(*used, device.multiprocessor, required, options.no_spills)
     return msgspec.structs.replace(report, error="CheckFailed", message=missed) if missed else report
 

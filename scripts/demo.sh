@@ -9,6 +9,7 @@ step() { printf '\n== Step %s of 4: %s\n\n' "$1" "$2"; }
 
 step 1 "install torch and Triton into .venv (the longest step of a fresh machine: a build of torch for GPUs is gigabytes)"
 set_up
+set_up_ascend || true
 
 step 2 "the local device, or Triton's interpreter: a softmax of 1823 x 781, compared with float64"
 echo "\$ portable-softmax verify --shapes 1823x781${*:+ $*}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up .venv; then lint, types, and the tests: without a device, the kernel in Triton's interpreter, the Ascend path on a
-# virtual NPU where that can be set up; REQUIRE_VIRTUAL_NPU=1 fails where it cannot.
+# virtual NPU and by Ascend's compiler where they can be set up; REQUIRE_VIRTUAL_NPU=1 fails where they cannot.
 #   --all             sweeps of every case too, and plans with another Triton
 #   --device cuda     on a machine with an accelerator (or hip, npu, xpu); this and all other arguments go to pytest
 #   RESULTS=DIR       keeps JUnit files
@@ -26,6 +26,7 @@ make_venv
 install nox
 .venv/bin/nox --sessions virtual_npu --install-only ${REQUIRE_VIRTUAL_NPU:+-- --required} & # two environments at a time
 set_up --group test
+set_up_ascend || [ -z "${REQUIRE_VIRTUAL_NPU:-}" ]
 for release in 3.2.0 3.3.1 3.6.0 3.9.0; do bash scripts/with_triton.sh $release -c "" || true; done & # of tests/runtime/test_other_tritons.py
 tritons=$!
 step lint and types

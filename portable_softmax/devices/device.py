@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import Backend, Detected, Occupancy
 from portable_softmax.devices.names import find_profile
 from portable_softmax.devices.profiles import DeviceProfile
 from portable_softmax.devices.schema import Hardware
@@ -69,13 +69,6 @@ class Device:
     def resident(self, occupancy: Occupancy) -> int:
         """Counts the programs that the whole device holds at once."""
         return (self.hardware.multiprocessor_count or 1) // occupancy.multiprocessors * occupancy.programs_per_multiprocessor
-
-    def doubt(self, used: KernelResources) -> str | None:
-        """Returns why a program may not fit, if only bounds of its memory are known; None if it is certain."""
-        least, most, there = used.shared_memory_bytes, used.shared_memory_most, self.hardware.shared_memory_per_program_max
-        if most is None or there is None or not least <= there < most:
-            return None
-        return f"may not fit: a program takes {least} to {most} bytes, and there are {there}"
 
     def __repr__(self) -> str:
         where = "not here" if self.detected is None else f"index={self.index}"

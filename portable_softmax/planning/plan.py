@@ -106,7 +106,8 @@ class LaunchPlan:
         return f"LaunchPlan({self.problem.name} of {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
 
     def __str__(self) -> str:
-        return printed(f"{self.tiling}, num_programs {self.num_programs}", self, self.reasons)
+        doubt = "an estimate, not compiled: " * self.resources.estimated
+        return printed(f"{doubt}{self.tiling}, num_programs {self.num_programs}", self, self.reasons)
 
 
 def printed(launch: str, plan: Any, sentences: Iterable[str]) -> str:

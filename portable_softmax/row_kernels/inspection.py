@@ -21,7 +21,7 @@ from portable_softmax.row_kernels.facts import warnings_of
 from portable_softmax.row_kernels.row_settings import axes_of
 from portable_softmax.runtime.compiler import target_of
 
-REFUSED = 3  # more than spills, 1, and may not fit, 2
+REFUSED = 2  # more than spills, 1
 logger = logging.getLogger("portable_softmax.fits")
 
 
@@ -91,18 +91,20 @@ def inspect_kernel(
     (compiled,) = compiled_for(kernel, [selected], passed, device, unknown, positional)
     if isinstance(compiled, BaseException):
         raise failure(compiled, jit, device, unknown) from compiled
-    resources, launch = device.vendor.resources(compiled), _launched(compiled, jit, origins_of(kernel, selected, passed))
+    has_warps = device.hardware.warp_size is not None
+    launch = _launched(compiled, jit, origins_of(kernel, selected, passed), OF_CONFIG if has_warps else ())
+    resources = device.vendor.resources(compiled)
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
 
 
-def _launched(compiled: Any, jit: Any, origins: dict[str, str]) -> Launched:
-    """Returns a launch; a pass of the compiler may have changed its options."""
+def _launched(compiled: Any, jit: Any, origins: dict[str, str], always: Sequence[str]) -> Launched:
+    """Returns a launch with the options that are set, and those that always count; the compiler may have changed them."""
     attributes = compiled.src.attrs.get_fn_attrs() if hasattr(compiled.src.attrs, "get_fn_attrs") else compiled.src.attrs  # 3.2
     known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
     constants = constants_of(compiled, jit)
     runtime = {name: str(kind).replace("'", "") for name, kind in compiled.src.signature.items() if name not in constants}
     used = compiled.metadata._asdict()
-    options = {name: used[name] for name in (*OF_CONFIG, *origins) if name in used}
+    options = {name: used[name] for name in (*always, *origins) if name in used}
     arguments = {name: (kind, known.get(name, ())) for name, kind in runtime.items()}
     return Launched(compiled, arguments, constants, options, origins)
 
@@ -216,8 +218,6 @@ def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) 
         return REFUSED, why
     if grid and (refused := refused_grid(compiled, grid, device)):
         return REFUSED, refused
-    if doubt := device.doubt(used):
-        return 2, doubt
     spilled = used.spilled_bytes_per_thread
     return bool(spilled), f"spills {spilled} bytes a thread"
 

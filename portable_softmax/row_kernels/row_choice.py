@@ -76,12 +76,12 @@ class _Used(NamedTuple):
 
 
 class _Costed(NamedTuple):
-    """A launch, in the order of choice: first those that neither spill nor may not fit, then the fastest, then the simpler.
+    """A launch, in the order of choice: first those that do not spill, then the fastest, then the simpler.
 
     Where the memory's bandwidth is unknown the time is the number of a row's blocks, and there are no terms.
     """
 
-    doubtful: bool
+    spills: bool
     slow: bool
     us: float
     num_programs: int
@@ -202,8 +202,7 @@ class Choice:
             num_warps=setting.warps,
             registers_per_thread=wanted,
             spilled_bytes_per_thread=0,
-            shared_memory_bytes=int(used.shared_memory_bytes * longer) + staged,
-            shared_memory_most=used.shared_memory_most and int(used.shared_memory_most * longer),
+            shared_memory_bytes=0 if used.compiler else int(used.shared_memory_bytes * longer) + staged,  # a plan is no need
         )
         occupancy = self._device.vendor.occupancy(resources, self._device.hardware)
         return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
@@ -225,10 +224,9 @@ class Choice:
                 )  # fmt: skip
                 terms = cost(row_facts(self._traffic, launch, device), numbers) if numbers else None
                 us = terms.total if terms else -(-request.cols // setting.block)
-                doubtful = bool(spilled or device.doubt(used.resources))
                 slow = bool(terms) and is_slow(self._traffic, launch, device)
-                launches.append(_Costed(doubtful, slow, us, num_programs, used, terms))
-        return sorted(launches, key=lambda one: (one.doubtful, one.slow, one.us, one.used.setting.stages))
+                launches.append(_Costed(bool(spilled), slow, us, num_programs, used, terms))
+        return sorted(launches, key=lambda one: (one.spills, one.slow, one.us, one.used.setting.stages))
 
     def _grids(self, request: Request, used: _Used, rows: int, resident: int) -> Iterator[tuple[int, int]]:
         """Yields numbers of programs, and of rows."""
@@ -254,6 +252,4 @@ class Choice:
         for other in others if best.terms and not request.fixed else []:
             meta = {"num_programs": other.num_programs, **other.used.setting.config.all_kwargs()}
             words = ", ".join(f"{name} {value}" for name, value in meta.items())
-            yield f"{words} would take {other.us:.1f} us" + ", and spills" * other.doubtful
-        if why := self._device.doubt(best.used.resources):
-            yield f"{why}: Triton's IR gives bounds only, and no setting certainly fits"
+            yield f"{words} would take {other.us:.1f} us" + ", and spills" * other.spills

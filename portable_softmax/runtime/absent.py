@@ -48,7 +48,7 @@ def absent(device: Device) -> Iterator[object]:
         yield None
         return
     with _one_at_a_time, contextlib.ExitStack() as replaced:
-        replaced.enter_context(device.vendor.front_end())
+        replaced.enter_context(device.vendor.offline())
         before = dict(vars(driver))  # driver.active would create the real one, or fail
         base: Any = object
         for backend in backends.values():

@@ -1,6 +1,7 @@
 """Cache of compiled kernels and of the resources that their programs use, once per process."""
 
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,7 @@ def resources_of(spec: KernelSpec, device: Device) -> KernelResources:
 
 def _kept(spec: KernelSpec, device: Device) -> Compiled:
     key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
-    with _compiling:
+    with nullcontext() if device.detected else device.vendor.offline(), _compiling:
         if key not in _compiled:
             compiled = _new(spec, device)
             if fault := device.vendor.known_fault(compiled):

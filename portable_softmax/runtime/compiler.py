@@ -88,9 +88,8 @@ def target_to_compile_for(device: Device) -> Any:
 
     target = target_of(device)
     if not any(backend.compiler.supports_target(target) for backend in backends.values()):
-        raise TargetError(
-            f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}; {device.vendor.elsewhere}"
-        )
+        names, remedy = ", ".join(backends), device.vendor.missing() or device.vendor.elsewhere
+        raise TargetError(f"this Triton's backends ({names}) do not compile for {device.backend}; {remedy}")
     return target
 
 

@@ -5,7 +5,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources, Occupancy
-from portable_softmax.devices.detect import chosen
+from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import planner
@@ -70,33 +70,43 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
     return device.vendor.occupancy(resources, device.hardware)
 
 
-@functools.lru_cache(maxsize=4096)
 def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     """Returns the plan for exactly this problem, cached. Logs a warning if it is slow.
+
+    Resources are estimated where nothing compiles for an absent device, and its vendor has an estimate.
 
     Raises:
         PlanError: nothing fits the device.
         CompileError: this Triton does not compile for the device, or interprets.
     """
     compiler.check_target(device)
-    if device.index is None and device.vendor.model(1, 1, (4,), 4, device.hardware) is None:
+    absent, estimates = device.index is None, device.vendor.model(1, 1, (4,), 4, device.hardware) is not None
+    estimated = absent and estimates and (interpreting() or device.vendor.missing() is not None)
+    if absent and not estimated:
         compiler.check_compiles()  # or every tiling would fail to compile for this reason
-    plan = planner.choose(problem, device, _measure)
+    return _planned(problem, device, estimated)
+
+
+@functools.lru_cache(maxsize=4096)
+def _planned(problem: Problem, device: Device, estimated: bool) -> LaunchPlan:
+    plan = planner.choose(problem, device, _estimate if estimated else _compile)
     if plan.warning:
         sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
         _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, plan.tiling, plan.warning)
     return plan
 
 
-def _measure(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    return resources_of(KernelSpec.of(problem, tiling), device)
+
+
+def _estimate(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
     lines = tiling.tile_rows, tiling.tile_cols
     x_bytes, y_bytes = DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]
     in_bytes, out_bytes = ((y_bytes, y_bytes), x_bytes) if problem.backward else ((x_bytes, *_mask_bytes(problem)), y_bytes)
-    modelled = device.vendor.model(*(lines[::-1] if problem.across else lines), in_bytes, out_bytes, device.hardware)
-    if modelled is not None and device.index is None:
-        return modelled  # no compiler here that could say more
-    used = resources_of(KernelSpec.of(problem, tiling), device)
-    return modelled or used
+    estimated = device.vendor.model(*(lines[::-1] if problem.across else lines), in_bytes, out_bytes, device.hardware)
+    assert estimated, "the vendor has an estimate"
+    return estimated
 
 
 def _mask_bytes(problem: Problem) -> tuple[int, ...]:

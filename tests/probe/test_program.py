@@ -81,7 +81,7 @@ profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
 plan --on MI300X --shapes 64x781 --facts | 0 | device amd/mi300x (hip/gfx942, CDNA 3, absent) ;; 304 profile (vendor) [1]
 plan --on h200,MI300X --markdown | 0 | | device | launch | regs | ;; | nvidia/h200 | tile
 plan --on H200 --shapes 512x512 --backward --at-least 1 --no-spills | 0 | 512 x 512 float32 backward on
-plan --on H200 ascend/910b3 --at-least cuda=64 npu=1 | 1 | CheckFailed: ;; at least 64 required; limited by
+plan --on H200 ascend/910b3 --at-least cuda=64 | 1 | CheckFailed: ;; at least 64 required; limited by
 kernel KERNELS:tuned --on H200 MI300X --args MATRICES --config all | 0 | nvidia/h200 configuration 1 8 warps ;;
     # the highest occupancy without spills, which is no estimate of speed ;; num_warps=8, num_stages=2, maxnreg=64), # nvidia ;;
     triton.Config({'BM': 64, 'BN': 64, 'BK': 64, 'waves_per_eu': 4, 'matrix_instr_nonkdim': 16}, num_warps=4, num_stages=2), #
@@ -92,7 +92,6 @@ kernel EXAMPLES:plain --on MI300X X BLOCK_SIZE=1024 --suggest | 0 | num_warps 16
 kernel RMS:rms_norm_kernel --on MI300X --args ROWS --suggest rows=n_rows cols=n_cols block=BLOCK --explain | 0 |
     why num_programs ;; limits ;; expected (not calibrated for this device) ;; BLOCK=4096 (suggested) ;;
     # the least expected time ;; triton.Config({'BLOCK': 4096, 'STAGES': 1}, num_warps=2, num_stages=2), # amd/mi300x
-kernel EXAMPLES:plain --on ascend/910b3 X BLOCK_SIZE=65536 | 1 | 0 programs per vector core ;; of Unified Buffer, and 196608 fit
 kernel EXAMPLES:tuned_once --on H200 intel/arc-a770 TYPES | 4 | 8 warps, 2 stages ;; : TargetError: this Triton's backends (
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 | 0 | add on nvidia/h200; Triton ;; next step spills
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 --no-spills | 1 | CheckFailed: spills

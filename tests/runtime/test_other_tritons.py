@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from each_kind import DEVICES, PROBLEMS
 
+from portable_softmax import Device
+from portable_softmax.runtime.plans import plan_problem
+
 ROOT = Path(__file__).parents[2]
 RELEASES = [
     pytest.param(name, marks=[] if name in ("3.2.0", "3.3.1", "3.6.0", "3.9.0") else pytest.mark.slow)
@@ -28,4 +31,7 @@ def test_each_kind_of_plan_compiles(release, tmp_path):
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
     devices = DEVICES if version >= AMD else DEVICES[:1]
-    assert ran.stdout.splitlines() == [f"triton {release}", *(f"{name}: {len(PROBLEMS)} plans" for name in devices)]
+    npu = Device.from_profile("ascend/910b3")
+    by_ascend = [f"{npu.name}: {plan_problem(PROBLEMS['scores'], npu).resources.compiler}"] * (npu.vendor.missing() is None)
+    plans = [f"{name}: {len(PROBLEMS)} plans" for name in devices]
+    assert ran.stdout.splitlines() == [f"triton {release}", *plans, *by_ascend]

@@ -51,6 +51,9 @@ def main() -> None:
             print(f"{name}: {error}", file=sys.stderr)
         else:
             print(f"{name}: {len(PROBLEMS)} plans")
+    npu = Device.from_profile("ascend/910b3")
+    if npu.vendor.missing() is None:
+        print(f"{npu.name}: {plan_problem(PROBLEMS['scores'], npu).resources.compiler}")
 
 
 if __name__ == "__main__":

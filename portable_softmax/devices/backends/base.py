@@ -40,7 +40,8 @@ class KernelResources:
             or the binary does not have its size.
         tensor_memory_columns: NVIDIA Blackwell only, per SM of a pair. None if the kernel uses none.
         multiprocessors: multiprocessors of a program; 2 vector cores on Ascend if it uses tl.dot, which runs on a cube core.
-        shared_memory_most: the upper bound if only bounds are known, with shared_memory_bytes as the lower one; else None.
+        compiler: compiler outside of Triton that planned shared memory, and how far it compiled; None if there is none.
+        estimated: True if nothing was compiled.
 
     Raises:
         ValueError: a number is negative, or num_warps is 0.
@@ -55,18 +56,20 @@ class KernelResources:
     stack_frame_bytes: int | None = None
     tensor_memory_columns: int | None = None
     multiprocessors: int = 1
-    shared_memory_most: int | None = None
+    compiler: str | None = None
+    estimated: bool = False
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
+        for name in self.__dataclass_fields__.keys() - {"compiler", "estimated"}:
             least = 1 if name in ("num_warps", "multiprocessors") else 0
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
 
     def __str__(self) -> str:
         """Returns the numbers with their names; those that are None are left out, and a program on one multiprocessor."""
-        known = {name: value for name, value in vars(self).items() if value is not None}
-        return ", ".join(f"{name} {value}" for name, value in known.items() if (name, value) != ("multiprocessors", 1))
+        default = {"multiprocessors": 1, "compiler": None, "estimated": False}
+        known = {name: value for name, value in vars(self).items() if value is not None and default.get(name, ...) != value}
+        return ", ".join(f"{name} {value}" for name, value in known.items())
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,13 @@ class Backend(abc.ABC):
     more_programs: str | None = None  # environment variable that lets Triton launch more than max_programs, if there is one
     elsewhere = ""  # which environment compiles for its devices, where this one does not
 
-    def front_end(self) -> AbstractContextManager[None]:
-        """Returns a context in which Triton makes its IR for an absent device, even if no later stage is available."""
+    def offline(self) -> AbstractContextManager[None]:
+        """Returns a context in which Triton compiles for an absent device, if the vendor's compiler is outside of Triton."""
         return nullcontext()
+
+    def missing(self) -> str | None:
+        """Returns what compiling for an absent device requires beside Triton, if it is not here; None if nothing is missing."""
+        return None
 
     @abc.abstractmethod
     def describe(self, index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:

@@ -25,6 +25,10 @@ class Interpreter(Backend):
         """Returns no options: nothing is compiled."""
         return {}
 
+    def missing(self) -> str:
+        """Returns that nothing compiles for it."""
+        return self.elsewhere
+
     def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources:
         """Returns no resources: the interpreter has no limits."""
         return KernelResources()

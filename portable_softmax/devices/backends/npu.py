@@ -1,16 +1,14 @@
 """Huawei Ascend: a program runs alone on a vector core and works out of that core's Unified Buffer."""
 
-import re
+import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from portable_softmax.devices.backends.base import Backend, Bytes, Count, Detected, KernelResources, Occupancy
-from portable_softmax.devices.backends.npu_buffer import bounds
-from portable_softmax.devices.backends.npu_front_end import BINARY, front_end
+from portable_softmax.devices.backends.npu_compiler import NAME, Plan, missing
+from portable_softmax.devices.backends.npu_stages import PLAN, offline
 from portable_softmax.devices.schema import Hardware
-
-KEEPS_UNROLLED = re.compile("Ascend(950|910_95)")  # triton-lang/triton-ascend issue 2246: 541,696 bytes of 19 blocks of 8,192
 
 
 class Npu(Backend):
@@ -28,11 +26,14 @@ class Npu(Backend):
         "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
     )
     more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
-    elsewhere = "nothing compiles for Ascend without CANN; `portable-softmax kernel` reports bounds of its Unified Buffer"
 
-    def front_end(self) -> AbstractContextManager[None]:
-        """Returns a context in which Triton's compiler stops after its own IR."""
-        return front_end()
+    def offline(self) -> AbstractContextManager[None]:
+        """Returns a context in which Triton compiles up to the memory plan by Ascend's compiler, without CANN."""
+        return offline()
+
+    def missing(self) -> str | None:
+        """Returns why Ascend's compiler cannot be used here; None if it can."""
+        return missing()
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """Reads the number of vector cores from torch_npu, else from Triton's driver.
@@ -60,14 +61,14 @@ class Npu(Backend):
         return {}
 
     def resources(self, compiled: Any) -> KernelResources:
-        """Reads the bytes of the Unified Buffer; 0 unless an option of the compiler has it print them.
+        """Reads the bytes of the Unified Buffer as planned; on the device 0 unless an option of the compiler prints them.
 
-        A kernel that the compiler accepted fits. For one that only the front end compiled, the bounds are returned.
+        A kernel that the compiler accepted fits.
         """
-        if BINARY in compiled.asm:
-            usage = bounds(compiled.asm["ttir"], getattr(compiled.metadata, "multibuffer", None) is not False)
-            most = usage.most + (usage.unrolled if KEEPS_UNROLLED.match(str(compiled.metadata.target.arch)) else 0)
-            return KernelResources(None, None, usage.least, multiprocessors=1 + usage.cube, shared_memory_most=most)
+        if PLAN in compiled.asm:
+            plan = Plan(**json.loads(compiled.asm[PLAN]))
+            by = f"{NAME}, {'double' if plan.double else 'single'}-buffered; the last step needs CANN"
+            return KernelResources(shared_memory_bytes=plan.size, multiprocessors=plan.cores, compiler=by)
         return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)
 
     def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources:
@@ -81,11 +82,12 @@ class Npu(Backend):
         """
         narrowest = (hardware.memory_alignment or 1) // min(*in_bytes, out_bytes)  # a narrower line is padded to this
         elements = n_lines * max(length, narrowest)
-        return KernelResources(shared_memory_bytes=elements * (2 * sum(in_bytes) + 2 * out_bytes + 4 * len(in_bytes) + 2))
+        size = elements * (2 * sum(in_bytes) + 2 * out_bytes + 4 * len(in_bytes) + 2)
+        return KernelResources(shared_memory_bytes=size, estimated=True)
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
-        """Counts one program if its tile fits the Unified Buffer, else none."""
-        limits = {"programs": 1}
-        if resources.shared_memory_bytes and hardware.shared_memory_per_program_max:
-            limits["unified buffer"] = hardware.shared_memory_per_program_max // resources.shared_memory_bytes
+        """Counts one program, as it runs alone on a core, or none if its tile does not fit the Unified Buffer."""
+        limits, there = {"programs": 1}, hardware.shared_memory_per_program_max
+        if there and resources.shared_memory_bytes > there:
+            limits["unified buffer"] = 0
         return Occupancy(min(limits.values()), limits, multiprocessors=resources.multiprocessors)

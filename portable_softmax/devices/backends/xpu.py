@@ -120,13 +120,14 @@ class Xpu(Backend):
             CompileError: ocloc failed; the text is ocloc's own.
         """
         metadata = compiled.metadata
-        used: dict[str, int] = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
+        used: dict[str, Any] = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
         binary, ocloc = compiled.asm["spv"], shutil.which(OCLOC)
         if not binary.startswith(b"\x7fELF"):
             if not ocloc:
                 return KernelResources(**used)
             binary = _native(ocloc, binary, metadata.target.arch["version"], metadata.build_flags)
-        return KernelResources(**used, **zebin.kernel_resources(binary, metadata.name))
+        known: dict[str, Any] = zebin.kernel_resources(binary, metadata.name)
+        return KernelResources(**used, **known)
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core.
