@@ -20,6 +20,7 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import how_to_install, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.runtime.absent import absent
+from portable_softmax.runtime.stand_ins import importable
 
 
 class KernelFile(NamedTuple):
@@ -86,6 +87,7 @@ def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseExcept
         with contextlib.ExitStack() as answered:
             if device:
                 answered.enter_context(absent(device))
+                answered.enter_context(importable(device.vendor.modules))
                 answered.enter_context(_tools(device))
             answered.enter_context(_inductor(file))
             if imported := _of_package(file, target):

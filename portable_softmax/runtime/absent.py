@@ -13,6 +13,7 @@ from unittest import mock
 from portable_softmax.devices import detect
 from portable_softmax.devices.device import Device
 from portable_softmax.runtime.compiler import target_of
+from portable_softmax.runtime.stand_ins import Handle, stand_in_module
 
 # Names of facts that files and heuristics of kernels read from Triton's driver, and from torch.
 PROPERTIES = {
@@ -57,13 +58,14 @@ def absent(device: Device) -> Iterator[object]:
             base = backend.driver if is_its else base
         facts = {name: getattr(device.hardware, fact) for name, fact in PROPERTIES.items()}
         properties = {name: value for name, value in facts.items() if value is not None}
+        properties |= device.vendor.driver_facts(device.hardware)
         arch = re.sub(r"^[a-z]+", "", str(device.arch))  # digits, the last one or two of which are the minor release
         minor = 2 if isinstance(device.arch, str) else 1
         capability = (int(arch[:-minor]), int(arch[-minor], 16)) if arch[:-minor].isdigit() else (0, 0)
         key = object()
         driver.set_active(_driver(device, base, key, properties, capability))
         replaced.enter_context(mock.patch.object(detect, "current_device", return_value=device))  # which `fits` asks
-        if (torch := sys.modules.get("torch")) and hasattr(torch, device.vendor.torch_device_type):
+        if torch := sys.modules.get("torch"):
             _answer(torch, device, properties, capability, replaced)
         try:
             yield key
@@ -99,20 +101,28 @@ def _answer(
     patterns = getattr(device.profile.product, "matches", ())
     name = re.sub(r"\|[^)]*|(?<!\\)[()?]|\\|\.\*", "", next(iter(patterns), device.name))  # as the runtime reports it
     kind = device.vendor.torch_device_type
+    if lacks_kind := not hasattr(torch, kind):  # which a vendor's extension of torch adds
+        replaced.enter_context(mock.patch.object(torch, kind, stand_in_module(f"torch.{kind}"), create=True))
     known = {"name": name, "gcnArchName": str(device.arch), "major": capability[0], "minor": capability[1]}
     answers = {
         "is_available": True,
         "device_count": 1,
         "current_device": 0,
-        "current_accelerator": torch.device(kind),
+        "current_accelerator": SimpleNamespace(type=kind, index=None),
         "get_device_capability": capability,
         "get_device_name": name,
         "get_device_properties": SimpleNamespace(**properties, **known),
+        "current_stream": Handle(),
+        **dict.fromkeys(("set_device", "synchronize")),
     }
+    if lacks_kind:
+        vars(getattr(torch, kind)).update(answers)  # all of them are patched
     for where in filter(None, (getattr(torch, kind), getattr(torch, "accelerator", None))):
         for question in answers.keys() & vars(where).keys():
             patched = mock.patch.object(where, question, lambda *_, value=answers[question], **__: value)
             replaced.enter_context(patched)
+    for name in ("Stream", "Event"):
+        replaced.enter_context(mock.patch.object(getattr(torch, kind), name, Handle, create=True))
     if device.backend in vars(torch.version):
         toolkit = getattr(torch.version, device.backend) or TOOLKIT
         replaced.enter_context(mock.patch.object(torch.version, device.backend, toolkit))

@@ -1,12 +1,13 @@
 """Files of other people's kernels: they take no module's name, nor sys.path, and find the modules beside them."""
 
+import importlib
 import sys
 
 import pytest
 import torch
 
 from portable_probe.loading import load_kernel
-from portable_softmax import Device, inspect_kernel
+from portable_softmax import CompileError, Device, inspect_kernel
 
 KERNEL_FILE = """
 import torch
@@ -36,6 +37,8 @@ import triton
 from triton.backends import backends
 active = [name for name, backend in backends.items() if backend.driver.is_active()]
 properties = torch.cuda.get_device_properties(0)
+torch.cuda.set_device(0)
+STREAM, EVENT = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True)
 COUNTS = len(active), torch.cuda.is_available(), torch.cuda.device_count()
 KNOWN = [
     torch.cuda.get_device_name(), torch.cuda.get_device_capability(), properties.multi_processor_count, properties.warp_size,
@@ -63,6 +66,53 @@ def test_a_file_that_asks_about_the_device_when_it_is_imported(tmp_path, device,
     assert (known, (1, True, 1)) == (module.KNOWN, module.COUNTS)
     assert not hasattr(module, "later")  # the file ends at its launch
     assert (vars(torch.cuda), torch.version.hip) == before
+
+
+ASCEND = """
+import torch
+import torch_npu
+import triton.language.extra.cann.extension as extension
+import triton.runtime.driver as driver
+from torch_npu.contrib import transfer_to_npu
+from triton.language.extra.cann import libdevice
+from triton.language.extra.cann.extension import insert_slice
+from triton.language.extra.cann.libdevice import tanh
+properties, stream = driver.active.utils.get_device_properties(torch.npu.current_device()), torch.npu.Stream()
+torch_npu.npu.set_device(0)
+known = torch_npu.npu.get_device_properties("npu")
+CORES = properties["num_vectorcore"], properties["num_aicore"], known.vector_core_num, known.cube_core_num
+SAID = torch.npu.is_available(), torch.npu.get_device_name(), torch.npu.current_stream().npu_stream is None
+
+@extension.unknown
+def decorated():
+    return 3
+assert decorated() == 3
+
+@triton.jit
+def both(x_ptr, BLOCK: tl.constexpr):
+    place = x_ptr + tl.arange(0, BLOCK)
+    tl.store(place, libdevice.exp(tl.load(place)) + tanh(tl.load(place)))
+
+@triton.jit
+def sliced(x_ptr, BLOCK: tl.constexpr):
+    value = insert_slice(tl.load(x_ptr + tl.arange(0, BLOCK)), 0, BLOCK, 1)
+"""
+
+
+def test_a_file_of_an_ascend_project(tmp_path):
+    (tmp_path / "ascend.py").write_text(KERNEL_FILE + ASCEND)
+    before, npu = set(sys.modules), Device.from_profile("ascend/910b3")
+    loaded = load_kernel(f"{tmp_path}/ascend.py:both", npu)
+    assert (loaded.module.CORES, loaded.module.SAID) == ((40, 20, 40, 20), (True, "Ascend910B3", False))
+    assert (
+        inspect_kernel(loaded.kernel, {"x_ptr": "*fp32"}, {"BLOCK": 64}, device=npu).occupancy.programs_per_multiprocessor == 1
+    )
+    with pytest.raises(CompileError, match=r"triton.language.extra.cann.extension.insert_slice is not installed"):
+        inspect_kernel(loaded.module.sliced, {"x_ptr": "*fp32"}, {"BLOCK": 64}, device=npu)
+    assert not hasattr(torch, "npu")
+    assert not [name for name in sys.modules.keys() - before if name.startswith(("torch_npu", "triton.language.extra.cann"))]
+    with pytest.raises(ModuleNotFoundError, match="torch_npu"):
+        importlib.import_module("torch_npu")
 
 
 def package(folder):

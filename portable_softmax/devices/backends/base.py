@@ -4,6 +4,7 @@ import abc
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from portable_softmax.devices.schema import Hardware
@@ -132,6 +133,7 @@ class Backend(abc.ABC):
     register = ""  # inline assembly's constraint of a register that holds a scalar; "" if kernels have no such assembly
     tool = ""  # the program that lists the vendor's devices; "" if there is none
     install = ""  # for errors: the vendor, and the line to type for its PyTorch and Triton
+    modules: Mapping[str, str] = MappingProxyType({})  # of the vendor's software that files import, and what answers for them
     setup = ""  # a hint for errors: how to see that the vendor's software works
     more_programs: str | None = None  # environment variable that lets Triton launch more than max_programs, if there is one
     elsewhere = ""  # which environment compiles for its devices, where this one does not
@@ -143,6 +145,10 @@ class Backend(abc.ABC):
     def missing(self) -> str | None:
         """Returns what compiling for an absent device requires beside Triton, if it is not here; None if nothing is missing."""
         return None
+
+    def driver_facts(self, hardware: Hardware) -> Mapping[str, int]:
+        """Returns facts by the names that this vendor's driver and torch have for them, beside the common ones."""
+        return {}
 
     @abc.abstractmethod
     def describe(self, index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:

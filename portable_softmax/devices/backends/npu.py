@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any
 
 from portable_softmax.devices.backends.base import Backend, Bytes, Count, Detected, KernelResources, Occupancy
@@ -21,6 +22,15 @@ class Npu(Backend):
     poll = "volatile"
     tool = "npu-smi"
     install = "Ascend: pip install torch-npu triton-ascend"
+    modules = MappingProxyType(
+        {
+            "torch_npu": "",
+            "torch_npu.npu": "torch.npu",
+            **dict.fromkeys(("triton.language.extra.ascend", "triton.language.extra.cann"), ""),  # of 3.2.0, and later
+            "triton.language.extra.ascend.libdevice": "triton.language.extra.libdevice",
+            "triton.language.extra.cann.libdevice": "triton.language.extra.libdevice",
+        }
+    )
     setup = (
         "Ascend: `npu-smi info` lists the devices; source CANN's set_env.sh first; "
         "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_npu out."
@@ -34,6 +44,15 @@ class Npu(Backend):
     def missing(self) -> str | None:
         """Returns why Ascend's compiler cannot be used here; None if it can."""
         return missing()
+
+    def driver_facts(self, hardware: Hardware) -> Mapping[str, int]:
+        """Returns the numbers of cores by the names of Triton's driver and of torch_npu: two vector cores per AI core."""
+        vectors = hardware.multiprocessor_count or 0
+        numbers = {"vectorcore": vectors, "aicore": vectors // 2}
+        return {f"num_{name}": number for name, number in numbers.items()} | {
+            "vector_core_num": vectors,
+            "cube_core_num": vectors // 2,
+        }
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """Reads the number of vector cores from torch_npu, else from Triton's driver.

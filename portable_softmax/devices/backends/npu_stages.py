@@ -11,6 +11,7 @@ from typing import Any
 from portable_softmax.devices.backends.npu_compiler import OPTIONS, generation_of, identity, lowered, missing, planned
 
 PLAN = "plan"  # the last stage
+LIBDEVICE = re.compile(r'"__nv_((?:atan|ilogb|isinf|isnan|ldexp|log1p|pow|round|tan|tanh)f)"')  # whose functions Ascend has too
 _one_at_a_time = threading.RLock()  # Triton has one table of backends for all threads
 
 
@@ -58,7 +59,7 @@ def _up_to_the_plan(compiler: Any, make_target: Any) -> Any:
             make, own = stages["ttir"], {name: getattr(options, name, None) for name in OPTIONS}
             stages.clear()
             stages["ttir"] = lambda source, metadata: _named(make(source, metadata), metadata)
-            stages["ttadapter"] = lambda module, _: lowered(str(module), self.generation, own)
+            stages["ttadapter"] = lambda module, _: lowered(LIBDEVICE.sub(r'"__hmf_\1"', str(module)), self.generation, own)
             stages[PLAN] = lambda linalg, _: json.dumps(planned(linalg, self.generation, own)._asdict())
 
         def parse_options(self, options: dict[str, Any]) -> Any:
