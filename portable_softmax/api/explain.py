@@ -10,7 +10,7 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import log_probs
-from portable_softmax.operators.arguments import DTYPES, Factor, check_tensor, read, sink_of
+from portable_softmax.operators.arguments import DTYPES, Factor, Inputs, check_tensor, normalized, read
 from portable_softmax.operators.launch import FORMS, device_of, problem_fields, scores_of
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.runtime.layout import described
@@ -45,7 +45,7 @@ def explain(
     """
     check_tensor("explain", "x", x)
     target = None if device is None else chosen(device)
-    inputs = x, mask, scale, temperature, None if sink is None else sink_of("explain", x, sink), softcap
+    inputs = normalized("explain", Inputs(x, mask, scale, temperature, sink, softcap))
     options = read("softmax", inputs, dim, dtype, causal, masked_rows)
     if ids is None:
         scores = None if x.is_meta and target is None else scores_of(inputs, options)
@@ -54,7 +54,7 @@ def explain(
         return "\n".join(_lines((y, _like(x)), options.dim, mask, about if scores is not None else None, target, x))
     if dtype is not None or mask is not None or causal or sink is not None or masked_rows != "nan":
         raise ValueError("explain(): with ids, only scale, temperature and softcap of softmax's options are supported")
-    arguments = x, ids, scale, temperature, softcap
+    arguments = x, ids, inputs.scale, inputs.temperature, inputs.softcap
     checked = log_probs.read(arguments, dim, -100, entropy, return_lse)
     fields = problem_fields(arguments, torch.float32, is_batch_invariant(), entropy=entropy)
     return "\n".join(_lines((_like(x),), checked[0], None, fields, target, x))

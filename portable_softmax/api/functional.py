@@ -2,7 +2,7 @@
 
 import torch
 
-from portable_softmax.operators.arguments import Factor
+from portable_softmax.operators.arguments import Factor, Inputs
 from portable_softmax.operators.softmax import compute
 
 
@@ -52,7 +52,7 @@ def softmax(
         LayoutError: options are combined with a nested or sparse tensor; a NotImplementedError.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
-    return compute(False, (input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
+    return compute(False, Inputs(input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
 
 
 def log_softmax(
@@ -61,7 +61,7 @@ def log_softmax(
     masked_rows: str = "nan", out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Computes the logarithm of `softmax` by one fused kernel. Arguments, result and errors are those of `softmax`."""
-    return compute(True, (input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
+    return compute(True, Inputs(input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
 
 
 def softmin(
@@ -71,4 +71,4 @@ def softmin(
 ) -> torch.Tensor:  # fmt: skip
     """Computes `softmax` with the negative of `scale`. Arguments, result and errors are those of `softmax`."""
     scale = -1.0 if scale is None else -scale
-    return compute(False, (input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
+    return compute(False, Inputs(input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)

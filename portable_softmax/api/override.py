@@ -11,7 +11,7 @@ from torch import Tensor
 from portable_softmax.devices.detect import current_device
 from portable_softmax.errors import NoDeviceError
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators.arguments import check_masked_rows
+from portable_softmax.operators.arguments import Inputs, check_masked_rows
 from portable_softmax.operators.softmax import NO_FACTORS, call_of, launched_gradient
 
 _lock = threading.Lock()
@@ -80,9 +80,9 @@ def _forward(before: Any, log: bool, masked_rows: str) -> Any:
     def compute(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
         with contextlib.suppress(NotImplementedError, IndexError):
             dtype = torch.float32 if half_to_float else x.dtype
-            call = call_of(log, (x, None, None, None, None, None), dim, dtype, False, masked_rows)
+            call = call_of(log, Inputs(x), dim, dtype, False, masked_rows)
             if call is not None and call.run is not None and not (half_to_float and x.dtype is torch.float32):
-                return call.run(None, (x, None, None, None, None, None))
+                return call.run(None, Inputs(x))
         return before(keys, x, dim, half_to_float)
 
     return compute

@@ -11,6 +11,7 @@ from torch import Tensor
 # functorch have no public name (2.6 to 2.13). torch.jit.is_tracing is _is_tracing behind two calls of Python (2.6 to 2.13).
 from torch._C import _dispatch_isTensorSubclassLike, _is_tracing
 from torch.autograd import forward_ad  # _current_level takes 8 ns, the public unpack_dual 200 for each tensor (2.6 to 2.13)
+from torch.compiler import is_compiling
 from torch.nn import Parameter
 
 from portable_softmax.errors import DtypeError, LayoutError
@@ -24,10 +25,26 @@ CAUSAL = {False: "", True: "upper_left", "upper_left": "upper_left", "lower_righ
 TINY, HUGE = 2.0**-60, 2.0**60  # kernels multiply by numbers between them, and by their quotients
 _PYTHON_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
 Factor = Tensor | float | None
-# (x, mask, scale, temperature, sink, softcap) of a softmax, in the order in which all functions take them.
-Inputs = tuple[Any, Any, Any, Any, Any, Any]
-# (x, scale, temperature, softcap) of a gradient of x; x only if there is a softcap.
-Factors = tuple[Any, Any, Any, Any]
+
+
+class Inputs(NamedTuple):
+    """Tensors and numbers of a softmax, in the order in which all functions take them."""
+
+    x: Any
+    mask: Any = None
+    scale: Any = None
+    temperature: Any = None
+    sink: Any = None
+    softcap: Any = None
+
+
+class Factors(NamedTuple):
+    """What the gradient of x depends on beside dy and y; x only if there is a softcap."""
+
+    x: Any = None
+    scale: Any = None
+    temperature: Any = None
+    softcap: Any = None
 
 
 class SpecialCallError(Exception):
@@ -53,9 +70,9 @@ class Options(NamedTuple):
 
 
 def facts(*arguments: Any) -> tuple[Any, ...]:
-    """Returns the key of a call: of plain tensors everything but their elements, of other arguments their types.
+    """Returns the key of a call of tensors and floats: of a tensor everything but its elements, of a float its magnitude.
 
-    A number's magnitude is part of it: kernels multiply by numbers between TINY and HUGE, and by their inverses.
+    Kernels multiply by numbers between TINY and HUGE, and by their inverses.
 
     Raises:
         SpecialCallError: there is a tensor that is not plain: its elements are not in strided memory of its own, or a mode, a
@@ -68,14 +85,15 @@ def facts(*arguments: Any) -> tuple[Any, ...]:
         if t is None:
             key.append(None)
         elif (kind := type(t)) is Tensor or kind is Parameter:
-            # Without an address: empty, or a zero tensor of autograd.
-            if _dispatch_isTensorSubclassLike(t) or t.is_nested or t.is_neg() or not (start := t.data_ptr()):
+            if _dispatch_isTensorSubclassLike(t) or t.is_nested or t.is_neg() or t.layout is not torch.strided:
+                raise SpecialCallError
+            if not (start := t.data_ptr()):  # empty, or a zero tensor of autograd
                 raise SpecialCallError
             key += t.dtype, t.shape, t.stride(), start % VECTOR_BYTES == 0, t.get_device(), t.requires_grad
-        elif isinstance(t, (Tensor, torch.SymFloat, torch.SymInt)):
+        elif kind is float:
+            key += kind, TINY < t < HUGE
+        else:  # a subclass, or a symbol of a compiler
             raise SpecialCallError
-        else:
-            key += kind, isinstance(t, Real) and TINY < float(t) < HUGE
     return tuple(key)
 
 
@@ -87,7 +105,7 @@ def needs_of(inputs: Any) -> tuple[bool, ...]:
 
 def has_voids(inputs: Inputs, options: Options) -> bool:
     """True if elements may have no weight; their gradients are 0, whatever the gradient of the result is."""
-    _, mask, _, _, sink, _ = inputs
+    mask, sink = inputs.mask, inputs.sink
     return bool(options.causal) or options.zero_rows or sink is not None or (mask is not None and mask.dtype is torch.bool)
 
 
@@ -98,8 +116,43 @@ def tensors_and_numbers(*factors: Any) -> tuple[list[Any], list[Any]]:
 
 
 def joined(scale: Any, temperature: Any, scale_number: Any, temperature_number: Any) -> tuple[Any, Any]:
-    """Returns (scale, temperature), the inverse of tensors_and_numbers."""
+    """Returns (scale, temperature), the inverse of tensors_and_numbers.
+
+    Raises:
+        ValueError: one of them is both a tensor and a number.
+    """
+    for argument, tensor, number in (("scale", scale, scale_number), ("temperature", temperature, temperature_number)):
+        if tensor is not None and number is not None:
+            raise ValueError(f"'{argument}' and '{argument}_number' exclude each other: pass a tensor or a number")
     return scale_number if scale is None else scale, temperature_number if temperature is None else temperature
+
+
+def as_float(name: str, argument: str, number: Any, kinds: str = "a number or Tensor") -> Any:
+    """Returns a number as a float; None, tensors and symbols of compilers as they are.
+
+    Raises:
+        TypeError: it is none of these.
+        ValueError: it is beyond the range of float64.
+    """
+    if number is None or type(number) is float or isinstance(number, (Tensor, torch.SymFloat, torch.SymInt)):
+        return number
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise TypeError(f"{name}(): argument '{argument}' must be {kinds}, not {type(number).__name__}")
+    try:
+        return float(number)
+    except OverflowError:
+        raise ValueError(f"{name}(): argument '{argument}' is beyond the range of float64") from None
+
+
+def normalized(name: str, inputs: Inputs) -> Inputs:
+    """Returns the inputs with numbers as floats and a sink as a tensor that broadcasts.
+
+    Raises:
+        TypeError, ValueError: an option has another type, or a softcap is not positive and finite.
+    """
+    x, mask, scale, temperature, sink, softcap = inputs
+    scale, temperature = as_float(name, "scale", scale), as_float(name, "temperature", temperature)
+    return Inputs(x, mask, scale, temperature, sink_of(name, x, sink), softcap_of(name, softcap))
 
 
 def wrap_dim(name: str, dim: Any, rank: int) -> int:
@@ -142,6 +195,35 @@ def check_tensor(name: str, argument: str, x: Any) -> None:
         )
 
 
+def is_real(*dtypes: torch.dtype) -> bool:
+    """True for floating-point types of 16 bits or more."""
+    return all(dtype.is_floating_point and dtype.itemsize > 1 for dtype in dtypes)
+
+
+def check_alike(name: str, argument: str, t: Tensor, shape: Any, dtype: torch.dtype, device: torch.device) -> None:
+    """Raises LayoutError or RuntimeError unless t is strided, and of this shape, dtype and device."""
+    check_tensor(name, argument, t)
+    if t.dtype != dtype or t.device != device or differ(t.shape, shape):
+        required = f"{dtype} of shape {tuple(shape)} on {device}"
+        raise RuntimeError(
+            f"{name}(): argument '{argument}' must be {required}, not {t.dtype} of {tuple(t.shape)} on {t.device}"
+        )
+
+
+def is_known(condition: Any) -> bool:
+    """True if a comparison of sizes is known to hold; what a compiler leaves open, the operator decides when it runs."""
+    if not is_compiling() and isinstance(condition, bool):
+        return condition
+    from torch.fx.experimental import symbolic_shapes  # imported late: it takes half a second
+
+    return bool(getattr(symbolic_shapes, "guard_or_false", bool)(condition))  # in torch from 2.7 on
+
+
+def differ(shape: Any, other: Any) -> bool:
+    """True if shapes are known to differ."""
+    return len(shape) != len(other) or any(is_known(size != wanted) for size, wanted in zip(shape, other, strict=True))
+
+
 def check_broadcast(name: str, argument: str, x: Tensor, t: Any) -> None:
     """Raises TypeError, LayoutError or RuntimeError unless t is a tensor that broadcasts against x."""
     check_tensor(name, argument, t)
@@ -149,57 +231,54 @@ def check_broadcast(name: str, argument: str, x: Tensor, t: Any) -> None:
         places = f"input is on {x.device} and argument '{argument}' on {t.device}"
         raise RuntimeError(f"{name}(): Expected all tensors to be on the same device, but {places}")
     last = x.shape[x.dim() - t.dim() :] if t.dim() <= x.dim() else ()
-    if len(last) != t.dim() or any(size != 1 and size != whole for size, whole in zip(t.shape, last, strict=True)):
+    if len(last) != t.dim() or any(is_known(a != 1) and is_known(a != b) for a, b in zip(t.shape, last, strict=True)):
         shapes = f"of shape {tuple(t.shape)} does not broadcast against input of shape {tuple(x.shape)}"
         raise RuntimeError(f"{name}(): argument '{argument}' {shapes}")
 
 
 def check_factor(name: str, argument: str, x: Tensor, factor: Any, dim: int) -> None:
-    """Raises an error unless factor is None, a number, or a tensor with one number for each row along dim."""
-    if factor is None or isinstance(factor, (torch.SymFloat, torch.SymInt)):
-        return
+    """Raises an error if factor is a tensor but not of one number for each row along dim."""
     if not isinstance(factor, Tensor):
-        if isinstance(factor, bool) or not isinstance(factor, Real):
-            raise TypeError(f"{name}(): argument '{argument}' must be a number or Tensor, not {type(factor).__name__}")
         return
     check_broadcast(name, argument, x, factor)
     if factor.dtype is torch.bool or factor.dtype.is_complex:
         raise DtypeError(f"{name}(): argument '{argument}' must hold real numbers, not {factor.dtype}")
     at = dim - x.dim() + factor.dim()
-    if at >= 0 and factor.shape[at] != 1:
+    if at >= 0 and is_known(factor.shape[at] != 1):
         rows = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
         raise RuntimeError(
             f"{name}(): argument '{argument}' of shape {tuple(factor.shape)} must have size 1 along dim {dim}, as in {rows}"
         )
 
 
-def check_softcap(name: str, softcap: Any) -> None:
-    """Raises TypeError or ValueError unless a softcap is None, or positive and finite."""
-    if softcap is None or isinstance(softcap, (torch.SymFloat, torch.SymInt)):
-        return
-    if isinstance(softcap, bool) or not isinstance(softcap, Real):
+def softcap_of(name: str, softcap: Any) -> Any:
+    """Returns a softcap as a float, or None; raises TypeError or ValueError unless it is positive and finite."""
+    softcap = as_float(name, "softcap", softcap, "a number")
+    if isinstance(softcap, Tensor):
         raise TypeError(f"{name}(): argument 'softcap' must be a number, not {type(softcap).__name__}")
-    if not 0 < float(softcap) < float("inf"):
+    if type(softcap) is float and not 0 < softcap < float("inf"):
         raise ValueError(f"{name}(): argument 'softcap' must be positive and finite, not {softcap!r}; pass None for no softcap")
+    return softcap
 
 
-def sink_of(name: str, x: Tensor, sink: Any) -> Tensor:
+def sink_of(name: str, x: Tensor, sink: Any) -> Tensor | None:
     """Returns the sinks as a tensor that broadcasts: one for all rows, one for each head, or one for each row."""
+    sink = as_float(name, "sink", sink)
+    if sink is None:
+        return None
     if not isinstance(sink, Tensor):
-        check_factor(name, "sink", x, sink, 0)
-        return torch.full((1,) * x.dim(), sink, dtype=torch.float32, device=x.device)
+        return x.new_full((1,) * x.dim(), sink, dtype=torch.float32)
     return sink.view(-1, 1, 1) if sink.dim() == 1 and x.dim() > 2 else sink
 
 
 def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Options:
-    """Returns the options of a softmax, after checks of all arguments.
+    """Returns the options of a softmax, after checks of all arguments, which are normalized.
 
     Raises:
         TypeError, ValueError, IndexError, RuntimeError, LayoutError, DtypeError: the cases of api.functional.softmax.
     """
-    x, mask, scale, temperature, sink, softcap = inputs
+    x, mask, scale, temperature, sink, _ = inputs
     check_tensor(name, "input", x)
-    check_softcap(name, softcap)
     dim, dtype = wrap_dim(name, dim, x.dim()), dtype_of(name, x, dtype)
     if not isinstance(causal, (bool, str)) or causal not in CAUSAL:
         raise ValueError(f"{name}(): argument 'causal' must be True, False, 'upper_left' or 'lower_right', not {causal!r}")
@@ -217,7 +296,7 @@ def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_ro
         check_factor(name, argument, x, factor, dim)
     options = Options(name == "log_softmax", dim, dtype, CAUSAL[causal], masked_rows == "zero")
     plain = all(other is None for other in inputs[1:]) and not causal and not options.zero_rows
-    if (not dtype.is_floating_point or dtype.itemsize < 2) and not plain:
+    if not is_real(dtype) and not plain:
         raise DtypeError(f"{name}(): options require a floating-point dtype of 16 bits or more, not {dtype}; pass dtype=")
     return options
 

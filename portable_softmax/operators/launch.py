@@ -105,10 +105,10 @@ def gradient(
 ) -> Callable[..., Tensor] | None:
     """Returns run(dy, y, factors), which launches `reference.gradient` of plain tensors; None if no kernel computes it."""
     x, *of_scores = factors
-    fields = _fields_of(*of_scores)
-    if fields is None or not _is_launched(y, dim, dtype):
+    fields, capped = _fields_of(*of_scores), x is not None
+    if fields is None or not _is_launched(y, dim, dtype, *((x.dtype,) if capped else ())):
         return None
-    scores, capped = Scores(**fields, mask="bool" if voids else None), of_scores[-1] is not None
+    scores = Scores(**fields, mask="bool" if voids else None)
     dx = y.new_empty(y.shape, dtype=dtype)
     tensors = (dx, dy, y, x) if capped else (dx, dy, y)
     launch, rows_of = _bound(tensors, 1, dim, form=FORMS[log], backward=True, batch_invariant=invariant, scores=scores)

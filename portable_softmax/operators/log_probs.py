@@ -14,12 +14,16 @@ from portable_softmax.operators import launch, reference
 from portable_softmax.operators.arguments import (
     DTYPES,
     SpecialCallError,
+    as_float,
+    check_alike,
     check_factor,
-    check_softcap,
     check_tensor,
+    differ,
     facts,
+    is_real,
     joined,
     needs_of,
+    softcap_of,
     tensors_and_numbers,
     transforms_are_active,
     wrap_dim,
@@ -39,9 +43,13 @@ def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Result
         options: (dim, ignore_index, entropy, lse), likewise.
         grad_inplace: the gradient is written over x.
     """
+    x, ids, *numbers, softcap = inputs
+    if not numbers[0] is numbers[1] is softcap is None:
+        factors = zip(("scale", "temperature"), numbers, strict=True)
+        inputs = x, ids, *(as_float(NAME, *factor) for factor in factors), softcap_of(NAME, softcap)
     if is_compiling():
         options = read(inputs, *options)
-        if inputs[0].dtype not in DTYPES or transforms_are_active():
+        if x.dtype not in DTYPES or transforms_are_active():
             return reference.log_probs(*inputs, *options)
         tensors, numbers = tensors_and_numbers(*inputs[2:4])
         return _results(options, *operator(*inputs[:2], *tensors, *numbers, inputs[4], *options))
@@ -66,7 +74,7 @@ def call_of(inputs: Any, options: tuple[Any, ...]) -> Call | None:
     try:
         key = NAME, options, tuple(map(type, options)), is_batch_invariant(), torch.is_grad_enabled(), inputs[4], facts(*inputs)
         call: Call | None = launch.calls.get(key)
-    except (SpecialCallError, TypeError, RuntimeError):  # of an option without a hash, a tensor without memory: see `read`
+    except (SpecialCallError, TypeError):  # of an option without a hash, which `read` refuses
         return None
     if call is None:
         checked = read(inputs, *options)
@@ -81,13 +89,12 @@ def read(inputs: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any) -> tu
     Raises:
         TypeError, ValueError, IndexError, RuntimeError, LayoutError, DtypeError: the cases of api.log_probs.token_log_probs.
     """
-    x, ids, scale, temperature, softcap = inputs
-    check_softcap(NAME, softcap)
+    x, ids, scale, temperature, _ = inputs
     check_tensor(NAME, "logits", x)
     check_tensor(NAME, "ids", ids)
     if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
         raise DtypeError(f"{NAME}(): argument 'ids' must hold integers, not {ids.dtype}")
-    if not x.dtype.is_floating_point or x.dtype.itemsize < 2:
+    if not is_real(x.dtype):
         raise DtypeError(f"{NAME}(): argument 'logits' must have a floating-point dtype of 16 bits or more, not {x.dtype}")
     if x.device != ids.device:
         raise RuntimeError(
@@ -98,15 +105,22 @@ def read(inputs: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any) -> tu
             raise TypeError(f"{NAME}(): argument '{argument}' must be bool, not {type(value).__name__}")
     if not isinstance(ignore_index, (int, torch.SymInt)) or isinstance(ignore_index, bool):
         raise TypeError(f"{NAME}(): argument 'ignore_index' must be int, not {type(ignore_index).__name__}")
+    if isinstance(ignore_index, int) and not -(2**63) <= ignore_index < 2**63:
+        raise ValueError(f"{NAME}(): argument 'ignore_index' must be an integer of 64 bits, as ids are")
     dim = wrap_dim(NAME, dim, x.dim())
-    rows = (*x.shape[:dim], *x.shape[dim + 1 :])
-    if not x.dim() or tuple(ids.shape[: len(rows)]) != rows or ids.dim() > x.dim():
+    rows = rows_of(x, dim)
+    if not x.dim() or ids.dim() > x.dim() or differ(ids.shape[: len(rows)], rows):
         raise ValueError(
             f"{NAME}(): ids must have the shape {rows} of logits without dim, or one more dimension, not {tuple(ids.shape)}"
         )
     check_factor(NAME, "scale", x, scale, dim)
     check_factor(NAME, "temperature", x, temperature, dim)
     return dim, ignore_index, entropy, lse
+
+
+def rows_of(x: Tensor, dim: int) -> tuple[int, ...]:
+    """Returns the shape of one number for each row."""
+    return *x.shape[:dim], *x.shape[dim + 1 :]
 
 
 class Recorded(torch.autograd.Function):
@@ -177,7 +191,6 @@ def launched_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: A
     run = launch.calls.get(key, launch)
     if run is launch:  # None is kept too
         has = {"lse": dlse is not None, "entropy": dentropy is not None}
-        _check_gradient(inputs, of_rows, options[0], LogProbs(**has).n_statistics)
         run = launch.keep(key, launch.log_probs_gradient(inputs, options[:2], in_place, of_rows, **has))
     if run is None:
         return None
@@ -187,19 +200,14 @@ def launched_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: A
     return dx
 
 
-def _check_gradient(inputs: Any, of_rows: tuple[Tensor, ...], dim: int, n_statistics: int) -> None:
-    """Raises RuntimeError unless tensors that kernels read without strides have the shapes of a forward's results."""
-    x, ids = inputs[:2]
-    rows = torch.Size([*x.shape[:dim], *x.shape[dim + 1 :]])
-    statistics, dpicked, *more = of_rows
-    shapes_are_right = statistics.shape[1:] == rows and dpicked.shape == ids.shape and all(t.shape == rows for t in more)
-    if not shapes_are_right or len(statistics) < n_statistics or any(t.dtype is not torch.float32 for t in of_rows):
-        raise RuntimeError(
-            f"{GRADIENT}: tensors do not have the shapes and types of the results for logits of {tuple(x.shape)}"
-        )
+# The operator of compilers, by the same rule and with the same gradients. It checks its arguments as functions do.
 
 
-# The operator of compilers, by the same rule and with the same gradients.
+def _arguments_of(x: Tensor, ids: Tensor, *arguments: Any) -> tuple[Any, Any]:
+    """Returns the inputs and options of a call of an operator, after checks."""
+    *factors, softcap, dim, ignore_index, entropy, lse = arguments
+    inputs = x, ids, *joined(*factors), softcap_of(NAME, softcap)
+    return inputs, read(inputs, dim, ignore_index, entropy, lse)
 
 
 @torch.library.custom_op("portable_softmax::token_log_probs", mutates_args=())
@@ -208,12 +216,14 @@ def operator(
     temperature_number: float | None, softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Computes (log-probabilities of ids, statistics of rows)."""
-    inputs = x, ids, *joined(scale, temperature, scale_number, temperature_number), softcap
-    call = call_of(inputs, (dim, ignore_index, entropy, lse))
+    factors = scale, temperature, scale_number, temperature_number, softcap
+    inputs, options = _arguments_of(x, ids, *factors, dim, ignore_index, entropy, lse)
+    call = call_of(inputs, options)
     if call is not None and call.run is not None:
         return call.run(inputs)
-    picked, *results = reference.log_probs(*inputs, *read(inputs, dim, ignore_index, entropy, True))
-    statistics = picked.new_zeros(LogProbs(entropy=entropy).n_statistics, *x.shape[:dim], *x.shape[dim + 1 :])
+    with_lse = *options[:3], True
+    picked, *results = reference.log_probs(*inputs, *with_lse)
+    statistics = picked.new_zeros(LogProbs(entropy=entropy).n_statistics, *rows_of(x, options[0]))
     for at, result in zip((0, -1), results, strict=True):
         if result is not None:
             statistics[at] = result
@@ -227,13 +237,27 @@ def backward_operator(
     softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
 ) -> Tensor:  # fmt: skip
     """Computes the gradient of x."""
-    inputs = x, ids, *joined(scale, temperature, scale_number, temperature_number), softcap
-    options, dresults = (dim, ignore_index, entropy, lse), (dpicked, dlse, dentropy)
+    factors = scale, temperature, scale_number, temperature_number, softcap
+    inputs, options = _arguments_of(x, ids, *factors, dim, ignore_index, entropy, lse)
+    dresults = dpicked, dlse, dentropy
+    _check_gradient(inputs, statistics, dresults, options)
     dx = launched_gradient(inputs, statistics, dresults, options)
-    if dx is None:
-        needs, rest = (True, False, False, False), (softcap, *options)
-        dx = reference.differentiate(reference.log_probs, inputs[:4], needs, rest, dresults, False)[0]
-    return torch.zeros_like(x) if dx is None else dx.contiguous()
+    return (reference.log_probs_gradient(inputs, options, dresults) if dx is None else dx).contiguous()
+
+
+def _check_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: Any) -> None:
+    """Raises RuntimeError unless tensors that kernels read without strides are of the results' shapes, dtype and device."""
+    (x, ids), (dim, _, entropy, lse) = inputs[:2], options
+    rows, (dpicked, dlse, dentropy) = rows_of(x, dim), dresults
+    like = torch.promote_types(x.dtype, torch.float32), x.device
+    check_alike(GRADIENT, "statistics", statistics, (LogProbs(entropy=entropy).n_statistics, *rows), *like)
+    if dpicked is not None:
+        check_alike(GRADIENT, "dpicked", dpicked, ids.shape, *like)
+    for argument, dy, requested in (("dlse", dlse, lse), ("dentropy", dentropy, entropy)):
+        if dy is not None:
+            check_alike(GRADIENT, argument, dy, rows, *like)
+            if not requested:
+                raise RuntimeError(f"{GRADIENT}(): argument '{argument}' is the gradient of a result that was not requested")
 
 
 def _gradient_by_operator(inputs: Any, statistics: Tensor, dresults: Any, options: Any, in_place: bool = False) -> Tensor:
@@ -243,9 +267,8 @@ def _gradient_by_operator(inputs: Any, statistics: Tensor, dresults: Any, option
 
 
 def _save_of_operator(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, ids, scale, temperature, scale_number, temperature_number, softcap, *options = inputs
-    factors, needs = joined(scale, temperature, scale_number, temperature_number), ctx.needs_input_grad[:4]
-    save(ctx, Call(None, tuple(options), needs), False, (x, ids, *factors, softcap), output[1])
+    inputs, options = _arguments_of(*inputs)
+    save(ctx, Call(None, options, ctx.needs_input_grad[:4]), False, inputs, output[1])
 
 
 def _gradients_of_operator(ctx: Any, dpicked: Tensor | None, dstatistics: Tensor | None) -> tuple[Any, ...]:
@@ -256,11 +279,17 @@ def _gradients_of_operator(ctx: Any, dpicked: Tensor | None, dstatistics: Tensor
 
 
 @operator.register_fake
-def _(x: Tensor, ids: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    dim, _, entropy, _ = rest[-4:]
-    shapes = ids.shape, (LogProbs(entropy=entropy).n_statistics, *x.shape[:dim], *x.shape[dim + 1 :])
+def _(*arguments: Any) -> tuple[Tensor, ...]:
+    (x, ids, *_), (dim, _, entropy, _) = _arguments_of(*arguments)
+    shapes = ids.shape, (LogProbs(entropy=entropy).n_statistics, *rows_of(x, dim))
     return tuple(torch.empty(shape, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device) for shape in shapes)
 
 
-backward_operator.register_fake(lambda x, *rest: torch.empty(x.shape, dtype=x.dtype, device=x.device))
+@backward_operator.register_fake
+def _(x: Tensor, ids: Tensor, statistics: Tensor, *rest: Any) -> Tensor:
+    inputs, options = _arguments_of(x, ids, *rest[3:])
+    _check_gradient(inputs, statistics, rest[:3], options)
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
 operator.register_autograd(_gradients_of_operator, setup_context=_save_of_operator)

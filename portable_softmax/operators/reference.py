@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, Factors, Options, has_voids
+from portable_softmax.operators.arguments import Factor, Factors, Inputs, Options, has_voids, is_known
 
 INF = float("inf")
 
@@ -20,11 +20,15 @@ def softmax(
 ) -> Tensor:
     """Computes softmax or log_softmax of scores."""
     log, dim, dtype, causal, zero_rows = options
+    if not x.dim():
+        return softmax(x[None], mask, scale, temperature, sink, softcap, options)[0]
     function, nothing = (torch.log_softmax, -INF) if log else (torch.softmax, 0.0)
-    if (mask is sink is scale is temperature is softcap is None and not causal and not zero_rows) or x.numel() == 0:
+    if (mask is sink is scale is temperature is softcap is None and not causal and not zero_rows) or is_known(
+        x.shape[dim] == 0
+    ):
         return function(x, dim, dtype=dtype)
     x = x.to(dtype).to(torch.promote_types(dtype, torch.float32))
-    if voids := has_voids((x, mask, scale, temperature, sink, softcap), options):
+    if voids := has_voids(Inputs(x, mask, scale, temperature, sink, softcap), options):
         x = torch.where(x.isnan(), x.detach(), x)  # the gradient of tanh would be 0 * nan
     values, greedy = scores(x, scale, temperature, softcap)
     if mask is not None and mask.dtype is not torch.bool:
@@ -105,18 +109,31 @@ def log_probs(
     outside = ~ignored & ((many < 0) | (many >= x.shape[dim]))
     if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
         x = torch.where(ignored.all(-1, keepdim=True).movedim(-1, dim), 0.0, x)
+    is_empty = is_known(x.shape[dim] == 0)
     values, greedy = scores(x, scale, temperature, softcap)
     values, peaks = values.movedim(dim, -1), x.new_zeros(())
-    if greedy is not None and x.shape[dim]:
+    if greedy is not None and not is_empty:
         greedy, peak = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1), values.detach().amax(-1, keepdim=True)
         largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF)).detach()
         values = torch.where(greedy, largest, values)
         peaks = torch.where(greedy, scores(peak, None, None, softcap)[0], 0.0).squeeze(-1)
     logs, total = values.log_softmax(-1), values.logsumexp(-1) + peaks if lse else None
     inside = torch.where(ignored | outside, 0, many)
-    chosen = logs.gather(-1, inside) if x.shape[dim] else logs.sum(-1, keepdim=True).expand(many.shape)
+    chosen = logs.sum(-1, keepdim=True).expand(many.shape) if is_empty else logs.gather(-1, inside)
     chosen = torch.where(ignored, 0.0, torch.where(outside, torch.nan, chosen)).reshape(ids.shape)
     return chosen, total, -(logs.exp() * logs.clamp(min=-1000)).sum(-1) if entropy else None  # exp(-1000) is 0
+
+
+def log_probs_gradient(inputs: tuple[Any, ...], options: tuple[Any, ...], dresults: tuple[Tensor | None, ...]) -> Tensor:
+    """Computes the gradient of x in an operator, where autograd records nothing; a gradient of a result may be None."""
+    x, *others = inputs
+
+    def differentiated(x: Tensor) -> tuple[Any, ...]:
+        results = log_probs(x, *others, *options)
+        return tuple(y for y, dy in zip(results, dresults, strict=True) if dy is not None)
+
+    dx: Tensor = torch.func.vjp(differentiated, x)[1](tuple(dy for dy in dresults if dy is not None))[0]
+    return dx
 
 
 def differentiate(

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
+from portable_softmax.errors import DtypeError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import launch, reference
 from portable_softmax.operators.arguments import (
@@ -16,22 +17,27 @@ from portable_softmax.operators.arguments import (
     Inputs,
     Options,
     SpecialCallError,
+    check_alike,
+    check_factor,
     check_out,
     check_tensor,
     dtype_of,
     facts,
     has_voids,
+    is_real,
     joined,
     needs_of,
+    normalized,
     read,
-    sink_of,
+    softcap_of,
     tensors_and_numbers,
     transforms_are_active,
+    wrap_dim,
 )
 from portable_softmax.operators.launch import Call
 
-NAMES = launch.FORMS
-NO_FACTORS = None, None, None, None
+NAMES, GRADIENT = launch.FORMS, "softmax_backward"
+NO_FACTORS = Factors()
 
 
 def compute(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Any = None) -> Tensor:
@@ -42,15 +48,13 @@ def compute(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked
         inputs: as the caller passed them.
         dim, dtype, causal, masked_rows, out: see api.functional.softmax.
     """
-    x, sink = inputs[0], inputs[4]
+    x, _, scale, temperature, sink, softcap = inputs
     if not isinstance(x, Tensor):
         check_tensor(NAMES[log], "input", x)
-    if sink is not None:
-        inputs = *inputs[:4], sink_of(NAMES[log], x, sink), inputs[5]
+    if not scale is temperature is sink is softcap is None:
+        inputs = normalized(NAMES[log], inputs)
     if out is not None:
         return _into(out, log, inputs, dim, x.dtype if dtype is None else dtype, causal, masked_rows)
-    if not x.dim():
-        return compute(log, (x[None], *inputs[1:]), dim, dtype, causal, masked_rows)[0]
     call = None if is_compiling() else call_of(log, inputs, dim, dtype, causal, masked_rows)
     if call is None:
         return _special(log, inputs, dim, dtype, causal, masked_rows)
@@ -66,18 +70,20 @@ def call_of(
 
     The key has all that a launch depends on: of factors the magnitude, but a softcap itself, which is compiled.
     """
+    x, at_x, writes = inputs.x, False, True
+    if dtype is None:
+        dtype = x.dtype if x.dtype is torch.float32 else dtype_of(NAMES[log], x)
     try:
-        x, tensors, at_x, writes = inputs[0], facts(*inputs, out), False, True
-        if out is not None:
-            at_x, writes = out.data_ptr() == x.data_ptr(), not out.is_inference() or torch.is_inference_mode_enabled()
-        if dtype is None:
-            dtype = x.dtype if x.dtype is torch.float32 else dtype_of(NAMES[log], x)
+        tensors = facts(*inputs, out)
+        if out is not None:  # elements of another type lie elsewhere, and are written over rows that are still to be read
+            at_x = out.data_ptr() == x.data_ptr() and out.dtype is x.dtype
+            writes = not out.is_inference() or torch.is_inference_mode_enabled()
         key = (
             log, dim, type(dim), dtype, causal, type(causal), masked_rows, is_batch_invariant(), torch.is_grad_enabled(), at_x,
-            writes, inputs[5], tensors,
+            writes, inputs.softcap, tensors,
         )  # fmt: skip
         call: Call | None = launch.calls.get(key)
-    except (SpecialCallError, TypeError, RuntimeError):  # of an option without a hash, a tensor without memory: see `read`
+    except (SpecialCallError, TypeError):  # of an option without a hash, which `read` refuses
         return None
     if call is None:
         options, invariant, fits = read(NAMES[log], inputs, dim, dtype, causal, masked_rows), is_batch_invariant(), True
@@ -94,20 +100,20 @@ def call_of(
 
 def _special(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Tensor:
     """Computes a call that is not plain: by the operator for compilers, else by the reference."""
-    x = inputs[0]
+    x = inputs.x
     plain = all(other is None for other in inputs[1:]) and causal is False and masked_rows == "nan"
     if plain and (x.is_nested or x.layout is not torch.strided):
         return (torch.log_softmax if log else torch.softmax)(x, dim, dtype=dtype)  # computes it, or raises torch's error
     options = read(NAMES[log], inputs, dim, dtype, causal, masked_rows)
     if is_compiling() and x.dtype in DTYPES and options.dtype in DTYPES and not transforms_are_active():
-        tensors, numbers = tensors_and_numbers(*inputs[2:4])
-        return operator(x, inputs[1], *tensors, inputs[4], *numbers, *inputs[5:], *options)
+        tensors, numbers = tensors_and_numbers(inputs.scale, inputs.temperature)
+        return operator(x, inputs.mask, *tensors, inputs.sink, *numbers, inputs.softcap, *options)
     return reference.softmax(*inputs, options)
 
 
 def _into(out: Any, log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Tensor:
     """Writes to out: directly if it is x or shares no memory with inputs; otherwise, the result is copied."""
-    x, name = inputs[0], NAMES[log]
+    x, name = inputs.x, NAMES[log]
     if not isinstance(out, Tensor):
         check_tensor(name, "out", out)
     call = None if is_compiling() else call_of(log, inputs, dim, dtype, causal, masked_rows, out)
@@ -178,12 +184,13 @@ def gradients(ctx: Any, dy: Tensor, compute_gradient: Callable[..., Tensor]) -> 
             reference.softmax, (x, mask, scale, temperature, sink), needs[:5], (softcap, options), (dy,), twice
         )
         return tuple(grads)
-    dx = compute_gradient(dy, y, (x, scale, temperature, softcap), *rest, call.x_dtype, call.invariant) if needs[0] else None
+    factors = Factors(x, scale, temperature, softcap)
+    dx = compute_gradient(dy, y, factors, *rest, call.x_dtype, call.invariant) if needs[0] else None
     if not needs[1]:
         return dx, None, None, None, None
     if isinstance(temperature, Tensor):
         temperature = torch.where(temperature == 0, 0.0, 1.0)
-    greedy = (None, None, temperature if isinstance(temperature, Tensor) or temperature == 0 else None, None)
+    greedy = Factors(temperature=temperature if isinstance(temperature, Tensor) or temperature == 0 else None)
     wide = torch.promote_types(y.dtype, torch.float32)
     dscores = compute_gradient(dy, y, greedy, *rest, wide, call.invariant)
     return dx, dscores.sum_to_size(mask.shape).to(mask.dtype), None, None, None
@@ -198,18 +205,26 @@ def launched_gradient(
         return _gradient_by_operator(dy, y, factors, log, dim, voids, dtype, invariant)
     try:
         of_tensors = facts(dy, y, *(() if factors is NO_FACTORS else factors))
-        key = "gradient", log, dim, voids, dtype, invariant, factors[3], of_tensors
+        key = "gradient", log, dim, voids, dtype, invariant, factors.softcap, of_tensors
     except SpecialCallError:
         return otherwise(dy, y, factors, log, dim, voids, dtype)
     run = launch.calls.get(key, launch)
     if run is launch:  # None is kept too
-        if dy.shape != y.shape or dy.dtype != y.dtype:
-            raise RuntimeError(f"a gradient of {dy.dtype} {tuple(dy.shape)} for a result of {y.dtype} {tuple(y.shape)}")
         run = launch.keep(key, launch.gradient(dy, y, factors, log, dim, voids, dtype, invariant))
     return otherwise(dy, y, factors, log, dim, voids, dtype) if run is None else run(dy, y, factors)
 
 
-# The operator of compilers, by the same rule and with the same gradients. It reads batch_invariant when a graph runs.
+# The operator of compilers, by the same rule, with the same checks and gradients. It reads batch_invariant when a graph runs.
+
+
+def _arguments_of(
+    x: Tensor, mask: Any, scale: Any, temperature: Any, sink: Any, scale_number: Any, temperature_number: Any, softcap: Any,
+    log: bool, dim: int, dtype: torch.dtype, causal: str, zero_rows: bool,
+) -> tuple[Inputs, Options]:  # fmt: skip
+    """Returns the inputs and options of a call of the operator, after checks."""
+    factors = joined(scale, temperature, scale_number, temperature_number)
+    inputs = Inputs(x, mask, *factors, sink, softcap_of(NAMES[log], softcap))
+    return inputs, read(NAMES[log], inputs, dim, dtype, causal or False, "zero" if zero_rows else "nan")
 
 
 @torch.library.custom_op("portable_softmax::softmax", mutates_args=())
@@ -219,12 +234,10 @@ def operator(
     dtype: torch.dtype, causal: str, zero_rows: bool,
 ) -> Tensor:  # fmt: skip
     """Computes a softmax: see `Inputs` and `Options`."""
-    factors = joined(scale, temperature, scale_number, temperature_number)
-    inputs = x, mask, *factors, sink, softcap
-    call = call_of(log, inputs, dim, dtype, causal or False, "zero" if zero_rows else "nan")
-    if call is not None and call.run is not None:
-        return call.run(None, inputs)
-    return reference.softmax(*inputs, Options(log, dim, dtype, causal, zero_rows))
+    factors = scale, temperature, sink, scale_number, temperature_number, softcap
+    inputs, options = _arguments_of(x, mask, *factors, log, dim, dtype, causal, zero_rows)
+    call = call_of(log, inputs, options.dim, dtype, causal or False, "zero" if zero_rows else "nan")
+    return reference.softmax(*inputs, options) if call is None or call.run is None else call.run(None, inputs)
 
 
 @torch.library.custom_op("portable_softmax::softmax_backward", mutates_args=())
@@ -233,27 +246,56 @@ def backward_operator(
     temperature_number: float | None, softcap: float | None, log: bool, dim: int, voids: bool, dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
     """Computes the gradient of x."""
-    factors = x, *joined(scale, temperature, scale_number, temperature_number), softcap
+    numbers = scale_number, temperature_number, softcap
+    dim, factors = _gradient_arguments_of(dy, y, x, scale, temperature, *numbers, log, dim, voids, dtype)
     dx: Tensor = launched_gradient(dy, y, factors, log, dim, voids, dtype, is_batch_invariant())
     return dx.contiguous()
 
 
+def _gradient_arguments_of(
+    dy: Tensor, y: Tensor, x: Any, scale: Any, temperature: Any, scale_number: Any, temperature_number: Any, softcap: Any,
+    log: bool, dim: int, voids: bool, dtype: torch.dtype,
+) -> tuple[int, Factors]:  # fmt: skip
+    """Returns (dim counted from 0, factors) of a call of the gradient's operator, after checks."""
+    factors = Factors(x, *joined(scale, temperature, scale_number, temperature_number), softcap_of(GRADIENT, softcap))
+    if (x is None) != (softcap is None):
+        raise ValueError(f"{GRADIENT}(): x is required with a softcap, and only with one")
+    check_tensor(GRADIENT, "y", y)
+    check_alike(GRADIENT, "dy", dy, y.shape, y.dtype, y.device)
+    if x is not None:
+        check_alike(GRADIENT, "x", x, y.shape, x.dtype, y.device)
+    if not is_real(y.dtype, dtype, *(() if x is None else (x.dtype,))):
+        raise DtypeError(f"{GRADIENT}(): dtypes must be floating-point of 16 bits or more, not {y.dtype} and {dtype}")
+    dim = wrap_dim(GRADIENT, dim, y.dim())
+    check_factor(GRADIENT, "scale", y, factors.scale, dim)
+    check_factor(GRADIENT, "temperature", y, factors.temperature, dim)
+    return dim, factors
+
+
 def _gradient_by_operator(dy: Tensor, y: Tensor, factors: Factors, *rest: Any) -> Tensor:
-    tensors, numbers = tensors_and_numbers(*factors[1:3])
-    return backward_operator(dy, y, factors[0], *tensors, *numbers, factors[3], *rest[:4])
+    tensors, numbers = tensors_and_numbers(factors.scale, factors.temperature)
+    return backward_operator(dy, y, factors.x, *tensors, *numbers, factors.softcap, *rest[:4])
 
 
 def _save_of_operator(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, mask, scale, temperature, sink, scale_number, temperature_number, softcap, *rest = inputs
-    factors = joined(scale, temperature, scale_number, temperature_number)
-    inputs, options = (x, mask, *factors, sink, softcap), Options(*rest)
-    save(ctx, Call(None, options, ctx.needs_input_grad[:5], has_voids(inputs, options), x.dtype), inputs, output)
+    checked, options = _arguments_of(*inputs)
+    save(ctx, Call(None, options, ctx.needs_input_grad[:5], has_voids(checked, options), checked.x.dtype), checked, output)
 
 
 def _gradients_of_operator(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
     return *gradients(ctx, dy, _gradient_by_operator), *(None,) * 8
 
 
-operator.register_fake(lambda x, *rest: torch.empty(x.shape, dtype=rest[9], device=x.device))
-backward_operator.register_fake(lambda dy, y, *rest: torch.empty(y.shape, dtype=rest[-1], device=y.device))
+@operator.register_fake
+def _(*arguments: Any) -> Tensor:
+    inputs, options = _arguments_of(*arguments)
+    return torch.empty(inputs.x.shape, dtype=options.dtype, device=inputs.x.device)
+
+
+@backward_operator.register_fake
+def _(*arguments: Any) -> Tensor:
+    _gradient_arguments_of(*arguments)
+    return torch.empty(arguments[1].shape, dtype=arguments[-1], device=arguments[1].device)
+
+
 operator.register_autograd(_gradients_of_operator, setup_context=_save_of_operator)
