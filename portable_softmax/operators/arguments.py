@@ -212,8 +212,8 @@ def check_alike(name: str, argument: str, t: Tensor, shape: Any, dtype: torch.dt
 
 def is_known(condition: Any) -> bool:
     """True if a comparison of sizes is known to hold; what a compiler leaves open, the operator decides when it runs."""
-    if not is_compiling() and isinstance(condition, bool):
-        return condition
+    if not is_compiling() and not isinstance(condition, torch.SymBool):
+        return bool(condition)
     from torch.fx.experimental import symbolic_shapes  # imported late: it takes half a second
 
     return bool(getattr(symbolic_shapes, "guard_or_false", bool)(condition))  # in torch from 2.7 on
