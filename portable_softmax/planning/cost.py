@@ -3,7 +3,8 @@
 A multiprocessor holds several programs. In a turn, a program loads, computes, and stores a tile, or a row. Other
 programs use the memory meanwhile, but in the first turns all are in step. So a launch takes its start, its first turn, and the
 larger of moving all bytes and of going through all other turns, or somewhat more where the two are alike; and never less than
-it takes to begin all programs. docs/cost.md has a table of the terms.
+it takes to begin all programs, to issue all instructions, or to wait for the chained loads of a program. docs/cost.md has a
+table of the terms.
 """
 
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from portable_softmax.devices.policy import CostNumbers
 
 NS = 1e-3  # microseconds of a nanosecond
 IN_STEP = 12  # turns in which programs still wait at the same time, at most
+CHAINED = 3  # times that a load takes which others wait for, in parts of one that others hide: 0.57 us on an H100
+FLOOR = 4  # power of a sum of times that hide each other
 SECOND = 0.6  # start of a launch that follows another one, in parts of the first one's: 2.7 us on an H100
 
 
@@ -36,6 +39,9 @@ class Facts(NamedTuple):
         own_issued: the same of a program beside its turns.
         launches: one, or two of which the second reads what the first has reduced.
         alone: part of all bytes that the largest program moves, times the multiprocessors; at least 1.
+        clocks: in which a program issues its instructions of a turn, if it is alone; 0 if unknown.
+        all_clocks: the same for all programs of a multiprocessor.
+        chained: loads of a turn of which each begins after another one has come; 0 if unknown.
     """
 
     memory_us: Any
@@ -55,6 +61,9 @@ class Facts(NamedTuple):
     own_issued: Any = 0
     launches: Any = 1
     alone: Any = 1
+    clocks: Any = 0
+    all_clocks: Any = 0
+    chained: Any = 0
 
 
 class Terms(NamedTuple):
@@ -71,6 +80,8 @@ class Terms(NamedTuple):
         issue: accesses and shuffles of a multiprocessor's programs, where nothing hides them.
         turnover: beginning programs that follow others.
         turns: later turns, as far as moving does not hide them.
+        arithmetic: instructions of all turns, as far as neither moving nor waiting hides them.
+        chains: loads of a program that wait for one another, as far as nothing else hides them.
         programs: beginning all programs, as far as all else does not hide it.
     """
 
@@ -84,6 +95,8 @@ class Terms(NamedTuple):
     issue: Any
     turnover: Any
     turns: Any
+    arithmetic: Any
+    chains: Any
     programs: Any
 
     @property
@@ -108,7 +121,7 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
 
     # a multiprocessor moves no more than its share of the L2 cache's bandwidth
     widely, alone = 1 / numbers.bandwidth, facts.alone / numbers.l2_bandwidth
-    memory = facts.memory_us * (widely + alone + abs(widely - alone)) / 2  # the larger, of numbers or of arrays
+    memory = facts.memory_us * larger(widely, alone)
     lines = memory * numbers.line * facts.left_out + facts.l2_us / numbers.l2_bandwidth
     waiting = (memory + lines) * (numbers.walking * (1 - 1 / facts.turns) + numbers.waiting * facts.warps + facts.late)
     moving = memory + lines + waiting
@@ -117,9 +130,15 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
     deep = facts.beside * (1 + facts.ahead)
     in_step = 1 + IN_STEP * later / (later + IN_STEP) / deep
     turnover = numbers.turnover_us * (facts.waves - 1) / deep
-    turns = (moving**2 + (later * turn + (facts.waves - 1) * own) ** 2) ** (1 / 2) - moving
+    streaming = (moving**2 + (later * turn + (facts.waves - 1) * own) ** 2) ** (1 / 2)
+    # no multiprocessor issues more than an instruction of a partition per clock, and no program loads ahead of a chain
+    clock, every = NS * numbers.launch_ns, later + 1
+    issuing = every * clock * facts.all_clocks
+    chain = every * (clock * facts.clocks + CHAINED * numbers.latency_us * facts.chained)
+    computing = hidden(streaming, issuing)
+    all_turns = hidden(streaming, larger(issuing, chain))
 
-    rest = turn * in_step + own + turnover + moving + turns
+    rest = turn * in_step + own + turnover + all_turns
     begun = NS * numbers.launch_ns * facts.programs * facts.launches - rest
     return Terms(
         start=numbers.start_us * (1 + SECOND * (facts.launches - 1)),
@@ -131,6 +150,18 @@ def cost(facts: Facts, numbers: CostNumbers) -> Terms:
         exchange=exchange * in_step,
         issue=issue * in_step + own,
         turnover=turnover,
-        turns=turns,
-        programs=(abs(begun) + begun) / 2,
+        turns=streaming - moving,
+        arithmetic=computing - streaming,
+        chains=all_turns - computing,
+        programs=larger(begun, 0),
     )
+
+
+def hidden(a: Any, b: Any) -> Any:
+    """Returns the time of two causes that hide each other: little more than the larger one, and never less than `a`."""
+    return larger(a, (a**FLOOR + b**FLOOR) ** (1 / FLOOR))
+
+
+def larger(a: Any, b: Any) -> Any:
+    """Returns the maximum of numbers, or of arrays."""
+    return (a + b + abs(a - b)) / 2

@@ -1,12 +1,14 @@
 """Facts of a launch that its cost depends on: what its programs do, in which order, and the bytes they move."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import Facts
-from portable_softmax.planning.grid import FEW, GB_PER_S, WORD_BYTES, Budget
+from portable_softmax.planning.grid import GB_PER_S, WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
@@ -127,7 +129,7 @@ class Traffic(NamedTuple):
         row_operands, program_operands: loads and stores of all elements of a row.
         reductions, block_reductions: per row, and per block of a row that the kernel loops over.
         exponents: elements of a row, counted once per exp.
-        loaded: bytes of a row's loads.
+        loads, loaded: loads of all elements of a row, and their bytes.
     """
 
     row: float = 0
@@ -139,6 +141,7 @@ class Traffic(NamedTuple):
     reductions: float = 0
     block_reductions: float = 0
     exponents: float = 0
+    loads: float = 0
     loaded: float = 0
 
 
@@ -155,6 +158,7 @@ class RowLaunch(NamedTuple):
         num_stages: of the loop that is pipelined: over the blocks of a row where the kernel has one, else over rows.
         in_blocks: it has one.
         spilled_bytes: of a thread.
+        clocks, chained: of a row, as of `row_work`.
     """
 
     n_rows: int
@@ -167,6 +171,8 @@ class RowLaunch(NamedTuple):
     num_stages: int = 1
     in_blocks: bool = False
     spilled_bytes: int = 0
+    clocks: float = 0
+    chained: float = 0
 
 
 def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
@@ -181,6 +187,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
     accesses = elements * traffic.row_operands / at_once
     shuffles = (traffic.reductions + blocks * traffic.block_reductions) * math.log2(threads)
     again = rows * traffic.again * lost(traffic.row * beside * multiprocessors, device)
+    in_partition = (launch.num_warps or 1) / (hardware.partitions_per_multiprocessor or 1)
     ahead = launch.num_stages > 2 and launch.multiple > 1 and not launch.in_blocks
     return Facts(
         memory_us=(rows * traffic.row + programs * traffic.program + again) / per_us,
@@ -198,15 +205,30 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         own_issued=launch.block * traffic.program_operands / at_once / lanes,
         warps=(launch.num_warps or 1) * traffic.block_reductions * (blocks > 1),
         alone=max(1, multiprocessors * turns / max(1, rows)),
+        clocks=launch.clocks * max(1, in_partition),
+        all_clocks=launch.clocks * max(1, in_partition * beside),
+        chained=max(1.0, launch.chained) if launch.clocks else 0,
     )
 
 
-def is_slow(traffic: Traffic, launch: RowLaunch, device: Device) -> bool:
-    """True if some other launch is always as fast, or nearly so, by measured launches.
+def row_work(loops: Sequence[Loop], walks: bool, loads: float, at_once: float) -> tuple[float, float]:
+    """Returns clocks of a warp, and chained loads of a program, per row.
 
-    These have blocks longer than a row that is read again, without exponentials, or many elements of a thread that are loaded
-    one by one, without a reduction.
+    Compilers unroll loops over blocks, and put the blocks that are left behind them.
+
+    Args:
+        loops: machine code of the kernel; nothing if it is unknown.
+        walks: its outermost loop is over rows.
+        loads: of a thread per row, in loops over blocks; 0 without such.
+        at_once: loads of these for one block.
     """
-    per_thread = launch.block / ((launch.num_warps or 1) * (device.hardware.warp_size or 1))
-    one_by_one = launch.multiple == 1 and not traffic.reductions and not traffic.block_reductions and per_thread > FEW
-    return one_by_one or bool(traffic.again and not traffic.exponents and launch.block > launch.n_cols)
+    depth = 1 if walks else 0
+    own, inner = (
+        [sum(values) for values in zip((0.0,) * 3, *(loop[1:] for loop in some), strict=True)]
+        for some in ([loop for loop in loops if loop.depth == depth], [loop for loop in loops if loop.depth > depth])
+    )
+    if not loads or not inner[1]:
+        return own[0] + inner[0], own[2] + inner[2]
+    left = own[1] / inner[1] if inner[1] > at_once else 0
+    clocks, chained = (loads / inner[1] * inner[at] + max(0, own[at] - left * inner[at]) for at in (0, 2))
+    return clocks, chained

@@ -223,8 +223,10 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         counts[unit] += access.size * now
         counts[f"{unit}_operands"] += elements / cols
         if of_row:
-            counts["loaded"] += access.size * elements if access.kind == "load" else 0
-            counts["again"] += access.size * (elements - now) if moves and access.kind == "load" else 0
+            loaded = elements if access.kind == "load" else 0
+            counts["loads"] += loaded / cols
+            counts["loaded"] += access.size * loaded
+            counts["again"] += access.size * (loaded - now) if moves and loaded else 0
             counts["element"] += access.size * elements  # bytes, until all are known
     for op, loops in run.work:
         _, trips = around(loops)

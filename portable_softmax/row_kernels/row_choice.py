@@ -7,15 +7,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.cost import Terms, cost
-from portable_softmax.planning.facts import RowLaunch, Traffic, is_slow, row_facts
+from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, row_work
 from portable_softmax.planning.grid import FEW, REGISTERS, available
 from portable_softmax.planning.plan import printed
 from portable_softmax.planning.planner import MANY, MOST_COMPILED
-from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
 from portable_softmax.row_kernels import facts
 from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
@@ -67,12 +68,13 @@ class RowPlan:
 
 
 class _Used(NamedTuple):
-    """Resources that a program of a setting uses, or is expected to, and the values of its constexprs."""
+    """Resources that a program of a setting uses, or is expected to, the values of its constexprs, and its machine code."""
 
     setting: Setting
     resources: KernelResources
     occupancy: Occupancy
     constants: dict[str, Any]
+    loops: Sequence[Loop]
 
 
 class _Costed(NamedTuple):
@@ -82,7 +84,6 @@ class _Costed(NamedTuple):
     """
 
     spills: bool
-    slow: bool
     us: float
     num_programs: int
     used: _Used
@@ -172,7 +173,8 @@ class Choice:
                 self._settings.remove(setting)  # some faults are of few settings
                 continue
             resources, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
-            self._compiled[setting] = _Used(setting, resources, device.vendor.occupancy(resources, device.hardware), constants)
+            occupancy, loops = device.vendor.occupancy(resources, device.hardware), device.vendor.loops(compiled)
+            self._compiled[setting] = _Used(setting, resources, occupancy, constants, loops)
             if len(self._compiled) == 1:
                 self._function, walks = parsed_of(compiled, self._jit), request.grid is None
                 rows = (request.rows or 1) if walks else math.prod(request.grid_of(constants))
@@ -185,7 +187,10 @@ class Choice:
         return abs(math.log2(setting.block / self._threads(setting) / (2 * FEW)))
 
     def _expected(self, setting: Setting, cols: int) -> _Used:
-        """Returns the expected resources of a program: registers per element of the most similar compiled one."""
+        """Returns the expected resources of a program, by elements of a thread as of the most similar compiled one.
+
+        Stages load ahead, so that no loads wait for one another.
+        """
         if setting in self._compiled:
             return self._compiled[setting]
         like = max(
@@ -205,7 +210,10 @@ class Choice:
             shared_memory_bytes=0 if used.compiler else int(used.shared_memory_bytes * longer) + staged,  # a plan is no need
         )
         occupancy = self._device.vendor.occupancy(resources, self._device.hardware)
-        return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs)
+        more = longer * self._threads(like.setting) / threads
+        waits = 0 if setting.stages > like.setting.stages else more
+        loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in like.loops]
+        return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs, loops)
 
     def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
         """Returns the launches of programs that fit in their order, without grids that the device refuses, if any is left."""
@@ -220,13 +228,19 @@ class Choice:
             for num_programs, of_rows in self._grids(request, used, rows, resident):
                 launch = RowLaunch(
                     of_rows, cols, request.multiple, num_programs, used.occupancy.programs_per_multiprocessor,
-                    setting.warps, setting.block, setting.stages, self.form.in_blocks, spilled,
+                    setting.warps, setting.block, setting.stages, self.form.in_blocks, spilled, *self._work(request, used),
                 )  # fmt: skip
                 terms = cost(row_facts(self._traffic, launch, device), numbers) if numbers else None
                 us = terms.total if terms else -(-request.cols // setting.block)
-                slow = bool(terms) and is_slow(self._traffic, launch, device)
-                launches.append(_Costed(bool(spilled), slow, us, num_programs, used, terms))
-        return sorted(launches, key=lambda one: (one.spills, one.slow, one.us, one.used.setting.stages))
+                launches.append(_Costed(bool(spilled), us, num_programs, used, terms))
+        return sorted(launches, key=lambda one: (one.spills, one.us, one.used.setting.stages))
+
+    def _work(self, request: Request, used: _Used) -> tuple[float, float]:
+        """Returns clocks of a warp, and chained loads of a program, per row; see row_work."""
+        block, at_once = used.setting.block, min(VECTOR_BYTES / self._traffic.element, request.multiple)
+        of_block = self._traffic.loads * max(1, block / self._threads(used.setting) / at_once)
+        blocks = -(-request.cols // block) if self.form.in_blocks else 0
+        return row_work(used.loops, self.form.walks and request.grid is None, blocks * of_block, of_block)
 
     def _grids(self, request: Request, used: _Used, rows: int, resident: int) -> Iterator[tuple[int, int]]:
         """Yields numbers of programs, and of rows."""

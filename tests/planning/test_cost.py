@@ -15,7 +15,7 @@ from portable_softmax import Device
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.planning.cost import cost
-from portable_softmax.planning.facts import LINE_PART, Facts, RowLaunch, Traffic, is_slow, row_facts, softmax_facts
+from portable_softmax.planning.facts import LINE_PART, Facts, RowLaunch, Traffic, row_facts, softmax_facts
 from portable_softmax.planning.grid import Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
@@ -184,6 +184,8 @@ LAUNCHES_OF_ALL_TERMS = [
     facts_of(contiguous_problem(2**22, 4, "float32"), Tiling(1, 4, 1, 1), 32),
     row_facts(Traffic(4096, 4096, 0, 4, 2, 1, 1), RowLaunch(4096, 512, 16, 1056, 8, 4, 512), H100_DEVICE),
     row_facts(Traffic(4096, 4096, 4096, 4, 2, 9, 1), RowLaunch(4096, 512, 16, 4096, 2, 4, 512), H100_DEVICE),
+    row_facts(Traffic(4096, 0, 0, 4, 2, 1), RowLaunch(4096, 512, 16, 4096, 8, 4, 512, clocks=2000), H100_DEVICE),
+    row_facts(Traffic(4096, 0, 0, 4, 2, 1), RowLaunch(4096, 512, 16, 4096, 1, 4, 512, clocks=2000, chained=9), H100_DEVICE),
 ]
 
 
@@ -222,17 +224,3 @@ def test_it_ranks_measured_launches():
     regrets = sorted(min(launches)[1] / min(us for _, us in launches) for launches in times.values())
     assert regrets[len(regrets) // 2] < 1.02
     assert math.prod(regrets) ** (1 / len(regrets)) < 1.025
-
-
-@pytest.mark.parametrize(
-    ("slow", "fast", "traffic"),
-    [
-        pytest.param({"multiple": 1, "block": 4096}, {"multiple": 1}, {"reductions": 0}, id="elements one at a time"),
-        pytest.param({"block": 2048}, {}, {"again": 2048}, id="a block longer than a row that is read again"),
-    ],
-)
-def test_row_kernels_have_launches_that_are_slow_by_rule(slow, fast, traffic):
-    of = Traffic(**{"row": 4096, "element": 2, "row_operands": 2, "reductions": 1, **traffic})
-    base = RowLaunch(4096, 1024, 16, 4096, 8, 4, 1024)
-    assert is_slow(of, base._replace(**slow), H100_DEVICE)
-    assert not is_slow(of, base._replace(**fast), H100_DEVICE)

@@ -102,7 +102,7 @@ def test_blocks_are_those_of_the_grid_that_a_call_passes():
         assert block(Counting([counts]).grid) == expected
     run = launcher(form.kernel, cols="n_cols", block="BLOCK", grid=lambda meta: Counting([meta["n_rows"] > 5]).grid(meta))
     arguments |= {"x": "*fp32:16", "y": "*fp32:16"}
-    for n_rows, expected in ((6, 1024), (5, 4096), (7, 2048)):  # numbers of one class
+    for n_rows, expected in ((6, 1024), (5, 4096), (7, 1024)):  # numbers of one class
         assert run.plan(**arguments | {"n_rows": n_rows}, device="nvidia/t4").meta["BLOCK"] == expected
 
 

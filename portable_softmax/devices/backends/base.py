@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import DtypeError
 
@@ -189,6 +190,10 @@ class Backend(abc.ABC):
         """Returns the resources in Triton's metadata, for a binary of an unknown format; registers are unknown."""
         warps, shared = compiled.metadata.num_warps, getattr(compiled.metadata, "shared", None)  # -1 or None without such
         return KernelResources(num_warps=max(1, warps), shared_memory_bytes=max(0, shared or 0))
+
+    def loops(self, compiled: Any) -> list[Loop]:
+        """Returns a kernel's machine code outside loops, then that of every loop; [] if it is not read, or reads oddly."""
+        return []
 
     def known_fault(self, compiled: Any) -> str | None:
         """Returns the known compiler bug that this kernel shows; None if it shows none. Such a kernel is not used."""

@@ -1,13 +1,14 @@
-"""Registers, stack frame and local stores of a kernel, read from its cubin (ELF64) without any tool.
+"""Registers, stack frame, local stores and instructions of a kernel, read from its cubin (ELF64) without any tool.
 
 Tests compare them with `cuobjdump --dump-resource-usage` and `ptxas -v`. NVIDIA documents neither the attribute numbers, which
 `cuobjdump --dump-elf` prints by name, nor the encoding of instructions, which `nvdisasm` prints.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from portable_softmax.devices.backends.elf import sections, string
+from portable_softmax.devices.backends.machine_code import Instruction, Loop, loop_of
 
 # (symbol index, value) pairs in .nv.info
 FRAME_SIZE = 0x11  # EIATTR_FRAME_SIZE: bytes of local memory per thread
@@ -18,6 +19,10 @@ SIZED_VALUE = 0x04  # EIFMT_SVAL: a 16-bit size, then the value
 # Instructions from compute capability 7.0 on: 16 bytes, the operation in the lowest 12 bits.
 LOCAL_STORE = 0x387  # STL
 WIDTHS = (1, 1, 2, 2, 4, 8, 16)  # bytes, by bits 73 to 75
+LOADS, COPY, BRANCHES, EXIT = (0x381, 0x981), 0xFAE, (0x547, 0x947), 0x94D  # LDG, LDGSTS, BRA.U and BRA, EXIT
+FIRST_ARCH, MIN_INSTRUCTIONS = 70, 4  # of this encoding; of a loop
+ALWAYS, NO_BARRIER, BARRIERS = 7, 7, 6  # predicate PT of bits 12 to 15; of bits 110 to 112; bits 116 to 121
+ARCH_OF_BYTES = 90  # from here on a branch's distance is in bytes, before in words
 
 
 def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
@@ -45,6 +50,51 @@ def local_stores(cubin: bytes) -> int:
     code = (section.content for name, section in sections(cubin, "cubin") if name.startswith(".text."))
     instructions = (instruction for content in code for instruction in struct.iter_unpack("<QQ", content))
     return sum(WIDTHS[high >> 9 & 7] for low, high in instructions if low & 0xFFF == LOCAL_STORE)
+
+
+def loops(cubin: bytes, arch: int) -> list[Loop]:
+    """Returns the code of the only kernel outside loops, then that of every loop.
+
+    A loop ends in a branch backwards. One from behind the end of the program returns from a rare case.
+
+    Raises:
+        ValueError: not a cubin, or of another encoding.
+    """
+    contents = [section.content for name, section in sections(cubin, "cubin") if name.startswith(".text.")]
+    if len(contents) != 1 or len(contents[0]) % 16 or arch < FIRST_ARCH:
+        raise ValueError(f"{len(contents)} kernels for sm_{arch}, and one with instructions of 16 bytes was expected")
+    halves = enumerate(struct.iter_unpack("<QQ", contents[0]))
+    read = [_instruction(at, low, high, arch) for at, (low, high) in halves]
+    end = next((at for at, one in enumerate(read) if one.ends), -1)
+    targets = [(one.target, at) for at, one in enumerate(read) if one.target is not None]
+    if end < 0 or not all(0 <= target < len(read) for target, _ in targets):
+        raise ValueError("no instruction ends the program, or a branch leaves it")
+    last = {target: at for target, at in targets if target <= at + 1 - MIN_INSTRUCTIONS and not target <= end < at}
+    spans = [(0, len(read) - 1), *last.items()]
+    return [_loop(read, span, spans) for span in spans]
+
+
+def _loop(code: Sequence[Instruction], span: tuple[int, int], spans: Sequence[tuple[int, int]]) -> Loop:
+    start, end = span
+    inner = [other for other in spans if other != span and start <= other[0] and other[1] <= end]
+    depth = sum(other[0] <= start and end <= other[1] for other in spans[1:])
+    return loop_of(depth, [code[at] for at in range(start, end + 1) if not any(a <= at <= b for a, b in inner)])
+
+
+def _instruction(at: int, low: int, high: int, arch: int) -> Instruction:
+    operation, barrier = low & 0xFFF, high >> 46 & 7
+    target = None
+    if operation in BRANCHES:
+        signed = ((low >> 34 | (high & 0x3FFFF) << 30) ^ 1 << 47) - (1 << 47)
+        words = signed * 256 + (low >> 16 & 0xFF) if arch >= ARCH_OF_BYTES else signed
+        target = at + 1 + words // 4
+    return Instruction(
+        target,
+        ends=target == at or (operation == EXIT and low >> 12 & 0xF == ALWAYS),
+        loads=operation in LOADS or operation == COPY,
+        counter=barrier if operation in LOADS and barrier != NO_BARRIER else None,
+        waits=tuple(number for number in range(BARRIERS) if high >> 52 >> number & 1),
+    )
 
 
 def _symbol_attributes(info: bytes) -> Iterator[tuple[int, int, int]]:

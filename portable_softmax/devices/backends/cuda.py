@@ -1,10 +1,13 @@
 """NVIDIA."""
 
+import contextlib
+import struct
 from collections.abc import Mapping
 from typing import Any
 
 from portable_softmax.devices.backends import cubin, ptxas, simt
 from portable_softmax.devices.backends.base import WHEEL, Backend, Count, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.schema import Hardware
 
 WARP_SIZE = 32  # of all NVIDIA's devices
@@ -75,6 +78,12 @@ class Cuda(Backend):
             stack_frame_bytes=frame,
             tensor_memory_columns=getattr(compiled.metadata, "tmem_size", None) or None,
         )
+
+    def loops(self, compiled: Any) -> list[Loop]:
+        """Reads the cubin; see Backend."""
+        with contextlib.suppress(ValueError, KeyError, struct.error):
+            return cubin.loops(compiled.asm["cubin"], compiled.metadata.target.arch)
+        return []
 
     def known_fault(self, compiled: Any) -> str | None:
         """Looks for pairs of 16-bit additions: ptxas 12.9.86 loses the constant of some; see triton-lang/triton issue 11581."""

@@ -1,11 +1,13 @@
 """AMD. A multiprocessor is what the HIP driver counts: a CU on CDNA, a WGP (two CUs) on RDNA."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends import simt
+from portable_softmax.devices.backends import gcn, simt
 from portable_softmax.devices.backends.base import WHEEL, Backend, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.schema import Hardware
 
 WARP_OF_CDNA = 64
@@ -72,6 +74,12 @@ class Hip(Backend):
             scalar_registers=count("sgpr_count"),
             stack_frame_bytes=scratch,
         )
+
+    def loops(self, compiled: Any) -> list[Loop]:
+        """Reads the assembly; see Backend."""
+        with contextlib.suppress(ValueError, KeyError):
+            return gcn.loops(compiled.asm["amdgcn"], compiled.metadata.target.arch)
+        return []
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.

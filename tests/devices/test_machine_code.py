@@ -1,0 +1,108 @@
+"""Loops of machine code, beside nvdisasm's text and LLVM's comments, and chains of loads that are known by construction."""
+
+import re
+import struct
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import triton
+import triton.language as tl
+
+from portable_probe.tune.launches import row_kernel
+from portable_softmax import Device
+from portable_softmax.devices.backends.machine_code import Loop
+from portable_softmax.planning.facts import row_work
+from portable_softmax.runtime.compiler import compile_for
+
+NVDISASM = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+ROWS = {"y": "*fp32:16", "x": "*fp32:16", "n_rows": "i32", "n_cols": "i32:16"}
+PRODUCTS = ["nvidia/t4", "nvidia/a100-80gb-sxm", "nvidia/h100-sxm", "nvidia/b200", "nvidia/rtx-5090"]
+
+
+@triton.jit
+def chase(y, x, n_rows, LENGTH: tl.constexpr):
+    """Follows a chain of so many loads per row, beside one load that waits for nothing."""
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        at = tl.load(x + row)
+        for _ in tl.static_range(LENGTH - 1):
+            at = tl.load(x + at)
+        tl.store(y + row, at + tl.load(y + row))
+
+
+def loops_of(device, kernel, signature, **constexprs):
+    compiled = compile_for(device, kernel, signature, constexprs, 4, None)
+    return device.vendor.loops(compiled), compiled
+
+
+def disassembled(code, folder):
+    """Returns (instructions, loads) of a cubin's loops by nvdisasm's text: from a label to the last branch back to it."""
+    (folder / "kernel.cubin").write_bytes(code)
+    text = subprocess.run([NVDISASM, "-c", "-ndf", folder / "kernel.cubin"], capture_output=True, text=True, check=True).stdout
+    labels, lines = {}, []
+    for line in text.splitlines():
+        if label := re.match(r"(\.L_x_\d+):", line):
+            labels[label[1]] = len(lines)
+        elif instruction := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
+            lines.append(instruction[1])
+    branches = [
+        (labels[found[1]], at) for at, line in enumerate(lines) if (found := re.search(r"BRA.*`?\((\.L_x_\d+)\)", line))
+    ]
+    spans = {start: at for start, at in branches if start < at}
+    loops = []
+    for start, at in spans.items():
+        inner = [span for span in spans.items() if start <= span[0] and span[1] <= at and span != (start, at)]
+        own = [line for i, line in enumerate(lines[start : at + 1], start) if not any(a <= i <= b for a, b in inner)]
+        loops.append((len(own), sum(bool(re.search(r"\bLDG", line)) for line in own)))
+    return loops
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_loops_are_those_of_nvdisasm(product, tmp_path):
+    if not NVDISASM.exists():
+        pytest.skip("this Triton has no nvdisasm")
+    device = Device.from_profile(product)
+    for block in (512, 4096):
+        loops, compiled = loops_of(device, row_kernel, ROWS, BLOCK=block)
+        read = [(loop.clocks, loop.loads) for loop in loops if loop.depth]
+        assert sorted(read) == sorted(disassembled(compiled.asm["cubin"], tmp_path))
+        assert {loop.depth for loop in loops} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "product", ["nvidia/a100-80gb-sxm", "nvidia/h100-sxm", "amd/mi300x", "amd/rx-7900-xtx", "amd/rx-9070-xt"]
+)
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_loads_that_wait_for_one_another_are_a_chain(product, length):
+    signature = {"y": "*i32", "x": "*i32", "n_rows": "i32"}
+    loops, _ = loops_of(Device.from_profile(product), chase, signature, LENGTH=length)
+    assert [(loop.depth, loop.loads, loop.chained) for loop in loops if loop.depth] == [(1, length + 1, length)]
+
+
+def test_code_that_reads_oddly_is_not_read():
+    """The cost is then that of a kernel of which no machine code is known."""
+    device = Device.from_profile("nvidia/h100-sxm")
+    loops, compiled = loops_of(device, row_kernel, ROWS, BLOCK=512)
+    code, metadata = compiled.asm["cubin"], compiled.metadata
+    before_volta = SimpleNamespace(target=SimpleNamespace(arch=60))
+    branch = struct.pack("<Q", 0x947 | 7 << 12 | 1 << 40)  # forwards, by more than the kernel has
+    end = code.index(struct.pack("<Q", 0xFFFFFFFC00FC7947))  # the branch to itself at the end
+    odd = code[:1000], code.replace(b".text.", b".txet."), code[:end] + branch + code[end + 8 :], b""
+    for some, about in [*((some, metadata) for some in odd), (code, before_volta)]:
+        assert device.vendor.loops(SimpleNamespace(asm={"cubin": some}, metadata=about)) == []
+    assert device.vendor.loops(compiled) == loops != []
+    assert Device.from_profile("amd/mi300x").vendor.loops(SimpleNamespace(asm={"amdgcn": "s_endpgm"}, metadata=metadata)) == []
+
+
+def test_work_of_a_row_follows_from_loops():
+    """Checks loops over blocks as they are, and unrolled by four with one block behind the loop."""
+    outside, rows, blocks = Loop(0, 50, 0, 0), Loop(1, 100, 1, 1), Loop(2, 20, 2, 1)
+    unrolled, with_rest = Loop(2, 80, 8, 4), Loop(1, 100 + 20, 1 + 2, 1 + 1)
+    assert row_work([], True, 8, 2) == (0, 0)
+    assert row_work([outside, rows], True, 0, 2) == (100, 1)
+    assert row_work([outside, rows], False, 0, 2) == (150, 1)
+    assert row_work([outside, rows, blocks], True, 8, 2) == (100 + 4 * 20, 1 + 4 * 1)
+    clocks, chained = row_work([outside, with_rest, unrolled], True, 8, 2)
+    assert clocks == pytest.approx(80 + 120 - 3 * 10)
+    assert chained == pytest.approx(4 + 2 - 3 / 2)
