@@ -4,6 +4,7 @@ import functools
 import importlib
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import msgspec
 from portable_probe.explain import next_step
 from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import Case, KernelCall, Report, Scalar, Verified, describe
-from portable_probe.text import in_units, many
+from portable_probe.text import in_units, many, progress
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device, how_to_install
 from portable_softmax.devices.device import Device
@@ -33,6 +34,7 @@ BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
 ATTRIBUTES = {"tt.divisibility": "multiple of {}", "tt.pointer_range": "pointer range {} bits"}
 SPECIALIZED = "specialized, by the argument"
 EXAMPLE = "--args 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
+FORMS = "f16[4096,4096] is a tensor, 4096 and 1e-6 are numbers; options such as num_warps=8 follow"
 Text = dict[str, Sequence[str]]  # lines by title
 LONGEST = 120  # limit of seconds of a compilation for an absent device
 SHOWN = ("num_warps", "num_stages", "num_ctas")  # options that are always shown
@@ -53,11 +55,18 @@ def report_of(device: Device, case: Case, verify: bool = False) -> Report:
     try:
         answers = _kernel(device, case, file, verify) if file else _softmax(device, case, verify)
     except BROKEN as error:
-        example = f"; such as {EXAMPLE}" if isinstance(error, TypeError) and " missing " in str(error) else ""
-        answers = {"error": type(error).__name__, "message": f"{error}{example}{how_to_install(error)}"}
+        answers = {"error": type(error).__name__, "message": f"{error}{_what_to_pass(error)}{how_to_install(error)}"}
     if (verified := answers.get("verify")) and not verified.right:
         answers |= {"error": "WrongResult", "message": "the result differs from float64 by more than the tolerance"}
     return msgspec.structs.replace(describe(device, case), **answers)
+
+
+def _what_to_pass(error: BaseException) -> str:
+    """Returns how to pass the arguments that an error of Triton says are missing; "" for other errors."""
+    text = str(error)
+    missing = re.findall(r"'(\w+)'", text.partition(" missing ")[2].partition(";")[0]) if isinstance(error, TypeError) else []
+    names = " ".join(f"{name}=..." for name in missing)
+    return f"; pass --args '{names}': {FORMS}" if names else ""
 
 
 def bounded_report(device: Device, case: Case) -> Report:
@@ -70,7 +79,7 @@ def bounded_report(device: Device, case: Case) -> Report:
     """
     if device.detected is not None or not hasattr(os, "fork"):
         return report_of(device, case)
-    with tempfile.TemporaryFile("w+", errors="replace") as printed:
+    with progress(f"compiling {case} for {device.name} ..."), tempfile.TemporaryFile("w+", errors="replace") as printed:
         forking = multiprocessing.get_context("fork")
         receiver, answer = forking.Pipe(duplex=False)
 

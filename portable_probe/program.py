@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from portable_probe.cases import BROKEN, EXAMPLE, again, bounded_report, report_of
+from portable_probe.differences import compared
 from portable_probe.explain import unmet
 from portable_probe.profiles import facts_of, profiles
-from portable_probe.report import Case, KernelCall, Report, SoftmaxProblem, check_kernel, encoded, load, save
+from portable_probe.report import Case, KernelCall, Report, SoftmaxProblem, encoded, load, save, with_kernel
 from portable_probe.suggest import pasted, variants
-from portable_probe.text import as_text, compared
+from portable_probe.text import as_text
 from portable_probe.tune import tune
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
@@ -127,7 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line, by default that of the process, and returns the exit code; SystemExit for wrong usage."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
     absent = dict.fromkeys(option.lstrip("-").replace("-", "_") for option in OPTIONS)  # from a subcommand that lacks them
-    options = parser().parse_args(typed, argparse.Namespace(**absent, typed=typed))
+    options, unknown = parser().parse_known_args(typed, argparse.Namespace(**absent, typed=typed))
+    if unknown:
+        options.error(f"unrecognized arguments: {' '.join(unknown)}")  # with the usage of the subcommand
     if options.json and options.markdown:
         options.error("--json and --markdown exclude each other")
     try:
@@ -235,14 +238,13 @@ def _gated(report: Report, options: argparse.Namespace) -> Report:
 
 def _differences(options: argparse.Namespace) -> int:
     """Recomputes the reports of a saved file, and prints the differences."""
-    before = load(options.file)
-    check_kernel(before, options.kernel, options.file)
+    before = with_kernel(load(options.file), options.kernel, options.file)
     after = [bounded_report(*request) for request in [again(report) for report in before]]
     if options.save:
         save(after, options.save)
-    text, code = compared(before, after, "github" if options.markdown else "plain")
-    print(text)
-    return code
+    found = compared(before, after)
+    print(encoded(found) if options.json else found.as_text("github" if options.markdown else "plain"))
+    return found.code
 
 
 def _in_interpreter(typed: list[str]) -> int:
@@ -261,7 +263,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "plan": ("launches of the softmax, and their occupancy", _answer, f"--on {SOFTMAX} {GATES}"),
     "kernel": ("the launch and occupancy of a user kernel", _answer, f"kernel --on {CALL} --suggest {GATES}"),
     "verify": ("run the softmax or a kernel, and check results", _verify, f"--on {SOFTMAX} --kernel {CALL} --json --markdown"),
-    "diff": ("recompute saved reports, and print the differences", _differences, "file --kernel --markdown --save"),
+    "diff": ("recompute saved reports, and print the differences", _differences, "file --kernel --json --markdown --save"),
     "profiles": ("hardware profiles: list, show, new", profiles, "action what --json"),
     "tune": ("fit the cost model to the local device", tune, "--minutes --out"),
 }

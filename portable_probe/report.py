@@ -143,12 +143,22 @@ def load(path: Path) -> list[Report]:
     return reports
 
 
-def check_kernel(reports: list[Report], named: str | None, path: Path) -> None:
-    """Raises ValueError for a kernel that --kernel does not name, as its file would run."""
+def with_kernel(reports: list[Report], named: str | None, path: Path) -> list[Report]:
+    """Returns reports of the kernel that --kernel names, whose file would run, in the folder or file where it is now.
+
+    Raises:
+        ValueError: they are of other kernels.
+    """
     held = sorted({report.case.name for report in reports if isinstance(report.case, KernelCall)})
-    if held != ([named] if named else []):
+    kernels = {name.rpartition(":")[2] for name in held}
+    if kernels != ({named.rpartition(":")[2]} if named else set()):
         again = " --kernel ".join(shlex.quote(word) for word in (str(path), *held[:1]))
         raise ValueError(
             f"{path} holds reports of {', '.join(held) or 'no user kernel'}; a kernel's file runs only if --kernel names it, "
             f"one for each FILE. If you trust it: `portable-softmax diff {again}`"
         )
+    return [_moved(report, str(named)) if isinstance(report.case, KernelCall) else report for report in reports]
+
+
+def _moved(report: Report, name: str) -> Report:
+    return msgspec.structs.replace(report, case=msgspec.structs.replace(report.case, name=name))

@@ -100,8 +100,11 @@ def _computed(call: KernelCall, file: KernelFile, device: Device, names: dict[st
     try:
         plan = launcher(file.kernel, **roles).plan(device=device, **passed)
     except Exception as error:
-        hint = "; without rows=, the grid is the one of --case NAME" if "rows" in names and "grid=" in str(error) else ""
-        return msgspec.structs.replace(bounded_report(device, call), error=type(error).__name__, message=f"{error}{hint}")
+        message, asks, _ = str(error).partition("; pass grid=")
+        if asks:
+            typed = " ".join(f"{role}={name}" for role, name in names.items() if role != "rows")
+            message += f". Type --suggest {typed} --case NAME, a function in the file that returns (grid, arguments, expected)"
+        return msgspec.structs.replace(bounded_report(device, call), error=type(error).__name__, message=message)
     computed = {name: value for name, value in plan.meta.items() if name not in passed}
     report = bounded_report(device, msgspec.structs.replace(call, suggested=computed))
     text = {**report.text, "why": (f"num_programs {plan.num_programs}", *plan.reasons)}

@@ -1,18 +1,19 @@
-"""Reports as text: one in detail, several as a table, and their changes; tables, and numbers with their words and units."""
+"""Reports as text: one in detail, and several as a table; tables, and numbers with their words and units."""
 
+import contextlib
+import io
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tabulate import tabulate
 
-from portable_probe.report import KernelCall, Report, Scalar, Verified
+from portable_probe.report import KernelCall, Report, Verified
 
 COLUMNS = {"regs": "registers_per_thread", "shared": "shared_memory_bytes", "spills": "spilled_bytes_per_thread"}
 HEADER = ("device", "case", "launch", *COLUMNS, "programs", "warps", "us", "limited by")
-CHANGES = ("device", "case", "", "before", "after", "")
-MORE_IS_WORSE = {"spilled_bytes_per_thread": True, "programs_per_multiprocessor": False}
 CELL = re.compile(r"[|<]|\](?=\()")  # would end a cell of Markdown, or begin HTML or a link
 WIDTH = 105  # of a line after its title
 REASONS = ("why", "limits")
@@ -112,6 +113,17 @@ def as_columns(header: Sequence[str], rows: Iterable[Sequence[Any]], form: str =
     return tabulate(body, above, form, missingval="-", disable_numparse=True)
 
 
+@contextlib.contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Shows a line on a terminal's standard error while something takes seconds."""
+    shown = sys.stderr if sys.stderr and sys.stderr.isatty() else io.StringIO()
+    print(f"\r\x1b[K{text}", end="", file=shown, flush=True)
+    try:
+        yield
+    finally:
+        print("\r\x1b[K", end="", file=shown, flush=True)
+
+
 def many(number: Any, word: str) -> str:
     """Returns a number and what it counts, in the plural unless it is 1."""
     return f"{number} {word}{'' if number == 1 else 's'}"
@@ -123,63 +135,3 @@ def in_units(number: float, unit: str) -> str:
         ((p, 10.0**n) for p, n in zip("TGMk m", (12, 9, 6, 3, 0, -3), strict=True) if number >= 10.0**n), ("u", 1e-6)
     )
     return f"{number / size:{',.0f' if number >= 1e15 else '.3g'}} {prefix.strip()}{unit}"
-
-
-def compared(before: Sequence[Report], after: Sequence[Report], form: str) -> tuple[str, int]:
-    """Compares reports of the same cases, in the same order. Worse is another plan, fewer programs, more spills, a new error.
-
-    A case is not compared if one of its reports has no launch, other values than the other report, or text for a number.
-
-    Returns:
-        The changes as text, or as Markdown with the form "github", and the exit code: 3 if something is worse, 4 if a case was
-        not compared.
-    """
-    changes, number, skipped = [], 0, 0
-    for older, report in zip(before, after, strict=True):
-        compiled = older.launch and report.launch
-        comparable = compiled and _comparable(older, report)
-        skipped += not comparable
-        if compiled and not comparable:
-            continue
-        new_values = _values(report)
-        for what, was in _values(older).items():
-            now = new_values.get(what, was)
-            if now != was:
-                worse = what in older.launch or _is_worse(what, was, now)
-                changes.append((report.device.profile, report.case, what, was, now, "worse" * worse))
-                number += worse
-    words = f"{number} for the worse{f', {skipped} not compared' if skipped else ''}"
-    parts = [f"{many(len(changes), 'change')} in {many(len(before), 'case')}, {words}"]
-    old, new = before[0].software, after[0].software
-    if moved := [f"{name} {old.get(name)} -> {new.get(name)}" for name in sorted(old | new) if old.get(name) != new.get(name)]:
-        parts.append(f"software: {', '.join(moved)}")
-    if changes:
-        parts.append(as_columns(CHANGES, changes, form))
-    return "\n\n".join(parts), 3 if number else 4 if skipped else 0
-
-
-def _comparable(older: Report, report: Report) -> bool:
-    """True if launches have the same options, and values are numbers in both or in neither; None is only like None in gates."""
-    known, values = ({**one.launch, **one.numbers} for one in (older, report))
-    gates = older.launch.keys() | MORE_IS_WORSE.keys()
-    kinds = {name: {_kind(known.get(name)), _kind(values.get(name))} for name in known | values}
-    return older.launch.keys() == report.launch.keys() and all(
-        len(kind if name in gates else kind - {type(None)}) <= 1 for name, kind in kinds.items()
-    )
-
-
-def _kind(value: Scalar) -> type:
-    """Returns float for all numbers, and the type of any other value."""
-    return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
-
-
-def _is_worse(what: str, was: Scalar, now: Scalar) -> bool:
-    if what in MORE_IS_WORSE and isinstance(was, int) and isinstance(now, int):
-        return (now > was) == MORE_IS_WORSE[what]
-    return what == "error" and now is not None
-
-
-def _values(report: Report) -> dict[str, Scalar]:
-    """Returns the numbers that are compared, by name."""
-    error = f"{report.error}: {report.message}" if report.error else None
-    return {"error": error, **report.launch, **report.numbers}

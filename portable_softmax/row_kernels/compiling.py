@@ -11,11 +11,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from difflib import get_close_matches
 from typing import Any
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, PortableSoftmaxError
-from portable_softmax.row_kernels.decorators import apart, configurations, decorated, jit_function, layers
+from portable_softmax.row_kernels.decorators import OF_CONFIG, apart, configurations, decorated, jit_function, layers
 from portable_softmax.runtime.absent import absent
 from portable_softmax.runtime.compiler import target_to_compile_for, triton_version, unwritable
 
@@ -56,17 +57,34 @@ def compiled_for(
         return [_explained(future, run) for future, run in zip([*map(pool.submit, runs)], runs, strict=True)]
 
 
-def failure(error: BaseException, jit: Any, device: Device, unknown: Collection[str] = ()) -> Exception:
-    """Returns the error of a kernel that does not compile, in the compiler's own words; `unknown` as of `compiled_for`."""
+def failure(
+    error: BaseException, jit: Any, device: Device, unknown: Collection[str] = (), passed: Collection[str] = ()
+) -> Exception:
+    """Returns the error of a kernel that does not compile, in the compiler's own words.
+
+    Args:
+        error: what Triton raised.
+        jit, device: the kernel and the target.
+        unknown: as of `compiled_for`.
+        passed: names of arguments and options, of which those that may be misspelt are named.
+    """
     if isinstance(error, PortableSoftmaxError | OSError):
         return unwritable(error) if isinstance(error, OSError) else error
     if isinstance(error, KeyError) and error.args[0] in unknown:
         return CompileError(f"a decorator of {jit.__name__} requires the value of {error}; pass it, or what it computes")
     if isinstance(error, TypeError):
-        return TypeError(f"{jit.__name__}: {error}".replace("dynamic_func() ", ""))  # of Triton's generated code
+        return TypeError(f"{jit.__name__}: {error}{_misspelt(jit, passed)}".replace("dynamic_func() ", ""))  # of generated code
     cause = error.__cause__ if type(error).__name__ == "CompilationError" else None  # not in the text of Triton 3.4
     left = f": {cause}" if cause and str(cause) not in str(error) else ""
+    left += _misspelt(jit, passed) if "specified but unrecognised" in str(error) else ""
     return CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {error}{left}")
+
+
+def _misspelt(jit: Any, passed: Collection[str]) -> str:
+    """Returns which name that a kernel lacks is like one of its parameters or of Triton's options; "" for none."""
+    known = [*jit.arg_names, *OF_CONFIG]
+    near = {name: get_close_matches(name, known, 1) for name in passed if name not in known}
+    return "".join(f"; {name} is no parameter: did you mean {match}?" for name, matches in near.items() for match in matches)
 
 
 def _run(kernel: Any, values: Mapping[str, Any], first: Sequence[str], device: Device) -> Any:

@@ -90,7 +90,7 @@ def inspect_kernel(
     positional = 0 if isinstance(arguments, Mapping) else len(arguments)
     (compiled,) = compiled_for(kernel, [selected], passed, device, unknown, positional)
     if isinstance(compiled, BaseException):
-        raise failure(compiled, jit, device, unknown) from compiled
+        raise failure(compiled, jit, device, unknown, passed) from compiled
     has_warps = device.hardware.warp_size is not None
     launch = _launched(compiled, jit, origins_of(kernel, selected, passed), OF_CONFIG if has_warps else ())
     resources = device.vendor.resources(compiled)

@@ -57,8 +57,16 @@ class Request(NamedTuple):
 
 
 def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
-    """Returns the programs along all axes of a grid as `kernel[grid]` takes it; GridError if it is none."""
-    axes = grid(values) if callable(grid) else grid
+    """Returns the programs along all axes of a grid as `kernel[grid]` takes it.
+
+    Raises:
+        GridError: it is not one to three integers of at least 0.
+        TypeError: it reads an argument that is missing.
+    """
+    try:
+        axes = grid(values) if callable(grid) else grid
+    except KeyError as error:
+        raise TypeError(f"the grid reads {error}, which is missing; there are {', '.join(values)}") from error
     with contextlib.suppress(TypeError):
         numbers = [operator.index(axis) for axis in axes]
         if 1 <= len(numbers) <= 3 and min(numbers) >= 0:

@@ -15,9 +15,9 @@ import pytest
 
 import portable_softmax
 from portable_probe import cases, program
+from portable_probe.differences import compared
 from portable_probe.explain import next_step
 from portable_probe.report import load
-from portable_probe.text import compared
 from portable_softmax import Device, KernelResources, occupancy, plan
 from portable_softmax.runtime import compiler
 
@@ -69,7 +69,13 @@ kernel RMS:rms_norm_kernel --on H200 --suggest cols=n_cols block=BLOCK | 2 | req
 kernel KERNELS:add --suggest rows=n | 2 | --suggest accepts rows=PARAMETER cols=PARAMETER block=PARAMETER, or no value
 kernel EXAMPLES:add_kernel --on H200 --case nothing | 2 | has no function 'nothing'
 kernel EXAMPLES:add_kernel --on H200 --case add_kernel | 2 | the case add_kernel() raises RuntimeError: Cannot call @triton.jit
-kernel KERNELS:add --on H200 --args n=1 | 2 | ; such as --args 'x=f16[4096,4096] n=4096
+kernel KERNELS:add --on H200 --args n=1 | 2 | ; pass --args 'x=... y=... z=...': f16[4096,4096] is a tensor, 4096
+kernel KERNELS:add --on H200 --args VECTORS BLOK=64 | 1 | CompileError: ;; BLOK is no parameter: did you mean BLOCK?
+kernel EXAMPLES:plain --on H200 X BLOCK_SISE=64 | 2 | BLOCK_SISE is no parameter: did you mean BLOCK_SIZE?; pass --args 'BLOCK_
+kernel KERNELS:add --on H200 --args VECTORS num_warp=8 | 1 | CompileError: ;; num_warp is no parameter: did you mean num_warps?
+diff none.json --jsn | 2 | usage: portable-softmax diff ;; unrecognized arguments: --jsn
+kernel KERNELS:add --on H200 --args VECTORS --suggest rows=n cols=n block=BLOCK | 1 | so its grid cannot be computed.
+    Type --suggest cols=n block=BLOCK --case NAME, a function in the file that returns (grid, arguments, expected)
 kernel KERNELS:tuned --on H200 --args MATRICES | 2 | and none was chosen; select one with --config N:
 kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel requires the value of 'n_elements'; pass it
 kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
@@ -233,8 +239,9 @@ def test_a_change_for_the_worse_is_3_and_what_is_not_compared_4(saved, tmp_path,
     if value is ...:
         del reports[0][group][name]
     (tmp_path / "altered.json").write_text(json.dumps(reports))
-    text, code = compared(load(tmp_path / "altered.json"), load(saved), "github")
-    assert (code, words in " ".join(text.split())) == (3 if "worse |" in words else 4, True), text
+    differences = compared(load(tmp_path / "altered.json"), load(saved))
+    text = differences.as_text("github")
+    assert (differences.code, words in " ".join(text.split())) == (3 if "worse |" in words else 4, True), text
 
 
 def test_a_saved_case_is_answered_again(saved, run, tmp_path):
@@ -244,6 +251,9 @@ def test_a_saved_case_is_answered_again(saved, run, tmp_path):
     code, out, _ = run("diff", tmp_path / "altered.json", "--markdown", "--save", tmp_path / "again.json")
     assert (code, "one as dtype= | worse |" in " ".join(out.split())) == (3, True), out
     assert load(tmp_path / "again.json")[1:] == load(saved)[1:]
+    code, out, _ = run("diff", tmp_path / "altered.json", "--json")
+    (change,) = json.loads(out)["changes"]
+    assert (code, change["device"], change["value"], change["worse"]) == (3, "nvidia/h200", "error", True)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", "[" * 200_000, '[{"schema_version": 1}]', "older"])
@@ -266,3 +276,5 @@ def test_a_kernel_that_is_not_named_does_not_run(tmp_path, run, saved):
         assert f"If you trust it: `portable-softmax diff {file} --kernel {name}`\n" in err
     assert run("diff", saved, "--kernel", name)[0] == 2
     assert run("diff", file, "--kernel", name) == (0, "0 changes in 1 case, 0 for the worse\n", "")
+    os.chdir(tmp_path)
+    assert run("diff", file, "--kernel", "mine.py:plain") == (0, "0 changes in 1 case, 0 for the worse\n", "")

@@ -123,6 +123,10 @@ def test_grids_that_no_configuration_has(grid):
     with pytest.raises(GridError, match="one to three integers"):
         fits([triton.Config({"BLOCK": 8})], {"x": "*fp32", "y": "*fp32", "n_rows": 4, "n_cols": 8}, kernel=one_row,
              device="nvidia/t4", grid=grid)  # fmt: skip
+    with pytest.raises(TypeError, match=r"the grid reads 'BT', which is missing; there are .*n_rows"):
+        launcher(one_row, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"] // meta["BT"],)).plan(
+            "*fp32", "*fp32", 4, 8, device="nvidia/t4"
+        )
 
 
 def test_launches_do_not_depend_on_rows_where_batches_must_not_matter():

@@ -20,6 +20,10 @@ def test_bound(portable_device, at_least):
     with pytest.raises(ValueError, match="at_least"):
         assert_occupancy(subtract_max, portable_device, signature=arguments, constexprs={"BLOCK": 1024}, at_least=at_least)
 
+def test_bound_misspelt(portable_device):
+    with pytest.raises(TypeError, match="no argument 'at_leest'; did you mean at_least"):
+        assert_occupancy(subtract_max, portable_device, signature={}, at_leest=1)
+
 @pytest.mark.accelerator
 def test_hardware():
     raise AssertionError("there is none")
@@ -35,14 +39,14 @@ RUNS = [  # options, the exit code, and parts of what is printed
         0,
         "('nvidia/h200', cuda/90, ;; ('amd/mi300x', hip/ ;; = 2 passed, 5 skipped",
     ),
-    ("--on h200 -k 'fits or right or hardware' --fail-on-skip", 1, "= 1 passed, 11 deselected, 4 errors"),
-    ("--on h200 -k bound", 0, "= 8 passed, 2 skipped"),
+    ("--on h200 -k 'fits or right or hardware' --fail-on-skip", 1, "= 1 passed, 12 deselected, 4 errors"),
+    ("--on h200 -k bound", 0, "= 9 passed, 2 skipped"),
     (
         "--on h200 -k fits --fail-on-skip",
         1,
-        "ERROR test_skipped.py - skipped, and ;; ERROR test_unittest.py - ;; = 1 passed, 13 deselected, 2 errors",
+        "ERROR test_skipped.py - skipped, and ;; ERROR test_unittest.py - ;; = 1 passed, 14 deselected, 2 errors",
     ),
-    ("--on intel/max-1550 -k fits", 0, "= 3 skipped, 13 deselected"),
+    ("--on intel/max-1550 -k fits", 0, "= 3 skipped, 14 deselected"),
     ("--on intel/max-1550 -k fits --fail-on-skip", 1, "skipped, and --fail-on-skip: ;; this Triton's backends ( ;; 1 failed"),
     ("--on h200 -k missed", 1, "per SM, at least 9 required; limited by ;; next step ;; h200: spills ;; 2 failed, 1 passed"),
     ("--on interpreter --on h200", 4, "ERROR: DeviceError: h200 is required; the profile of interpreter is triton/interpreter"),
