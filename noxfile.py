@@ -61,7 +61,9 @@ def virtual_npu(session: nox.Session) -> None:
             session.install("--no-compile", "--no-deps", "triton-ascend==3.2.0", "--editable", ".")  # torch_npu needs CANN
             session.install("--no-compile", "pybind11", "numpy<2.3", "pytest-xdist>=3.6", *PROJECT)
             unpack(Path(session.virtualenv.location, "mlir"), "mlir-19-tools", "libmlir-19", "libllvm19", "llvm-19")
-    session.run("python", "-m", "pytest", "tests/virtual", *arguments)
+        session.run("bash", "-c", "source scripts/environment.sh; set_up_ascend", external=True)
+    compiler = {"PORTABLE_SOFTMAX_ASCEND": os.environ.get("PORTABLE_SOFTMAX_ASCEND", f"{ROOT}/.ascend")}
+    session.run("python", "-m", "pytest", "tests/virtual", *arguments, env=compiler)
 
 
 @contextlib.contextmanager

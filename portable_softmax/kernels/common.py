@@ -208,10 +208,14 @@ def get(tile, k: tl.constexpr, C: tl.constexpr):
 @triton.jit
 def exp(x, C: tl.constexpr):
     """Returns exp(x) for x <= 0 or nan. EXACT also corrects the rounding of x * log2(e), up to |x| * 2**-24 of the result."""
-    x = bounded(x) if C.EXACT else x  # the rest of -inf would be nan
-    rounded = x * LOG2E
-    y = tl.exp2(rounded)
-    return fma(y, fma(rounded, -LN2_REST, fma(rounded, -LN2, x)), y) if C.EXACT else y
+    if C.FUSED:
+        x = bounded(x) if C.EXACT else x  # the rest of -inf would be nan
+        rounded = x * LOG2E
+        y = tl.exp2(rounded)
+        y = fma(y, fma(rounded, -LN2_REST, fma(rounded, -LN2, x)), y) if C.EXACT else y
+    else:
+        y = tl.exp(x)
+    return y
 
 
 @triton.jit
@@ -228,5 +232,9 @@ def finite(peak):
 
 @triton.jit
 def times(e, factor, rest, C: tl.constexpr):
-    """Returns e * (factor + rest), rounded once; without EXACT e * factor."""
-    return fma(e, factor, e * rest) if C.EXACT else e * factor
+    """Returns e * (factor + rest), rounded once; without EXACT e * factor; without FUSED e * factor / rest."""
+    if C.FUSED:
+        y = fma(e, factor, e * rest) if C.EXACT else e * factor
+    else:
+        y = e * factor / rest if C.SINK or C.SPLITS > 1 else e / rest
+    return y

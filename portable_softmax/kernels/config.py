@@ -18,6 +18,7 @@ class KernelConfig:
     # What is computed.
     LOG: bool = False  # log_softmax
     EXACT: bool = False  # exponentials and quotients to the last bits, for float32 results
+    FUSED: bool = True  # fma rounds once; else tl.exp and a quotient are exact, and what is selected takes memory
     ENTROPY: bool = False  # log-probabilities: the entropy per row too
     LSE: bool = False  # their logsumexp is requested, or has a gradient: rows without a token are read too
     MANY: bool = False  # their gradient: rows have more tokens than one
@@ -79,7 +80,7 @@ class KernelConfig:
     @property
     def VECTOR_MASKS(self) -> bool:
         """True if a row may begin or end within a vector."""
-        return self.AXIS == 1 and (self.UNALIGNED or self.CAUSAL != "")
+        return self.AXIS == 1 and (self.UNALIGNED or self.CAUSAL != "") and self.FUSED
 
     @property
     def SELECT(self) -> bool:

@@ -82,6 +82,8 @@ def softmax_kernel(
 def factor_of(base, peak, total, temperature, C: tl.constexpr):
     """Returns exp(base - peak) / total and, for EXACT, its rounding error: what makes a softmax of exp(score - base).
 
+    Without FUSED it returns exp(base - peak) and total.
+
     A split that is all -inf has a base of 0, which may be above the maximum: then any factor is right.
     """
     factor = 1.0 / total
@@ -91,6 +93,10 @@ def factor_of(base, peak, total, temperature, C: tl.constexpr):
         inverse = factor
         factor = down * inverse
         rest = fma(down, inverse, -factor) + down * rest if C.EXACT else factor
+        if not C.FUSED:
+            factor = down
+    if not C.FUSED:
+        rest = total
     return factor, rest
 
 

@@ -43,7 +43,8 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
     scores, words = problem.scores, {None: "", "number": "number", "rows": "row"}
     return KernelConfig(
         LOG=problem.form == "log_softmax" and not picks,
-        EXACT=DTYPE_BYTES[problem.y_dtype] > 2,
+        EXACT=DTYPE_BYTES[problem.y_dtype] > 2 and device.vendor.fuses,
+        FUSED=device.vendor.fuses,
         ENTROPY=bool(picks and picks.entropy),
         LSE=bool(picks and picks.lse),
         MANY=bool(picks and picks.many),

@@ -4,6 +4,7 @@ Everything else is triton-ascend's own: `install` changes only its entry in `tri
 """
 
 import ctypes
+import subprocess
 import tempfile
 from typing import Any
 
@@ -12,7 +13,8 @@ from machine import Launch, on_host
 from triton.backends import Backend, backends
 from triton.backends.ascend.compiler import _parse_linalg_metadata
 
-from virtual.buffer import check_unified_buffer
+from portable_softmax.devices.backends.npu_compiler import generation_of, planned
+from portable_softmax.errors import CompileError
 from virtual.machine import MACHINE
 from virtual.mlir import shared_object
 
@@ -29,11 +31,21 @@ class VirtualBackend(REAL.compiler):
         stages["npubin"] = self._to_host_code
 
     def _to_host_code(self, linalg: str, metadata: dict) -> bytes:
-        npu = MACHINE.npus[MACHINE.index(self.target.arch)]
-        linalg, _ = _parse_linalg_metadata(linalg, metadata)
-        check_unified_buffer(linalg, npu.unified_buffer_bytes, metadata["multibuffer"])
-        MACHINE.compiled.append(linalg)
+        linalg, whole = _parse_linalg_metadata(linalg, metadata)[0], linalg
+        MACHINE.planned.append(self._planned(whole))
         return shared_object(linalg)
+
+    def _planned(self, linalg: str) -> int:
+        """Bytes of the Unified Buffer as planned; else what the real last stage raises, which Triton quotes."""
+        there = MACHINE.npus[MACHINE.index(self.target.arch)].unified_buffer_bytes
+        try:
+            size = planned(linalg, generation_of(self.target.arch), {}).size
+            error = f"error: ub overflow, requires {8 * size} bits while {8 * there} bits available!" if size > there else ""
+        except CompileError as refused:
+            error = str(refused)
+        if error:
+            raise subprocess.CalledProcessError(1, ["bishengir-compile"], stderr=error.encode())
+        return size
 
 
 class VirtualUtils:

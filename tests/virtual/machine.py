@@ -38,12 +38,12 @@ class VirtualNpu:
 
 
 class Npus(Machine):
-    """The devices, and the kernels that were compiled, as linalg."""
+    """The devices, and the bytes of the Unified Buffer of the kernels that were compiled, as planned."""
 
     def __init__(self, npus: list[VirtualNpu]) -> None:
         super().__init__("npu", {npu.arch: npu.properties() for npu in npus})
         self.npus = npus
-        self.compiled: list[str] = []
+        self.planned: list[int] = []
 
     @property
     def npu(self) -> VirtualNpu:

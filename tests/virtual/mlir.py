@@ -1,7 +1,9 @@
 """Linalg, as `triton-adapter-opt` writes it, to a shared object for the host: stock MLIR 19 and LLVM 19, then gcc."""
 
 import hashlib
+import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,6 +47,10 @@ TO_OBJECT = ("-relocation-model=pic", "-filetype=obj")
 # A vector unit adds up a row in lanes, not one element after the other; LLVM may do so too where flags permit it.
 SUM = "arith.addf %in, %init :"
 SUM_IN_LANES = "arith.addf %in, %init fastmath<reassoc> :"
+# What Ascend's compiler makes of two operations: seen in its IR behind hivm-plan-memory.
+FMA = re.compile(r"(%\w+) = math\.fma (%\w+), (%\w+), (%\w+)( fastmath<\w+>)? : (.+)")
+TWO_ROUNDINGS = r"\1_product = arith.mulf \2, \3 : \6\n\1 = arith.addf \1_product, \4 : \6"
+EXP2 = re.compile(r"(%\w+) = math\.exp2 (%\w+)( fastmath<\w+>)? : (.+)")
 
 
 def shared_object(linalg: str) -> bytes:
@@ -61,8 +67,19 @@ def shared_object(linalg: str) -> bytes:
 
 
 def _prepared(linalg: str) -> str:
-    """With a C interface, which takes pointers to the descriptors of memrefs, and sums in lanes."""
+    """With a C interface, which takes pointers to the descriptors of memrefs, sums in lanes, and Ascend's fma and exp2."""
+    linalg = FMA.sub(TWO_ROUNDINGS, EXP2.sub(_exp_of_product, linalg))
     return linalg.replace(" attributes {", " attributes {llvm.emit_c_interface, ", 1).replace(SUM, SUM_IN_LANES)
+
+
+def _exp_of_product(exp2: "re.Match[str]") -> str:
+    result, x, _, kind = exp2.groups()
+    ln2 = f"dense<{math.log(2)!r}>" if kind.startswith("tensor") else repr(math.log(2))
+    return (
+        f"{result}_ln2 = arith.constant {ln2} : {kind}\n"
+        f"{result}_product = arith.mulf {x}, {result}_ln2 : {kind}\n"
+        f"{result} = math.exp {result}_product : {kind}"
+    )
 
 
 def _build(text: str, folder: Path) -> Path:

@@ -130,6 +130,7 @@ class Backend(abc.ABC):
     )  # fmt: skip
     aligned_access = True  # a thread's widest load must start on a multiple of its size
     scattered_rows = True  # the distances between the rows of a tile may differ
+    fuses = True  # a fused multiply-add rounds once, and exp2 is the exponential of the hardware
     poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
     register = ""  # inline assembly's constraint of a register that holds a scalar; "" if kernels have no such assembly
     tool = ""  # the program that lists the vendor's devices; "" if there is none

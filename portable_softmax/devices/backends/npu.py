@@ -19,6 +19,7 @@ class Npu(Backend):
     required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
     aligned_access = False
     scattered_rows = False  # its compiler would load the elements one by one
+    fuses = False  # bishengir makes an fma a product and a sum, exp2(x) exp(x * ln 2), and exp an instruction
     poll = "volatile"
     tool = "npu-smi"
     install = "Ascend: pip install torch-npu triton-ascend"
