@@ -23,10 +23,10 @@ from portable_softmax.errors import CompileError, DeviceError, GridError, PlanEr
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.planning.grid import GB_PER_S, Budget
+from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import read_arguments, value_of
 from portable_softmax.row_kernels.compiling import reason_in
 from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, jit_function
-from portable_softmax.row_kernels.facts import warnings_of
 from portable_softmax.row_kernels.inspection import Launched, inspect_kernel, refused_grid
 from portable_softmax.runtime.plans import plan
 
@@ -192,7 +192,8 @@ def _kernel(device: Device, case: Any, file: KernelFile, verify: bool) -> dict[s
     grid = known and known.grid_for(launch.constants)
     launch = launch._replace(origins=launch.origins | dict.fromkeys(case.suggested, "suggested"))
     values, _ = read_arguments(file.kernel, arguments)
-    more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, grid[0] if grid else None))}
+    axes = (*grid, 1, 1)[:3] if grid else None
+    more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, axes))}
     shown = {name: launch.options[name] for name in SHOWN[:2] if name in launch.options}
     answers = _answers(device, used, shown, _launch_text(launch, jit, grid), more)
     answers["config"] = _config(launch)

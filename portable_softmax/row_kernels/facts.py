@@ -1,26 +1,26 @@
 """Facts in a kernel's TTIR: rows of a program, bytes that it moves, and offsets that do not fit 32 bits."""
 
 import functools
+import importlib
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.facts import Traffic
+from portable_softmax.row_kernels import addresses
 from portable_softmax.row_kernels.decorators import jit_function
-from portable_softmax.row_kernels.following import PROGRAM, Access, Run
+from portable_softmax.row_kernels.following import LAST, MAX_TURNS, PROGRAM, Access, Run
 from portable_softmax.row_kernels.row_settings import Request
-from portable_softmax.row_kernels.ttir import Function, Op, parsed_of
+from portable_softmax.row_kernels.ttir import Function
 
-ROWS, PROGRAMS = (5, 40, 300, 800), (1, 2, 3, 7)  # small launches that are followed
-TURNS = 64  # of a loop over rows
+ROWS, PROGRAMS = (5, 40, MAX_TURNS), (1, 2, 3, 7)  # small launches that are followed
 BLOCKS = 3  # of a row, where its length is no constexpr
 Observe = Callable[..., Sequence[Sequence[Access]]]  # of rows, programs, and as `followed`
 KNOWN = 16  # the multiple for which Triton checks numbers and addresses
-SIGNS = {"arith.muli": "*", "arith.addi": "+", "arith.subi": "-", "arith.shli": "<<"}
-WIDENED = "tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi"
+UNKNOWN_ROWS = "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
 
 
 class Form(NamedTuple):
@@ -45,13 +45,16 @@ class Form(NamedTuple):
     shared: str = ""
 
 
-def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, cols: str, block: int) -> Form:
+def form_of(
+    function: Function, arguments: Mapping[str, Any], rows: str | None, cols: str, block: int, computed: bool = True
+) -> Form:
     """Returns the form of a kernel whose rows have several blocks of so many elements, unless that is impossible.
 
-    `rows` and `cols` name the parameters that are the numbers of rows, if one is, and of elements of a row.
+    `rows` and `cols` name the parameters that are the numbers of rows, if one is, and of elements of a row; `computed` is True
+    if the grid is.
     """
-    form = of_launches(functools.partial(followed, function, arguments, rows), arguments[cols])
-    run = Run(function, arguments, 0, 1, 2, 2)
+    form = of_launches(functools.partial(followed, function, arguments, rows), arguments[cols]) if computed else Form(True)
+    run = Run(function, arguments, (0, 0, 0), (1, 1, 1))
     strides = frozenset().union(*(access.sources for access in run.accesses if access.root in form.parts))
     decisive = frozenset(name for name in run.decisive | strides if isinstance(arguments.get(name), int))
     n_cols = max(arguments[cols], BLOCKS * block) if cols in function.parameters.values() else arguments[cols]
@@ -60,41 +63,58 @@ def form_of(function: Function, arguments: Mapping[str, Any], rows: str | None, 
 
 
 def followed(
-    function: Function, arguments: Mapping[str, Any], name: str | None, rows: int, programs: int, first: int = 0,
-    most: int = PROGRAMS[-1],
-) -> Sequence[Sequence[Access]]:  # fmt: skip
-    """Follows some programs of a launch, of a single one the first turns alone; `name` is that of the number of rows."""
-    sized, turns = {**arguments, **({name: rows} if name else {})}, (1, 1) if most == 1 else (TURNS, 2)
-    runs = [Run(function, sized, program, programs, *turns) for program in range(first, min(programs, first + most))]
-    return [[one._replace(turns=run.turns_of(one)) for one in run.accesses] for run in runs]
-
-
-def accesses_of(compiled: Any, jit: Any, arguments: Mapping[str, Any]) -> list[Access]:
-    """Returns the accesses of a compiled kernel's first program, in the first turns of loops."""
-    return Run(parsed_of(compiled, jit), arguments, 0, 1).accesses
+    function: Function, arguments: Mapping[str, Any], name: str | None, rows: int, programs: int
+) -> Sequence[Sequence[Access]]:
+    """Follows all programs of a launch over so many rows; `name` is that of their number."""
+    sized, grid = {**arguments, **({name: rows} if name else {})}, (programs, 1, 1)
+    return [Run(function, sized, (program, 0, 0), grid, MAX_TURNS).accesses for program in range(programs)]
 
 
 def of_launches(observe: Observe, cols: int) -> Form:
-    """Follows small launches, and returns the form that they show."""
+    """Returns the form of a kernel, by small launches.
+
+    A kernel walks over rows if launches of 1, 2, 3 and 7 programs make the same accesses in all, every address that is stored
+    to without an atomic operation is stored by one program for one row, and nothing that is stored is carried from an earlier
+    row. Beside that, every program may write a part of its own of a parameter.
+    """
+    shared, parts = "", dict[str, Any]()
     for rows in ROWS:
         launched = [observe(rows, programs) for programs in PROGRAMS]
         if axes := sorted({access.offset or 0 for access in launched[0][0] if access.kind == "axis"}):
             what = f"it reads tl.program_id({axes[0]}), so its grid has {axes[-1] + 1} axes"
             return Form(False, what=what, grid=f"({{rows}}{', ...' * axes[-1]})")
-        counted = [Counter(access[:3] for one in of for access in one) for of in launched]
+        counted = [Counter(access.place for one in of for access in one) for of in launched]
         odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
         stored = {root for count in counted for root, kind, _ in count if kind != "load"}
-        alone, shared, third = (Counter(access.root for access in of[-1]) for of in launched[:3])
         parts = {root: _part(root, launched) for root in odd}
+        alone, second, third = (Counter(access.root for access in of[-1]) for of in launched[:3])
         if unknown := [root for root, part in parts.items() if part is None and root in stored]:
             if alone.keys() - odd:
                 return Form(False, what=f"which part of {' and '.join(sorted(unknown))} a program writes is unknown")
+            shared = ""
             break
-        for root in sorted(alone.keys() - odd, key=lambda root: (root not in stored, root)):
-            if alone[root] > shared[root] and third[root]:  # three programs share it
-                return Form(True, parts={part: of for part, of in parts.items() if of and of[0]}, shared=root)
-    what, grid = _rows_of(observe(ROWS[-2], 2), observe(ROWS[-2], 3), cols)
+        if not (common := alone.keys() - odd):
+            shared = ""
+            continue
+        if why := addresses.conflict(launched[-1]) or addresses.conflict(launched[0], odd) or _carried(launched, odd):
+            return Form(False, what=why)
+        shared = min(common, key=lambda root: (root not in stored, root))
+        if any(alone[root] > second[root] and third[root] for root in common):
+            break  # three programs share it
+    if shared:
+        return Form(True, parts={part: of for part, of in parts.items() if of and of[0]}, shared=shared)
+    what, grid = _rows_of(observe(ROWS[-1], 2), observe(ROWS[-1], 3), cols)
     return Form(False, what=what, grid=grid)
+
+
+def _carried(launched: Sequence[Sequence[Sequence[Access]]], odd: Collection[str]) -> str:
+    """Returns a sentence about what is stored and differs with the number of programs; "" if nothing does."""
+    counted = [
+        Counter((access.place, access.stored, access.line) for one in of for access in one if access.root not in odd)
+        for of in launched
+    ]
+    unlike = [key for count in counted for key in count if key[0][1] == "store" and count[key] != counted[0][key]]
+    return f"what it stores to {unlike[0][0][0]} depends on other rows of its program ({unlike[0][2]})" if unlike else ""
 
 
 def _starts(accesses: Sequence[Access], root: str) -> list[int]:
@@ -115,27 +135,28 @@ def _part(root: str, launched: Sequence[Sequence[Sequence[Access]]]) -> tuple[in
 
 def _rows_of(programs: Sequence[Sequence[Access]], of_more: Sequence[Sequence[Access]], cols: int) -> tuple[str, str]:
     """Returns a sentence about the rows that programs take, of two and of more, where their number matters, and their grid."""
-    if programs[0] == programs[1] and all(access.offset is not None for access in programs[0]):
+    first, second, more = ([access.place for access in of] for of in (programs[0], programs[1], of_more[0]))
+    if first == second and all(access.offset is not None for access in programs[0]):
         return ("all its programs do the same", "(1,)") if programs[0] else ("its programs access no row of such a launch", "")
     places = {access.root: [_starts(accesses, access.root) for accesses in programs] for access in programs[0]}
     moving = {root: one for root, one in places.items() if root and all(one) and one[0] != one[1] and -1 not in one[0] + one[1]}
-    if programs[0] != of_more[0] or not any(access.kind != "load" and access.root in moving for access in programs[0]):
-        return "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)", ""
+    if first != more or not any(access.kind != "load" and access.root in moving for access in programs[0]):
+        return UNKNOWN_ROWS, ""
     starts = max(moving.values(), key=lambda starts: (starts[1][0] - starts[0][0], len(starts[0])))
-    first, second = (sorted({at // max(1, cols) for at in start}) for start in starts)
-    rows, step = second[0] - first[0], first[1] - first[0] if len(first) > 1 else 0
-    if step > max(1, rows):
+    here, there = (sorted({at // max(1, cols) for at in start}) for start in starts)
+    rows, step = there[0] - here[0], here[1] - here[0] if len(here) > 1 else 0
+    if max(1, rows) < step < ROWS[-1]:
         return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is", f"({step},)"
     if rows == 0:
         return "a program takes a part of a row", "({rows} * triton.cdiv({cols}, {block}),)"
     several = f"a {'chunk' if step else 'tile'} of {rows} rows", f"(triton.cdiv({{rows}}, {rows}),)"
-    what, grid = several if step or rows > 1 else ("one row", "({rows},)")
+    what, grid = several if rows > 1 else ("one row", "({rows},)")
     return f"a program takes {what}", grid
 
 
 def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block: int) -> bool:
     """True if all that is as long as a block is accessed in loops over the blocks of a row."""
-    run = Run(function, values, 0, 1, inner_turns=max(2, blocks))
+    run = Run(function, values, (0, 0, 0), (1, 1, 1), inner_turns=MAX_TURNS)
     over = {loop for loop, turns in enumerate(run.trips) if turns == blocks > 1}
     places = {(access.root, loop, access.offset) for access in run.accesses for loop in over.intersection(access.loops)}
     moving = {loop for (_, loop), count in Counter(place[:2] for place in places).items() if count > 1}
@@ -167,28 +188,59 @@ def check_form(form: Form, request: Request) -> None:
                 raise PlanError(f"{name}: {words} such as '*fp32'")
 
 
-def check_rows(form: Form, request: Request, observe: Observe, programs: int) -> None:
-    """Raises PlanError if a computed grid of so many programs leaves rows out, by the turns of their loops over rows."""
+def turns_of_rows(function: Function, arguments: Mapping[str, Any], parts: Collection[str], program: int, programs: int) -> int:
+    """Counts the turns of loops over rows in which a program accesses memory; a kernel without such a loop has one."""
 
-    def turns(rows: int, count: int, program: int = 0) -> int:
-        return sum(one.turns for one in observe(rows, count, program, 1)[0] if one.root == form.shared)
+    def accessed(also: int) -> dict[Any, tuple[int, int]]:
+        run = Run(function, arguments, (program, 0, 0), (programs, 1, 1), also=also)
+        moving = [(run.of_rows(one.loops), one) for one in run.accesses if one.root not in parts]
+        moving = [(loop, one) for loop, one in moving if loop is not None or PROGRAM in one.sources]
+        loops = dict(moving).keys() - ({None} if len(dict(moving)) > 1 else set())  # else the kernel has no such loop
+        return {loop: max((one.turn, one.turns) for at, one in moving if at == loop) for loop in loops}
 
-    rows, of_one = request.rows, turns(ROWS[0], max(ROWS[0], request.rows)) or 1
-    several = max(1, -(-turns(rows, 1) // of_one))  # programs, which take one turn each
-    unlike = [count for count in {3, programs, several} - {1} if -(-turns(rows, count) // of_one) != -(-several // count)]
-    last, idle = (len(observe(rows, several + more, several - 1 + more, 1)[0]) for more in (0, 1))
-    if unlike or last <= idle or several < 3 < ROWS[1] < rows:
-        check_form(Form(False, what=f"it goes over {rows:,} rows otherwise than over {ROWS[0]}"), request)
+    count = 0
+    for loop, (last, turns) in accessed(LAST).items():
+        end = turns
+        while end - last > 1:  # a branch or a mask leaves the last turns out
+            middle = (last + end) // 2
+            reached = accessed(middle)[loop][0]
+            last, end = (middle, end) if reached == middle else (last, middle)
+        count += last + 1
+    return count
 
 
-def behind(request: Request, block: int, accesses: Callable[[], Sequence[Access]]) -> PlanError | None:
-    """Returns the error of a computed block that reaches behind a row without a mask; None if there is none."""
-    name, (_, cols, size) = jit_function(request.kernel).__name__, request.names
-    for one in accesses() if request.cols % block and size not in request.meta else ():
-        if one.elements >= block and not one.masked:
-            words = f"{name}: a {one.kind} of {one.root} has no mask, and the computed {size}={block} does not divide a row"
-            return PlanError(f"{words} of {request.cols} elements; add mask=cols < {cols}, or pass {size}=")
-    return None
+def check_rows(form: Form, request: Request, function: Function, programs: int) -> None:
+    """Raises PlanError if programs of a computed grid take more or fewer turns over rows than one program does."""
+    turns = functools.cache(functools.partial(turns_of_rows, function, request.arguments, form.parts))
+
+    def taken(first: int, last: int) -> int:
+        """Adds the turns of programs, whose numbers grow or fall."""
+        if turns(first, programs) == turns(last, programs) or last - first < 2:
+            return turns(first, programs) * (last - first) + turns(last, programs)
+        middle = (first + last) // 2
+        return taken(first, middle) + taken(middle, last) - turns(middle, programs)
+
+    together = taken(0, programs - 1) if programs > 1 else turns(0, 1)
+    if together != turns(0, 1):
+        check_form(Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
+
+
+def tried(form: Form, request: Request, function: Function, block: int) -> Form:
+    """Returns a form that is no walk with a grid that takes all rows of a request and no others, as far as that is known."""
+
+    def stores(program: int, programs: int) -> list[tuple[Any, bool | None]]:
+        run = Run(function, request.arguments, (program, 0, 0), (programs, 1, 1), also=LAST)
+        return [(one.place, addresses.is_inside(one, request.arguments)) for one in run.accesses if one.kind != "load"]
+
+    for grid in dict.fromkeys((form.grid, "({rows},)")) if form.grid and "..." not in form.grid and request.rows else ():
+        triton, sizes = importlib.import_module("triton"), {"rows": request.rows, "cols": request.cols, "block": block}
+        (programs,) = eval(grid.format(**sizes), {"triton": triton})
+        seen = [stores(number, programs) for number in sorted({0, 1, programs - 2, programs - 1} & {*range(programs)})]
+        places = {place for one in seen for place, _ in one}
+        more = [place for place, inside in stores(programs, programs + 1) if inside]
+        if seen[-1] and all(inside is not False for _, inside in seen[-1]) and places.issuperset(more):
+            return form if grid == form.grid else form._replace(what="a program takes one row", grid=grid)
+    return form if "..." in form.grid else form._replace(what=UNKNOWN_ROWS if form.grid else form.what, grid="")
 
 
 def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> Traffic:
@@ -196,7 +248,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
 
     Values of arguments may bound loops, and of a tensor no row moves more than its share. The kernel walks over rows or not.
     """
-    run = Run(function, values, None, PROGRAMS[-1])
+    run = Run(function, values, None, (PROGRAMS[-1], 1, 1))
     share = {name: value.numel() / max(1, rows) for name, value in values.items() if hasattr(value, "numel")}
     blocks = -(-cols // block)
     counts = dict.fromkeys(Traffic._fields, 0.0)
@@ -236,45 +288,3 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         else:
             counts["exponents"] += math.prod(trips) * filled(op.elements)
     return Traffic(**counts | {"element": counts["element"] / (counts["row_operands"] * cols or 1) or Traffic().element})
-
-
-def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], programs: int | None) -> list[str]:
-    """Returns what is wrong with a compiled kernel at its sizes, or needed beside it; arguments as of `overflows`."""
-    scratch = getattr(compiled.metadata, "global_scratch_size", 0)
-    needed = f"a program needs {scratch} bytes of global memory for itself: triton.set_allocator(...) gives them"
-    return [*overflows(parsed_of(compiled, jit), values, programs), *[needed] * bool(scratch)]
-
-
-def overflows(function: Function, arguments: Mapping[str, Any], programs: int | None) -> Iterator[str]:
-    """Yields sentences about offsets of a launch that do not fit their 32 bits; `programs` along axis 0, None if unknown."""
-    count = programs or 1
-    ends = [Run(function, arguments, (count - 1) * last, count, last=last) for last in (False, True)]
-    ops = function.every if any(end.large for end in ends) else []
-    made = {name: op for op in ops for name in op.results} | function.parameters  # whose names Triton 3.5 keeps in its IR
-    addresses, seen = set[str](), set()  # values that offsets of pointers are computed from
-    for op in reversed(ops):
-        if op.name in ("tt.addptr", "tt.descriptor_load", "tt.descriptor_store") or addresses.intersection(op.results):
-            addresses.update(op.operands[op.name == "tt.addptr" :])
-    for run, (op, reached) in [(end, large) for end in ends for large in end.large]:
-        words = f"{_word(op.operands[0], made)} {SIGNS.get(op.name, op.name)} {_word(op.operands[1], made)}"
-        if addresses.intersection(op.results) and words not in seen:
-            seen.add(words)
-            wide = next((name for name in op.operands if run.known[name][0]), op.operands[0])
-            yield f"{words} reaches {reached:,} in 32 bits; cast {_word(wide, made)} to tl.int64"
-
-
-def _word(value: str, made: Mapping[str, Op | str]) -> str:
-    """Returns a value in the words of the kernel's source, as far as Triton keeps them."""
-    op = made.get(value)
-    if isinstance(op, str):
-        return op
-    if op and op.name in WIDENED and op.operands:
-        return _word(op.operands[0], made)
-    if op and op.name == "tt.get_program_id":
-        return f"program_id({'xyz'.index(op.text.split()[1])})"
-    if op and op.name == "arith.constant":
-        return op.text.split()[1].removeprefix("dense<").rstrip(">")
-    if op and op.name in SIGNS:
-        return f"({_word(op.operands[0], made)} {SIGNS[op.name]} {_word(op.operands[1], made)})"
-    name = value.removeprefix("%").partition("#")[0]
-    return name.rstrip("0123456789").rstrip("_") or f"%{name}"

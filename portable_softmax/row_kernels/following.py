@@ -1,17 +1,20 @@
-"""Evaluates the integers of a program in Triton's IR: its loads and stores, their offsets and loops."""
+"""Follows a program in Triton's IR: its integers, and the addresses of its loads and stores."""
 
-import itertools
+import functools
 import json
-import operator
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from portable_softmax.row_kernels.ttir import VALUE, Function, Op
+import numpy as np
 
-LIMIT = 2**31
+from portable_softmax.row_kernels.ttir import VALUE, Function, Op
+from portable_softmax.row_kernels.values import Known, Pointer, are_numbers, digest, extended, number, runs_of, shaped
+
+LIMIT, MAX_TURNS = 2**31, 300
+LAST = -1  # turn of a loop
 LABEL = re.compile(r"\^\w+")
 CONSTANT = re.compile(r"arith\.constant (?:dense<)?(true|false|-?\d+)>?(?= :| loc|$)")
 RANGE = re.compile(r"end = (-?\d+).*start = (-?\d+)")
@@ -22,35 +25,12 @@ ACCESSES = {
     "experimental_descriptor_load": "load", "experimental_descriptor_store": "store",
 }  # fmt: skip
 WORK = "reduce", "exp", "exp2"
-PROGRAM = "program"  # that a value depends on, beside parameters
+PROGRAM, COLUMNS = "program", "columns"  # that a value depends on, beside parameters: the second are the elements of a block
 SAME = (
-    {"extsi", "extui", "trunci", "index_cast", "splat", "broadcast", "expand_dims", "reshape", "trans", "unsplat"}
+    {"extsi", "extui", "trunci", "index_cast", "splat", "broadcast", "unsplat"}
     | {"bitcast", "convert_layout", "int_to_ptr_range"}
 )  # fmt: skip
 MOVED = "addptr", "make_tensor_descriptor", "make_tensor_ptr", "advance"  # pointers made of pointers
-
-
-def _quotient(a: int, b: int) -> int:
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-
-
-OPERATORS = "addi add, subi sub, muli mul, andi and_, ori or_, xori xor, shli lshift, shrsi rshift, shrui rshift"
-ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    **{kind: getattr(operator, name) for kind, name in map(str.split, OPERATORS.split(","))},
-    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},  # predicates, without their sign
-    **dict.fromkeys(("divsi", "divui"), _quotient),
-    **dict.fromkeys(("remsi", "remui"), lambda a, b: a - _quotient(a, b) * b),
-    **dict.fromkeys(("minsi", "minui"), min),
-    **dict.fromkeys(("maxsi", "maxui"), max),
-}
-Known = tuple[Any, frozenset[str]]  # a value: a number, a pointer or None; and what it depends on
-
-
-class Pointer(NamedTuple):
-    """A parameter that points to memory, and an offset in elements; None if it is unknown."""
-
-    root: str
-    offset: int | None
 
 
 class Access(NamedTuple):
@@ -60,48 +40,72 @@ class Access(NamedTuple):
         root: parameter that points to the memory; "" if it is unknown.
         kind: "load", "store", "atomic" or "axis".
         offset: of the first element, in elements, None if it is unknown; or the axis.
+        place: equal for accesses to the same elements.
+        runs: intervals of elements, [first, end), that no mask hides; None if they are unknown.
         sources: what the address depends on.
         loops: numbers of the loops around it, outermost first.
         elements: of the tensor.
         size: bytes of an element.
-        masked: a mask may hide elements, or bounds are checked.
-        turns: of the outermost loop around it that depends on the program.
+        hides: a mask hides elements, or may.
+        sure: no unknown mask, branch or loop decides about it.
+        turn, turns: of the outermost loop around it that depends on the program, and all of its turns.
+        stored: equal for values that are computed alike.
+        line: of the kernel's source.
     """
 
     root: str
     kind: str
     offset: int | None
+    place: Any = None
+    runs: Any = None
     sources: frozenset[str] = frozenset()
     loops: tuple[int, ...] = ()
     elements: int = 0
     size: int = 1
-    masked: bool = True
+    hides: bool = False
+    sure: bool = True
+    turn: int = 0
     turns: int = 1
+    stored: Any = None
+    line: str = ""
+
+    @property
+    def words(self) -> str:
+        """Returns it in words, such as "a store to y"."""
+        return f"{'an' if self.kind == 'atomic' else 'a'} {self.kind} {'of' if self.kind == 'load' else 'to'} {self.root}"
+
+
+@functools.cache
+def _words(text: str) -> str:
+    """Returns the text of an operation without its values."""
+    return VALUE.sub("", text)
 
 
 @dataclass
 class Run:
-    """Evaluates the integers of one program.
+    """Follows one program.
 
-    A tensor is its first element. What is loaded is unknown, of an unknown condition both branches are followed, and a loop
-    whose bounds are unknown has one turn.
+    What is loaded is unknown, of an unknown condition both branches are followed, and a loop whose bounds are unknown has one
+    turn. Numbers that a loop changes by the same amount in every turn are known in turns that follow others.
 
     Args:
         function: the kernel.
         arguments: values of its parameters by name.
-        program, programs: number of the program along axis 0, None for any, and that of programs.
-        turns: most turns of a loop whose turns depend on the program.
-        inner_turns: most turns of other loops.
-        last: follows the last element of every tensor, and the last turn of every loop alone.
+        program: its number along each axis; None for any.
+        grid: programs along each axis.
+        turns, inner_turns: how many turns are followed of loops whose turns depend on the program, and of others.
+        also: another turn of them that is followed, or LAST.
+        block: elements of a block, whose ranges are the columns.
     """
 
     function: Function
     arguments: Mapping[str, Any]
-    program: int | None
-    programs: int
-    turns: int = 1
-    inner_turns: int = 1
-    last: bool = False
+    program: tuple[int, int, int] | None
+    grid: tuple[int, int, int]
+    turns: int = 2
+    inner_turns: int = 2
+    also: int | None = None
+    block: int = 0
 
     def __post_init__(self) -> None:
         self.accesses: list[Access] = []
@@ -111,169 +115,211 @@ class Run:
         self.work: list[tuple[Op, tuple[int, ...]]] = []  # reductions and exponents, and the loops around them
         self.large: list[tuple[Op, int]] = []  # operations of 32 bits whose result is not of 32 bits
         self._open: list[int] = []
-        self._returned = False
-        self.known: defaultdict[str, Known] = defaultdict(lambda: (None, frozenset()))  # of every value
+        self._turn: dict[int, int] = {}  # of loops
+        self._returned, self._sure = False, True
+        self.known: defaultdict[str, Known] = defaultdict(Known)  # of every value
         for value, name in self.function.parameters.items():
             argument: Any = self.arguments.get(name)
             is_pointer = hasattr(argument, "data_ptr") or hasattr(argument, "base")
             followed = int(argument) if isinstance(argument, int) else Pointer(name, 0) if is_pointer else None
-            self.known[value] = followed, frozenset((name,))
+            self.known[value] = Known(followed, frozenset((name,)), name)
         self._region(self.function.body)
 
-    def turns_of(self, access: Access) -> int:
-        """Returns the turns of the outermost loop around an access that depends on the program; 1 if there is none."""
-        return next((self.trips[loop] or 1 for loop in access.loops if PROGRAM in self.loops[loop]), 1)
+    def of_rows(self, loops: Sequence[int]) -> int | None:
+        """Returns the outermost of some loops whose turns depend on the program."""
+        return next((loop for loop in loops if PROGRAM in self.loops[loop]), None)
 
     def _of(self, names: Sequence[str]) -> frozenset[str]:
-        """Returns the parameters that values depend on."""
-        return frozenset().union(*(self.known[name][1] for name in names))
+        """Returns what values depend on."""
+        return frozenset().union(*(self.known[name].sources for name in names))
 
     def _region(self, ops: Sequence[Op]) -> list[Known]:
-        """Evaluates operations; returns the results of the last one."""
-        at, sure, yielded = 0, True, []  # sure: no branch was unknown, so that labels and returns count
+        """Follows operations; returns the results of the last one."""
+        at, sure, yielded = 0, self._sure, list[Known]()
         while at < len(ops) and not self._returned:
             op = ops[at]
             at += 1
             if op.name in ("cf.br", "cf.cond_br"):
-                condition, of = (1, frozenset()) if op.name == "cf.br" else self.known[op.operands[0]]
+                condition, of, _ = Known(1) if op.name == "cf.br" else self.known[op.operands[0]]
                 self.decisive |= of
-                sure = sure and condition is not None
+                self._sure = self._sure and condition is not None
                 target = LABEL.findall(op.text)[0 if condition == 1 else -1]
                 start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
                 self._set(ops[start].results, [self.known[name] for name in op.operands[op.name == "cf.cond_br" :]])
-                at = start if sure else at
+                at = start if self._sure == sure else at  # else both branches, one behind the other
             elif op.name == "tt.return":
-                self._returned = sure
+                self._returned = self._sure == sure
             elif op.name in ("scf.yield", "scf.condition"):
                 yielded = [self.known[name] for name in op.operands]
             elif op.name != "label":
                 getattr(self, f"_{op.kind}" if op.name.startswith("scf.") else "_operation")(op)
+        self._sure = sure
         return yielded
 
-    def _set(self, names: Sequence[str], values: Any, of: frozenset[str] = frozenset(), vague: bool = False) -> None:
-        """Sets values; `of` is what else they depend on, and `vague` leaves of a pointer its parameter alone."""
-        for name, (value, sources) in zip(names, values, strict=False):
-            left = value._replace(offset=None) if isinstance(value, Pointer) else None
-            self.known[name] = left if vague else value, sources | of
+    def _set(self, names: Sequence[str], values: Sequence[Known], of: frozenset[str] = frozenset()) -> None:
+        """Sets values; `of` is what else they depend on."""
+        for name, known in zip(names, values, strict=False):
+            self.known[name] = known._replace(sources=known.sources | of)
 
     def _if(self, op: Op) -> None:
-        condition, of = self.known[op.operands[0]]
+        condition, of, _ = self.known[op.operands[0]]
         self.decisive |= of
         branches = op.regions if condition is None else op.regions[:1] if condition else op.regions[1:2]
-        ends = zip(*filter(None, map(self._region, branches)), strict=False)  # per result, of all branches
-        for name, end in zip(op.results, ends, strict=False):
-            values, sources = zip(*end, strict=True)
-            self.known[name] = values[0] if len({*values}) == 1 else None, of.union(*sources)
+        sure, self._sure = self._sure, self._sure and condition is not None
+        results = zip(*filter(None, map(self._region, branches)), strict=False)  # of all branches
+        for name, several in zip(op.results, results, strict=False):
+            keys = {known.identity for known in several}
+            self.known[name] = several[0] if len(keys) == 1 else Known(None, frozenset(), hash((self._identity(op), *keys)))
+            self._set([name], [self.known[name]], of.union(*(known.sources for known in several)))
+        self._sure = sure
 
     def _for(self, op: Op) -> None:
         variable, *bounds = op.operands[:4]
-        (first, end, step), of = (self.known[bound][0] for bound in bounds), self._of(bounds)
+        (first, end, step), of = (self.known[bound].value for bound in bounds), self._of(bounds)
         self.decisive |= of
-        known = range(first, end, step) if None not in (first, end) and step else None
-        names = self._begin(op, None if known is None else len(known), of)
-        turns = ((end and end - 1) if self.last else first,) if known is None else known
-        followed = turns[-1:] if self.last else turns[: self.turns if PROGRAM in of else self.inner_turns]
-        for turn in followed:
-            self.known[variable] = turn, of
-            self._set(names, self._region(op.regions[0]), self._of(names), vague=self.last)
-        cut = known is None or len(followed) != len(known)
-        self._open.pop()
-        self._set(op.results, [self.known[name] for name in names], of, vague=cut or self.last)
+        turns = range(first, end, step) if None not in (first, end) and step else None
+        names, states = self._begin(op, None if turns is None else len(turns), of), list[list[Known]]()
+        loop, sure, done = self._open[-1], self._sure, 0
+        self._sure = sure and turns is not None
+        for turn in (0,) if turns is None else self._followed(len(turns), of):
+            self._ahead(names, states, turn - done)
+            states.append([self.known[name] for name in names])
+            self.known[variable] = Known(first if turns is None else turns[turn], of)
+            self._turn[loop], done = turn, turn + 1
+            self._set(names, self._region(op.regions[0]), self._of(names))
+        self._ahead(names, states, None if turns is None else len(turns) - done)
+        self._end(op, [self.known[name] for name in names], of, sure)
 
     def _while(self, op: Op) -> None:
         before, after = op.regions
-        names = self._begin(op, None, frozenset())
-        self.loops[-1] = self._of(names)
-        kind, number, bound = self._compared(before)
-        if self.last and kind == "lt" and number in names:  # grows until it is the bound
-            self._region(before)
-            end, of = self.known[bound]
-            self._set([number], [(end and end - 1, of)])
-        gaps: list[Any] = []
-        for turns in itertools.count():
-            (condition, of), *passed = self._region(before) or [(None, frozenset())]
+        names, states, gaps = self._begin(op, None, frozenset()), list[list[Known]](), list[Any]()
+        loop, sure, turn = self._open[-1], self._sure, 0
+        self.loops[loop] = self._of(names)
+        while True:
+            (condition, of, _), *passed = self._region(before) or [Known()]
             self.decisive |= of
-            a, b = self.known[number][0], self.known[bound][0]
-            gaps.append(None if a is None or b is None else (b - a) * (1 if kind[0] == "l" else -1) + (kind[1] == "e"))
-            if condition == 0 or (turns and None not in gaps and gaps[0] > gaps[1]):
-                self.trips[self._open[-1]] = turns if condition == 0 else -(-gaps[0] // (gaps[0] - gaps[1]))
-            most = self.turns if PROGRAM in of else self.inner_turns
-            if condition == 0 or (turns and (self.last or condition is None or turns >= most)):
+            if condition == 0 or (turn and condition is None) or turn == MAX_TURNS:
                 break
+            gaps.append(self._gap(before))
+            if turn == 1 and None not in gaps and gaps[0] > gaps[1]:
+                self.trips[loop] = -(-gaps[0] // (gaps[0] - gaps[1]))
+            trips = self.trips[loop]
+            following = next((at for at in self._followed(trips or turn + 1, self.loops[loop]) if at >= turn), trips)
+            if turn > 1 and following != turn:
+                self._ahead(names, states, following and following - turn)
+                turn = following or MAX_TURNS
+                continue
+            states.append([self.known[name] for name in names])
+            self._sure, self._turn[loop], turn = self._sure and condition is not None, turn, turn + 1
             self._set(after[0].results if after and after[0].name == "label" else [], passed, of)
             self._set(names, self._region(after), self._of(names))
-        self._open.pop()
-        self._set(op.results, passed, of, vague=condition != 0 or self.last)
+        self.trips[loop] = turn if condition == 0 else self.trips[loop]
+        self._end(op, passed, of, sure)
 
-    def _compared(self, before: Sequence[Op]) -> tuple[str, str, str]:
-        """Returns how the condition of a while loop compares a number with a bound, such as "lt", and these; else ""."""
+    def _gap(self, before: Sequence[Op]) -> Any:
+        """Returns how far a number is from its bound, by which the condition of a while loop compares it; None if unknown."""
         for op in before:
-            if op.results == before[-1].operands[:1] and op.kind == "cmpi" and op.text.split()[1].rstrip(",")[-2] in "lg":
-                return op.text.split()[1].rstrip(",")[-2:], op.operands[0], op.operands[1]
-        return "", "", ""
+            if op.results == before[-1].operands[:1] and op.kind == "cmpi" and op.predicate[0] in "lg":
+                a, b = (self.known[name].value for name in op.operands)
+                return (
+                    None
+                    if a is None or b is None
+                    else (b - a) * (1 if op.predicate[0] == "l" else -1) + (op.predicate[1] == "e")
+                )
+        return None
+
+    def _followed(self, trips: int, of: frozenset[str]) -> list[int]:
+        """Returns the turns of a loop that are followed."""
+        most = min(trips, self.turns if PROGRAM in of else self.inner_turns)
+        also = trips - 1 if self.also == LAST else self.also
+        return [*range(most), *([] if also is None or not most <= also < trips else [also])]
 
     def _begin(self, op: Op, trips: int | None, of: frozenset[str]) -> list[str]:
         """Enters a loop; returns the names of what it carries."""
         carried = ASSIGNED.findall(op.text)[op.name == "scf.for" :]  # behind its variable
         names = [name for name, _ in carried]
-        self._set(names, [self.known[value] for _, value in carried], of, vague=self.last)
+        self._set(names, [self.known[value] for _, value in carried], of)
         self._open.append(len(self.loops))
         self.loops.append(of)
         self.trips.append(trips)
         return names
 
+    def _end(self, op: Op, results: Sequence[Known], of: frozenset[str], sure: bool) -> None:
+        self._open.pop()
+        self._sure = sure
+        self._set(op.results, results, of)
+
+    def _ahead(self, names: Sequence[str], states: Sequence[Sequence[Known]], turns: int | None) -> None:
+        """Sets what a loop carries to its value after more turns that are not followed, None if their number is unknown."""
+        for at, name in enumerate(names if turns != 0 else ()):
+            self.known[name] = extended([*(state[at] for state in states[-2:]), self.known[name]], turns)
+
+    def _identity(self, op: Op) -> Any:
+        return op.kind, _words(op.text), *(self.known[name].identity for name in op.operands)
+
     def _operation(self, op: Op) -> None:
         of, kind = self._of(op.operands), op.kind
+        value: Any = None
         if kind in ACCESSES:
             self._access(op, ACCESSES[kind])
-            value = None
         elif kind in ("get_program_id", "get_num_programs"):
             axis = "xyz".index(op.text.split()[1])
             self.accesses += [Access("", "axis", axis)] if axis and kind == "get_program_id" else []
-            value = ((self.program, 0, 0) if kind == "get_program_id" else (self.programs, 1, 1))[axis]
-            of = frozenset((PROGRAM,))
+            numbers = self.program if kind == "get_program_id" else self.grid
+            value, of = numbers and numbers[axis], frozenset((PROGRAM,))
         else:
             value = self._computed(op, kind)
             self.work += [(op, tuple(self._open))] if kind in WORK else []
-        self._set(op.results, [(value, of)] * len(op.results))
+            if kind == "make_range" and op.elements == self.block:
+                of |= {COLUMNS}
+        is_known = value is not None and getattr(value, "offset", 0) is not None
+        self._set(op.results, [Known(value, of, None if is_known else hash(self._identity(op)))] * len(op.results))
 
     def _computed(self, op: Op, kind: str) -> Any:
-        operands: list[Any] = [self.known[name][0] for name in op.operands]
+        operands: list[Any] = [self.known[name].value for name in op.operands]
         if kind == "constant":
             constant = CONSTANT.match(op.text)
             return constant and int(json.loads(constant[1]))
         if kind == "make_range":
             end, start = map(int, RANGE.search(op.text).groups())  # type: ignore[union-attr]
-            return end - 1 if self.last else start
+            return np.arange(start, end)
         if kind in SAME:
             return operands[0] if operands else None
-        if kind == "select":
-            same = operands[1] == operands[2]
-            return operands[1 if operands[0] or same else 2] if operands[0] is not None or same else None
+        if kind in ("expand_dims", "reshape", "trans") and operands[0] is not None:
+            return shaped(operands[0], op, kind)
+        if kind == "select" and operands[0] is not None:
+            if not isinstance(operands[0], np.ndarray):
+                return operands[1 if operands[0] else 2]
+            return None if not are_numbers(operands[1:]) else np.where(operands[0] != 0, *operands[1:])
         if operands and isinstance(pointer := operands[0], Pointer):
             exact = kind == "addptr" and pointer.offset is not None and operands[1] is not None
             return Pointer(pointer.root, pointer.offset + operands[1] if exact else None) if kind in MOVED else None
-        if len(operands) != 2 or not all(type(operand) is int for operand in operands):
-            return None
-        a, b = operands
-        kind = op.text.split()[1].rstrip(",")[-2:] if kind == "cmpi" else kind
-        if kind not in ARITHMETIC or (b == 0 and kind[:3] in ("div", "rem")) or (kind[:2] == "sh" and not 0 <= b < 64):
-            return None
-        result = int(ARITHMETIC[kind](a, b))
-        if not -LIMIT <= result < LIMIT and op.text.rstrip(">").endswith("i32"):
-            self.large.append((op, result))
+        result = number(op.predicate if kind == "cmpi" else kind, operands)
+        if result is not None and op.text.rstrip(">").endswith("i32"):
+            self.large += [(op, int(end)) for end in {np.max(result), np.min(result)} if not -LIMIT <= end < LIMIT]
         return result
 
     def _access(self, op: Op, kind: str) -> None:
-        pointer, of = self.known[op.operands[0]]
-        root, offset = pointer or ("", None)
-        mask = op.operands[1 if kind == "load" else 2 :][:1]
+        pointer, of, _ = address = self.known[op.operands[0]]
+        root, offset = pointer if isinstance(pointer, Pointer) else ("", None)
+        mask = self.known[op.mask[0]].value if op.mask else 1
+        runs, hides = None, mask is None or "array<i32: " in op.text  # bounds are checked
         if "descriptor" in op.name:
             indices = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
-            numbers, of = [self.known[name][0] for name in reversed(indices)], of | self._of(indices)
+            numbers, of, hides = [self.known[name].value for name in reversed(indices)], of | self._of(indices), True
             # One number for all of them.
             offset = None if None in numbers else sum(number << 32 * at for at, number in enumerate(numbers))
-        elif 0 in [self.known[name][0] for name in mask]:
+        elif mask is not None and not np.any(mask):
             return
-        masked = bool(mask) or "descriptor" in op.name or "array<i32: " in op.text  # bounds that are checked
-        self.accesses.append(Access(root, kind, offset, of, tuple(self._open), op.elements, op.size, masked))
+        elif offset is not None:
+            offsets, seen = np.broadcast_arrays(offset, 1 if mask is None else mask)
+            hides = hides or not np.all(seen)
+            offsets = offsets[seen != 0]
+            runs, offset = runs_of(offsets), int(offsets[0])
+        outer = self.of_rows(self._open)
+        turns = (0, 1) if outer is None else (self._turn[outer], self.trips[outer] or 1)
+        place = root, kind, (offset, address.identity) if runs is None else digest(runs)
+        stored = None if kind == "load" or len(op.operands) < 2 else self.known[op.operands[1]].identity
+        access = Access(root, kind, offset, place, runs, of, tuple(self._open), op.elements, op.size, hides)
+        sure = self._sure and mask is not None
+        self.accesses.append(access._replace(sure=sure, turn=turns[0], turns=turns[1], stored=stored, line=op.line))

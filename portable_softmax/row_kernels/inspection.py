@@ -14,10 +14,10 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import DeviceError, PlanError
+from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import OF_CONFIG, configuration, constants_of, jit_function, name_of, origins_of
-from portable_softmax.row_kernels.facts import warnings_of
 from portable_softmax.row_kernels.row_settings import axes_of
 from portable_softmax.runtime.compiler import target_of
 
@@ -181,7 +181,7 @@ def fits(
         axes = axes_of(grid, {**values, **config.all_kwargs()}) if grid is not None else None
         rank, why = _drawback(compiled, axes, device)
         if rank < REFUSED and all(other == REFUSED for _, other, _ in tried):
-            for text in warnings_of(compiled, jit, values, axes and axes[0]):
+            for text in warnings_of(compiled, jit, values, axes):
                 logger.warning("%s: %s", jit.__name__, text)
         tried.append((config, rank, why))
     least = min(rank for _, rank, _ in tried)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
@@ -17,7 +16,7 @@ from portable_softmax.planning.grid import FEW, REGISTERS, available
 from portable_softmax.planning.plan import printed
 from portable_softmax.planning.planner import MANY, MOST_COMPILED
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
-from portable_softmax.row_kernels import facts
+from portable_softmax.row_kernels import addresses, facts
 from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
@@ -75,6 +74,7 @@ class _Used(NamedTuple):
     occupancy: Occupancy
     constants: dict[str, Any]
     loops: Sequence[Loop]
+    function: Function
 
 
 class _Costed(NamedTuple):
@@ -112,11 +112,12 @@ class Choice:
         several = {request.names[0]: SEVERAL} if request.names[0] and request.rows == 1 else {}
         arguments = request.arguments | several
         self._compile(request._replace(arguments=arguments), [probe])
-        self.form = facts.form_of(self._function, arguments, *request.names[:2], probe.block)
-        facts.check_form(self.form, request)
+        self.form = facts.form_of(self._function, arguments, *request.names[:2], probe.block, request.grid is None)
+        if not self.form.walks:
+            facts.check_form(facts.tried(self.form, request, self._function, probe.block), request)
         constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
         splits = callable(request.grid) and request.names[2] not in request.meta
-        splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)
+        self._splits = splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)
         if splits or configurations(request.kernel):  # programs may take blocks of rows, and pruning may drop, by any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
         self._settings = settings_of(request, device, self.form.in_blocks or splits)
@@ -129,26 +130,43 @@ class Choice:
         n_rows = request.names[0]
         is_number = n_rows in self._function.parameters.values()  # and no constant
         facts.check_form(self.form, request)
-        device, rows = self._device, max(1, request.rows)
-        costed = self._sorted(request, self._compiled.values(), MANY if request.fixed else rows)
+        device, rows, computed = self._device, max(1, request.rows), request.grid is None and request.rows and is_number
+        most = facts.turns_of_rows(self._function, request.arguments, self.form.parts, 0, 1) if computed else rows
+        many = (MANY, MANY) if request.fixed else (rows, most)
+        costed = self._sorted(request, self._compiled.values(), *many)
         if request.fixed and costed:
-            costed = [*self._sorted(request, [costed[0].used], rows), *costed[1:]]
+            costed = [*self._sorted(request, [costed[0].used], rows, most), *costed[1:]]
         if not costed:
             setting, resources, *_ = next(iter(self._compiled.values()))
             reason = f"no program of {self._jit.__name__} fits {device.name}: a block of {setting.block} uses {resources}"
             raise PlanError(f"{reason}; use a smaller {request.names[2]}")
-        best, used, size = costed[0], costed[0].used, (request.rows, request.cols)
-        grid = (best.num_programs, 1, 1) if request.grid is None else request.grid_of(used.constants)
-        if refused := refusal(device, grid, used.resources.num_warps):
-            raise GridError(f"{self._jit.__name__}: {refused}")
-        if request.grid is None and request.rows and is_number:
-            facts.check_rows(self.form, request, partial(facts.followed, self._function, request.arguments, n_rows), grid[0])
+        best, grid, warned = self._checked(request, costed)
+        used, size = best.used, (request.rows, request.cols)
+        if computed:
+            facts.check_rows(self.form, request, self._function, grid[0])
         meta, programs = request.meta | used.setting.config.all_kwargs(), math.prod(grid) if request.rows else 0
-        reasons, warned = self._reasons(request, costed), facts.overflows(self._function, request.arguments, grid[0])
+        reasons = self._reasons(request, [best, *(other for other in costed if other != best)])
         return RowPlan(
             self._jit.__name__, size, device.name, programs, meta, grid[:1] if request.grid is None else grid, used.resources,
             used.occupancy, best.terms, tuple(reasons), tuple(warned), used.setting.config, self.form,
         )  # fmt: skip
+
+    def _checked(self, request: Request, costed: Sequence[_Costed]) -> tuple[_Costed, tuple[int, int, int], list[str]]:
+        """Returns the first launch whose accesses are right, its grid, and warnings; the error of the first if none is."""
+        error: Exception | None = None
+        blocks = list(dict.fromkeys(one.used.setting.block for one in costed))
+        for block in blocks:
+            best = next(one for one in costed if one.used.setting.block == block)
+            used = best.used
+            grid = (best.num_programs, 1, 1) if request.grid is None else request.grid_of(used.constants)
+            if refused := refusal(self._device, grid, used.resources.num_warps):
+                raise GridError(f"{self._jit.__name__}: {refused}")
+            runs = addresses.corners(used.function, request.arguments, grid, block) if request.rows else []
+            errors, warned = addresses.check(request, runs, block)
+            if not errors:
+                return best, grid, [*addresses.overflows(used.function, runs), *warned]
+            error = error or PlanError(f"{self._jit.__name__}: {errors[0]}")
+        raise error or AssertionError
 
     def _compile_for(self, request: Request, rows: int) -> None:
         """Compiles the settings expected to be fastest, first those without stages, from which others are estimated."""
@@ -165,18 +183,17 @@ class Choice:
         device, configs = self._device, [setting.config for setting in settings]
         results = compiled_for(request.kernel, configs, request.arguments, device)
         for setting, compiled in zip(settings, results, strict=True):
-            accesses = partial(facts.accesses_of, compiled, self._jit, request.arguments)
-            error = compiled if isinstance(compiled, Exception) else facts.behind(request, setting.block, accesses)
-            if error:
-                if not self._compiled or isinstance(error, OSError):
-                    raise failure(error, self._jit, device) from error
+            if isinstance(compiled, Exception):
+                if not self._compiled or isinstance(compiled, OSError):
+                    raise failure(compiled, self._jit, device) from compiled
                 self._settings.remove(setting)  # some faults are of few settings
                 continue
             resources, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
             occupancy, loops = device.vendor.occupancy(resources, device.hardware), device.vendor.loops(compiled)
-            self._compiled[setting] = _Used(setting, resources, occupancy, constants, loops)
+            function = parsed_of(compiled, self._jit)
+            self._compiled[setting] = _Used(setting, resources, occupancy, constants, loops, function)
             if len(self._compiled) == 1:
-                self._function, walks = parsed_of(compiled, self._jit), request.grid is None
+                self._function, walks = function, request.grid is None
                 rows = (request.rows or 1) if walks else math.prod(request.grid_of(constants))
                 self._traffic = facts.traffic_of(self._function, request.arguments, walks, rows, request.cols, setting.block)
 
@@ -213,9 +230,9 @@ class Choice:
         more = longer * self._threads(like.setting) / threads
         waits = 0 if setting.stages > like.setting.stages else more
         loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in like.loops]
-        return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs, loops)
+        return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs, loops, like.function)
 
-    def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int) -> list[_Costed]:
+    def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int, most: int | None = None) -> list[_Costed]:
         """Returns the launches of programs that fit in their order, without grids that the device refuses, if any is left."""
         device, launches = self._device, list[_Costed]()
         numbers = device.profile.launch.cost if device.hardware.memory_bandwidth_gb_per_s else None
@@ -225,7 +242,7 @@ class Choice:
             setting, spilled = used.setting, used.resources.spilled_bytes_per_thread
             one_block = request.grid is not None and not self.form.in_blocks
             cols = min(request.cols, setting.block) if one_block else request.cols
-            for num_programs, of_rows in self._grids(request, used, rows, resident):
+            for num_programs, of_rows in self._grids(request, used, rows, resident, rows if most is None else most):
                 launch = RowLaunch(
                     of_rows, cols, request.multiple, num_programs, used.occupancy.programs_per_multiprocessor,
                     setting.warps, setting.block, setting.stages, self.form.in_blocks, spilled, *self._work(request, used),
@@ -242,15 +259,15 @@ class Choice:
         blocks = -(-request.cols // block) if self.form.in_blocks else 0
         return row_work(used.loops, self.form.walks and request.grid is None, blocks * of_block, of_block)
 
-    def _grids(self, request: Request, used: _Used, rows: int, resident: int) -> Iterator[tuple[int, int]]:
-        """Yields numbers of programs, and of rows."""
+    def _grids(self, request: Request, used: _Used, rows: int, resident: int, most: int) -> Iterator[tuple[int, int]]:
+        """Yields numbers of programs, at most as many as have rows, and of rows."""
         if request.grid is not None:
             programs = rows if request.fixed and rows == MANY else max(1, math.prod(request.grid_of(used.constants)))
             yield programs, programs
         elif request.num_programs:
             yield request.num_programs, rows
         else:
-            numbers = list(dict.fromkeys((min(rows, resident), rows)))
+            numbers = list(dict.fromkeys((min(rows, most, resident), min(rows, most))))
             accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), used.resources.num_warps)]
             yield from ((number, rows) for number in accepted or numbers[:1])
 
@@ -258,7 +275,7 @@ class Choice:
         best, walks, blocks = costed[0], request.grid is None, -(-request.cols // costed[0].used.setting.block)
         moves = f"a {'row' if walks else 'program'} moves {self._traffic.row:,.0f} bytes of memory"
         yield moves + f"; a program beside them {self._traffic.program:,.0f}" * walks
-        if blocks > 1:
+        if blocks > 1 and (self.form.in_blocks or self._splits):
             yield f"a row is {blocks} blocks, {'which the kernel loops over' if self.form.in_blocks else 'one per program'}"
         if request.multiple < math.gcd(request.cols, facts.KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from portable_softmax.row_kernels.decorators import constants_of
@@ -11,6 +12,7 @@ VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 RESULTS = re.compile(r"(%[\w$.-]+)(?::(\d+))?(?:, )?")
 NAME = re.compile(r'"?([a-z_]+\.[\w.]+)"?')
 SIZES = re.compile(r"tensor<((?:\d+x)+)")
+REFERENCE, PLACE = re.compile(r"#loc\d*"), re.compile(r'"([^"]+)":(\d+):\d+')
 BITS = re.compile(r"(?:bf|f|i)(\d+)")
 
 
@@ -22,6 +24,7 @@ class Op(NamedTuple):
         results, operands: values.
         text: of its first line, without results and locations.
         regions: their operations.
+        line: file and line of the kernel's source; "" if unknown.
     """
 
     name: str
@@ -29,11 +32,27 @@ class Op(NamedTuple):
     operands: list[str]
     text: str
     regions: "list[list[Op]]"
+    line: str = ""
 
     @property
     def kind(self) -> str:
         """Returns its name without the dialect's."""
         return self.name.partition(".")[2]
+
+    @property
+    def predicate(self) -> str:
+        """Returns that of a comparison, without its sign, such as "lt"."""
+        return self.text.split()[1].rstrip(",")[-2:]
+
+    @property
+    def mask(self) -> list[str]:
+        """Returns the mask of a load, store or atomic operation, if it has one."""
+        return [] if self.kind == "atomic_cas" else self.operands[1 if self.kind == "load" else 2 :][:1]
+
+    @property
+    def shapes(self) -> list[list[int]]:
+        """Returns the sizes of the tensors among its types."""
+        return [[int(size) for size in sizes.split("x") if size] for sizes in SIZES.findall(self.text)]
 
     @property
     def elements(self) -> int:
@@ -63,14 +82,16 @@ def parsed_of(compiled: Any, jit: Any) -> Function:
     """
     regions: list[list[Op]] = [[]]
     every: list[Op] = []
-    for raw in compiled.asm["ttir" if "ttir" in compiled.asm else "ttgir"].splitlines():  # Gluon's kernels have no TTIR
+    source = compiled.asm["ttir" if "ttir" in compiled.asm else "ttgir"]  # Gluon's kernels have no TTIR
+    places = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", source, re.MULTILINE))
+    for raw in source.splitlines():
         line = LOCATION.sub("", raw).strip()
         if not line or line.startswith("#"):
             continue
         if line.startswith("}"):  # } else {, and } do {
             regions.pop()
         else:
-            every.append(_op(line))
+            every.append(_op(line)._replace(line=_line(raw.rpartition(" loc(")[2], places)))
             regions[-1].append(every[-1])
         if line.endswith("{"):
             owner = regions[-1][-1]
@@ -81,6 +102,13 @@ def parsed_of(compiled: Any, jit: Any) -> Function:
     names = [name for name in jit.arg_names if name not in constants_of(compiled, jit)]
     known = names if len(names) == len(kernel.operands) else [value.removeprefix("%") for value in kernel.operands]
     return Function(dict(zip(kernel.operands, known, strict=True)), kernel.regions[0], every)
+
+
+def _line(location: str, places: Mapping[str, str]) -> str:
+    """Returns the file and line of a location: of a call, those of the function that is called."""
+    while not (place := PLACE.search(location)) and (reference := REFERENCE.search(location)):
+        location = places.get(reference[0], "")
+    return f"{place[1].rpartition('/')[2]}:{place[2]}" if place else ""
 
 
 def _op(line: str) -> Op:
