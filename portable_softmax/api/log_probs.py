@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, check_out, check_tensor
+from portable_softmax.operators.arguments import Factor, check_inplace, check_out, check_tensor
 from portable_softmax.operators.log_probs import NAME, compute
 
 
@@ -28,7 +28,7 @@ def token_log_probs(
         entropy: True to also return the entropy of each row, including ignored ones. Masked logits (-inf) add 0 to it.
         return_lse: True to also return the logsumexp of each row's scores; that of a greedy row has no gradient.
         grad_inplace: True to write the gradient over the logits, which are lost, if a kernel computes the call: not on the
-            CPU, nor under torch.compile or torch.func.
+            CPU, nor under torch.compile or torch.func, nor for a batch of gradients.
         out: the tensor to write log-probabilities to, of their dtype, shape and device. Not differentiable.
 
     Returns:
@@ -41,13 +41,15 @@ def token_log_probs(
         ValueError: logits have no dimension, ids have another shape, or `softcap` is not positive.
         TypeError: an argument has another type.
         RuntimeError: `out` has another dtype, shape or device, or a gradient is required; a tensor does not broadcast, or is
-            on another device.
+            on another device; with `grad_inplace`, logits are a leaf, a part of split() or unbind(), or share memory.
         DtypeError: logits are not floating-point numbers of 16 bits or more, or ids are not integers.
         LayoutError: a tensor is nested, sparse or otherwise not strided.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """
     if not isinstance(grad_inplace, bool):
         raise TypeError(f"{NAME}(): argument 'grad_inplace' must be bool, not {type(grad_inplace).__name__}")
+    if grad_inplace:
+        check_inplace(NAME, logits)
     inputs = logits, ids, scale, temperature, softcap
     if out is not None:
         check_tensor(NAME, "logits", logits)

@@ -85,9 +85,7 @@ def facts(*arguments: Any) -> tuple[Any, ...]:
         if t is None:
             key.append(None)
         elif (kind := type(t)) is Tensor or kind is Parameter:
-            if _dispatch_isTensorSubclassLike(t) or t.is_nested or t.is_neg() or t.layout is not torch.strided:
-                raise SpecialCallError
-            if not (start := t.data_ptr()):  # empty, or a zero tensor of autograd
+            if not is_plain(t) or not (start := t.data_ptr()):  # without an address: empty, or a zero tensor of autograd
                 raise SpecialCallError
             key += t.dtype, t.shape, t.stride(), start % VECTOR_BYTES == 0, t.get_device(), t.requires_grad
         elif kind is float:
@@ -95,6 +93,11 @@ def facts(*arguments: Any) -> tuple[Any, ...]:
         else:  # a subclass, or a symbol of a compiler
             raise SpecialCallError
     return tuple(key)
+
+
+def is_plain(t: Tensor) -> bool:
+    """True if elements are in strided memory of the tensor's own, and no mode, functorch level or subclass observes it."""
+    return not (_dispatch_isTensorSubclassLike(t) or t.is_nested or t.is_neg() or t.layout is not torch.strided)
 
 
 def needs_of(inputs: Any) -> tuple[bool, ...]:
@@ -305,6 +308,35 @@ def check_masked_rows(name: str, masked_rows: Any) -> None:
     """Raises ValueError unless it is 'nan' or 'zero'."""
     if not isinstance(masked_rows, str) or masked_rows not in ("nan", "zero"):
         raise ValueError(f"{name}(): argument 'masked_rows' must be 'nan' or 'zero', not {masked_rows!r}")
+
+
+def overlaps(t: Tensor) -> bool:
+    """True if elements may share memory: a stride is within what the smaller ones span."""
+    span = 0
+    for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):
+        if size > 1 and stride <= span:
+            return True
+        span += (size - 1) * stride
+    return False
+
+
+def check_inplace(name: str, x: Any) -> None:
+    """Raises RuntimeError unless a gradient may be written over logits, as an in-place operation could be."""
+    recorded = isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled() and not is_compiling()
+    if not recorded or transforms_are_active() or not is_plain(x):
+        return
+    base = x if x._base is None else x._base
+    # No public name says why a view may not be written; torch's own compilers use this one (2.6 to 2.13).
+    views = torch._C._autograd
+    if x.is_leaf or (base.is_leaf and base.requires_grad):
+        reason = "are a leaf or a view of one, whose elements would be lost"
+    elif x._is_view() and views._get_creation_meta(x) != views.CreationMeta.DEFAULT:
+        reason = "are a view that autograd forbids to write to, such as a part of split() or unbind(); pass the whole tensor"
+    elif overlaps(x):
+        reason = f"share memory among themselves, by strides of {x.stride()}; use contiguous()"
+    else:
+        return
+    raise RuntimeError(f"{name}(): grad_inplace=True would write over logits that {reason}")
 
 
 def check_out(name: str, out: Any, x: Tensor, dtype: torch.dtype, inputs: Any) -> None:

@@ -20,6 +20,7 @@ from portable_softmax.operators.arguments import (
     check_tensor,
     differ,
     facts,
+    is_plain,
     is_real,
     joined,
     needs_of,
@@ -163,7 +164,7 @@ def gradients(ctx: Any, dresults: tuple[Tensor | None, ...], compute_gradient: C
         if dx is not None:
             return dx, None, None, None
     grads = reference.differentiate(reference.log_probs, inputs[:4], call.needs[:4], (softcap, *call.options), dresults, twice)
-    if in_place and not twice and grads[0] is not None and type(grads[0]) is Tensor and type(x) is Tensor:
+    if in_place and not twice and grads[0] is not None and is_plain(grads[0]) and is_plain(x):
         grads[0] = x.detach().copy_(grads[0])
     return tuple(grads)
 

@@ -28,6 +28,7 @@ from portable_softmax.operators.arguments import (
     joined,
     needs_of,
     normalized,
+    overlaps,
     read,
     softcap_of,
     tensors_and_numbers,
@@ -90,7 +91,7 @@ def call_of(
         needs, voids = needs_of(inputs), has_voids(inputs, options)
         if out is not None:
             check_out(NAMES[log], out, x, options.dtype, inputs)
-            fits = writes and out.shape == x.shape and 0 not in out.stride() and (not at_x or out.stride() == x.stride())
+            fits = writes and out.shape == x.shape and not overlaps(out) and (not at_x or out.stride() == x.stride())
         run = launch.softmax(inputs, options, invariant, out) if fits else None
         read_beside = tuple(at for at, t in enumerate(inputs) if isinstance(t, Tensor) and (at or not at_x))
         apart = 0 if out is None else max(_extent(t) for t in (out, *inputs) if isinstance(t, Tensor))

@@ -26,6 +26,46 @@ def test_a_gradient_in_place_lies_where_logits_lay(x, ids):
     torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
 
 
+WRITTEN = {
+    "all": lambda t: t, "some rows": lambda t: t[1:], "columns": lambda t: t[:, 1:4], "every second": lambda t: t[::2],
+    "transposed": lambda t: t.t().contiguous().t(), "one row of stride 0": lambda t: t[:1].as_strided((1, 5), (0, 1)),
+    "windows apart": lambda t: t.flatten().unfold(0, 4, 6), "a diagonal": lambda t: t.diagonal()[None],
+}  # fmt: skip
+NOT_WRITTEN = {
+    "rows": lambda t: t[:1].expand(3, 5), "windows": lambda t: t.flatten().unfold(0, 5, 2), "split": lambda t: t.split(2)[0],
+    "strided": lambda t: t.as_strided((3, 5), (1, 1)), "chunk": lambda t: t.chunk(2, 1)[1], "unbind": lambda t: t.unbind()[0],
+    "a slice of a part": lambda t: t.split(2)[0][:, 1:], "detached": lambda t: t.detach().requires_grad_(),
+    "a slice of a leaf": lambda t: t.detach().requires_grad_()[:, :-1], "expanded columns": lambda t: t[:, :1].expand(4, 7),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("view", [*WRITTEN, *NOT_WRITTEN])
+def test_logits_that_a_gradient_may_be_written_over(where, view, dtype):
+    def gradient(grad_inplace):
+        logits = (WRITTEN | NOT_WRITTEN)[view](leaf * 1)
+        ids = torch.arange(logits[..., 0].numel(), device=where).view(logits.shape[:-1]) % logits.shape[-1]
+        return torch.autograd.grad(token_log_probs(logits, ids, grad_inplace=grad_inplace).square().sum(), leaf)
+
+    leaf = torch.randn(4, 5, device=where, dtype=dtype, requires_grad=True)
+    if view in WRITTEN:
+        torch.testing.assert_close(gradient(True), gradient(False))
+        return
+    with pytest.raises(RuntimeError, match="grad_inplace=True would write over logits that"):
+        gradient(True)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="does not require grad"):  # of a call, nothing is to be written
+        gradient(True)
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.5, "return_lse": True}])
+def test_batches_of_gradients_are_not_in_place(x, ids, options):
+    def of(x, **more):
+        return token_log_probs(x * 1, ids, **options, **more)
+
+    jacobian = torch.autograd.functional.jacobian
+    torch.testing.assert_close(jacobian(lambda x: of(x, grad_inplace=True), x, vectorize=True), jacobian(of, x))
+
+
 @pytest.mark.parametrize(("many", "softcap"), [(False, None), (True, None), (False, 3.0)])
 def test_ignored_rows_have_no_gradient_whatever_they_hold(x, ids, many, softcap):
     x[0, 2], x[1] = torch.nan, torch.nan
