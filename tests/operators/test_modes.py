@@ -1,5 +1,6 @@
 """Calls under functorch, forward mode, dispatch modes, hooks, autocast, of subclasses and in threads are right."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -68,6 +69,32 @@ def test_memory_that_is_read_is_written_last(where):
         with pytest.raises(RuntimeError, match="InferenceMode"):
             softmax(x, out=result)
         softmax(x.requires_grad_(), out=x)
+
+
+def test_out_shares_memory_with_inputs_in_any_way(where):
+    """Of the same type or another, at any distance, in any order; inputs may overlap themselves."""
+    dtypes, strides = (torch.float32, torch.bfloat16, torch.float16), ((8, 1), (1, 4), (16, 2), (1, 1))
+    for seed in range(150):
+        choose = random.Random(seed)
+        memory = torch.randn(256, generator=torch.Generator().manual_seed(seed)).to(where)
+
+        def view(dtype, step, choose=choose, memory=memory):
+            offset = choose.choice((0, 0, 0, 1, 2, 4, 8))
+            return memory.view(dtype).as_strided((4, 8), step, offset)
+
+        x, kind = view(choose.choice(dtypes), choose.choice(strides)), choose.choice(dtypes)
+        same = choose.random() < 0.5
+        out = (
+            memory.view(kind).as_strided((4, 8), x.stride(), x.storage_offset())
+            if same
+            else view(kind, choose.choice(strides[:3]))
+        )
+        options = {"mask": view(torch.float32, (8, 1)), "scale": view(torch.bfloat16, (8, 1))[:, :1]}
+        options = {name: option for name, option in options.items() if choose.random() < 0.25}
+        expected = softmax(x.clone(), dtype=kind, **{name: option.clone() for name, option in options.items()})
+        if out.stride() != (1, 1):  # else results overlap each other
+            assert softmax(x, dtype=kind, out=out, **options) is out
+            close(out, expected, 2e-2)
 
 
 def test_types_of_tensors(x):
