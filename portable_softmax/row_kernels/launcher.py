@@ -14,7 +14,7 @@ import torch
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
 from torch.compiler import is_dynamo_compiling
 
-from portable_softmax.devices.detect import chosen, interpreting
+from portable_softmax.devices.detect import chosen, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.planner import MANY
@@ -31,6 +31,7 @@ from portable_softmax.row_kernels.decorators import (
 from portable_softmax.row_kernels.facts import KNOWN, Form
 from portable_softmax.row_kernels.row_choice import Choice, RowPlan
 from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
+from portable_softmax.runtime.guard import guarded
 from portable_softmax.runtime.interpreted import ONE_LAUNCH
 
 MAX_KEPT = 4096  # launches, of all sizes, and choices
@@ -104,13 +105,19 @@ class Launcher:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
 
+        It is launched on the device of its tensors, or on the current one if there are none. Of the first launch of a kind
+        accesses are compared with the sizes of tensors.
+
         Warns:
-            RuntimeWarning: offsets of the first launch of a kind do not fit their 32 bits.
+            RuntimeWarning: offsets do not fit their 32 bits, a load reaches outside of a tensor, or a passed block is shorter
+                than a row, the rest of which is not accessed.
 
         Raises:
             CompileError: it does not compile, in the compiler's own words.
             GridError: the grid is not one to three integers of at least 0, or the device launches none of so many programs.
-            PlanError: the kernel requires `grid`, num_programs or masks, or no configuration fits the device.
+            PlanError: the kernel requires `grid`, num_programs or masks, a store reaches outside of a tensor, or no
+                configuration fits the device.
+            RuntimeError: tensors are on several devices.
             TypeError: an argument is missing, unknown or of another type.
         """
         if is_dynamo_compiling():  # which would go into Triton's launch
@@ -127,13 +134,14 @@ class Launcher:
         Args:
             args, kwargs: as of a call. A tensor may be of torch's device "meta", or text: "bf16[4096,1024]", or "*fp32:16" if
                 its size is unknown, as of a buffer with one row per program, `plan.num_programs` in all.
-            device: a Device, or the name of one, which may be absent; None is the current device.
+            device: a Device, or the name of one, which may be absent; None is that of a call.
 
         Raises:
             ProfileError: there is no profile of that name.
-            CompileError, GridError, PlanError, TypeError: as of a call.
+            CompileError, GridError, PlanError, RuntimeError, TypeError: as of a call.
         """
-        return self._plan(self.request(*args, **kwargs), chosen(device))
+        request = self.request(*args, **kwargs)
+        return self._plan(request, device_of(request.arguments) if device is None else chosen(device))
 
     def _plan(self, request: Request, where: Device) -> RowPlan:
         if where.backend == "interpreter":
@@ -183,7 +191,7 @@ class Launcher:
             arguments[n_cols], known, num_programs is not None or is_batch_invariant(),
         )  # fmt: skip
         if n_rows is None:
-            with contextlib.suppress(KeyError):  # a grid that follows from a heuristic is known after compiling
+            with contextlib.suppress(TypeError):  # a grid that follows from a heuristic is known after compiling
                 request = request._replace(rows=math.prod(request.grid_of(settings_of(request, None)[0].config.all_kwargs())))
         return request
 
@@ -228,6 +236,7 @@ class Launcher:
                 parts += [f"{name}.bit_length()"] * sized
             elif hasattr(value, "data_ptr"):
                 parts += f"{name}.dtype", f"{name}.data_ptr() & 15"
+                parts += [f"{name}.get_device()"] * (bool(index) and hasattr(value, "get_device"))
                 parts += [f"{name}.numel()"] * (hasattr(value, "numel") and (sized or name in self._exact))
             else:
                 parts += [f"type__({name})"] + [name] * (name in self._exact and isinstance(value, int | float))
@@ -238,7 +247,8 @@ class Launcher:
 
     def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns a function that launches the kernel on such arguments."""
-        plan = self._plan(self.request(*args, **kwargs), chosen(None))
+        request = self.request(*args, **kwargs)
+        plan = self._plan(request, device := device_of(request.arguments))
         if not plan.num_programs:
             return _nothing
         for text in plan.warnings:
@@ -246,7 +256,8 @@ class Launcher:
         first = self._jit.arg_names[: len(args)]
         grid = plan.grid if interpreting() else kwargs.get("grid") or self._grid or plan.grid
         fixed = {name: value for name, value in plan.meta.items() if name not in first} | {"grid": grid}
-        launch = functools.partial(decorated(self.kernel, plan.config, plan.meta, launches=True).run, warmup=False, **fixed)
+        run = guarded(decorated(self.kernel, plan.config, plan.meta, launches=True).run, device)
+        launch = functools.partial(run, warmup=False, **fixed)
         if any(name in OF_CONFIG for name in first):  # which is an option of Triton's launch too, by name
             return lambda *args, **named: launch(**dict(zip(first, args, strict=False)), **named)
         if ("num_programs" not in kwargs or "num_programs" in self._jit.arg_names) and kwargs.get("grid", ()) is not None:
@@ -264,6 +275,16 @@ def _interpreted(request: Request, device: Device) -> RowPlan:
         grid = request.grid_of(constants_in(request.kernel, config, request.arguments | constants))
     programs = math.prod(grid) if request.rows else 0
     return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config)
+
+
+def device_of(arguments: Mapping[str, Any]) -> Device:
+    """Returns the device of tensors, or the current one if there are none; RuntimeError if there are several."""
+    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+    places = {tensor.device: name for name, tensor in tensors.items() if tensor.device.type not in ("cpu", "meta")}
+    if len(places) > 1:
+        words = " and ".join(f"{name} is on {place}" for place, name in places.items())
+        raise RuntimeError(f"Expected all tensors to be on the same device, but {words}")
+    return current_device(next(iter(places)).index if places else None)
 
 
 def _nothing(*_: Any, **__: Any) -> None:

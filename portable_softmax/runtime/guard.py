@@ -44,10 +44,10 @@ def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result
     if number is None or getattr(torch, device.vendor.torch_device_type).device_count() == 1:
         return call
 
-    def on_device(*arguments: Any) -> Result:
+    def on_device(*arguments: Any, **named: Any) -> Result:
         if current() == number:
-            return call(*arguments)
+            return call(*arguments, **named)
         with made_current():
-            return call(*arguments)
+            return call(*arguments, **named)
 
     return on_device

@@ -10,6 +10,7 @@ import torch
 import triton
 from row_kernels import PLANNED, RMS, assert_plan, dequantize, fresh, one_row, planned, scaled
 from sweep import mostly_slow
+from torch._subclasses.fake_tensor import FakeTensorMode  # tensors of devices that are not here
 
 from portable_softmax import (
     CompileError,
@@ -25,6 +26,7 @@ from portable_softmax import (
 )
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts
+from portable_softmax.row_kernels import launcher as launchers
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
 ARCHITECTURES = {  # one product of each
@@ -116,6 +118,18 @@ def test_passed_options_take_precedence():
 def test_refusals(arguments, options, error, words):
     with pytest.raises(error, match=words):
         scaled.plan(*arguments, **{"device": "nvidia/h100-sxm"} | options)
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_plans_are_for_the_device_of_the_tensors(monkeypatch):
+    with FakeTensorMode():
+        first, second = (torch.empty(4, 8, device=f"cuda:{index}") for index in range(2))
+    monkeypatch.setattr(
+        launchers, "current_device", lambda index: Device.from_profile(("nvidia/h200", "nvidia/t4")[index or 0])
+    )
+    assert [fresh(one_row, grid=(4,)).plan(x, x, 4, 8).device for x in (first, second)] == ["nvidia/h200", "nvidia/t4"]
+    with pytest.raises(RuntimeError, match="tensors to be on the same device, but x is on cuda:0 and y is on cuda:1"):
+        scaled.plan(first, second, 4, 8)
 
 
 @pytest.mark.parametrize("grid", GRIDS)
