@@ -1,13 +1,32 @@
 """Batch invariance, a flag of the process: the result of a row does not depend on the other rows of a call."""
 
 import contextlib
+import inspect
 import sys
-from collections.abc import Iterator
+from typing import Any
 
 _enabled = False
 
 
-def batch_invariant(enabled: bool = True) -> "contextlib._GeneratorContextManager[None]":
+class Switch(contextlib.ContextDecorator):
+    """Context manager that is a decorator too, of functions that do all of their work in the call."""
+
+    def __call__(self, function: Any) -> Any:
+        """Returns a function that calls another one within the context.
+
+        Raises:
+            TypeError: the function is a class, or a generator or coroutine function, which runs when the context has ended.
+        """
+        runs_later = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isclass
+        if any(is_one(function) for is_one in runs_later):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name}() decorates functions that compute when called, not {function!r}; use `with {name}():` in it"
+            )
+        return super().__call__(function)
+
+
+class batch_invariant(Switch):
     """Context manager, or decorator, in which a row has the same bits in every batch.
 
     Otherwise, results are bitwise equal from run to run for the same shape, strides and alignment, but few short rows are cut
@@ -23,9 +42,19 @@ def batch_invariant(enabled: bool = True) -> "contextlib._GeneratorContextManage
         enabled: False for a context without batch invariance.
 
     Raises:
-        TypeError: `enabled` is not a bool.
+        TypeError: `enabled` is not a bool, or a class, a generator function or a coroutine function is decorated.
     """
-    return _context(_bool(enabled))
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.enabled = _bool(enabled)
+        self.before: list[bool] = []  # one for each `with` block that is open
+
+    def __enter__(self) -> None:
+        self.before.append(_enabled)
+        set_batch_invariant(self.enabled)
+
+    def __exit__(self, *error: object) -> None:
+        set_batch_invariant(self.before.pop())
 
 
 def set_batch_invariant(enabled: bool) -> None:
@@ -45,16 +74,6 @@ def is_batch_invariant() -> bool:
     """
     torch = sys.modules.get("torch")  # until it is imported, no flag of it can be set
     return _enabled or (torch is not None and torch.are_deterministic_algorithms_enabled())
-
-
-@contextlib.contextmanager
-def _context(enabled: bool) -> Iterator[None]:
-    before = _enabled
-    set_batch_invariant(enabled)
-    try:
-        yield
-    finally:
-        set_batch_invariant(before)
 
 
 def _bool(enabled: bool) -> bool:

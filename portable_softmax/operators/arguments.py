@@ -247,7 +247,7 @@ def check_factor(name: str, argument: str, x: Tensor, factor: Any, dim: int) -> 
     if factor.dtype is torch.bool or factor.dtype.is_complex:
         raise DtypeError(f"{name}(): argument '{argument}' must hold real numbers, not {factor.dtype}")
     at = dim - x.dim() + factor.dim()
-    if at >= 0 and is_known(factor.shape[at] != 1):
+    if 0 <= at < factor.dim() and is_known(factor.shape[at] != 1):
         rows = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
         raise RuntimeError(
             f"{name}(): argument '{argument}' of shape {tuple(factor.shape)} must have size 1 along dim {dim}, as in {rows}"

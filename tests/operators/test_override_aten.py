@@ -1,10 +1,12 @@
 """override_aten: torch's own operators come to this package's kernels; what no launch computes stays, and all is restored."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from random_calls import recording
 
-from portable_softmax import override_aten, softmax
+from portable_softmax import batch_invariant, override_aten, softmax
 from portable_softmax.operators import launch
 
 pytest.importorskip("torch", minversion="2.9", reason="override_aten() refuses older ones")
@@ -64,9 +66,63 @@ def test_one_at_a_time_ended_once(x):
         override_aten(masked_rows="one")
 
 
-def test_rows_that_are_masked_completely_may_be_0(where):
-    hidden = torch.full((2, 3), -torch.inf, device=where, requires_grad=True)
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("result", [None, torch.float32, torch.float64])
+def test_rows_that_are_masked_completely_may_be_0(where, dtype, result, log):
+    """Of any type, whether a kernel computes them or not."""
+    leaf = torch.randn(4, 5, device=where, dtype=dtype)
+    leaf[1], leaf[2, 1:3], leaf[3, 0] = -torch.inf, -torch.inf, torch.nan
+    leaf.requires_grad_()
     with override_aten(masked_rows="zero"):
-        y = hidden.softmax(-1)
-        y.sum().backward()
-    assert not torch.stack([y, hidden.grad]).any()
+        y = (torch.log_softmax if log else torch.softmax)(leaf, -1, dtype=result)
+        (gradient,) = torch.autograd.grad(y, leaf, torch.randn_like(y))
+    plain = (torch.log_softmax if log else torch.softmax)(leaf, -1, dtype=result)
+    assert (y[1] == (-torch.inf if log else 0)).all()
+    assert (gradient[1] == 0).all()
+    torch.testing.assert_close(y[[0, 2, 3]], plain[[0, 2, 3]], rtol=2e-2, atol=2e-2, equal_nan=True)
+    assert gradient[0].any()
+
+
+def test_each_use_overrides_and_ends(x, launched):
+    """Decorated functions, in threads and in themselves, and blocks one after another and in each other."""
+    override = override_aten()
+    override.end()
+
+    @override
+    def twice(depth=1):
+        return (twice(depth - 1) if depth else x).softmax(-1)
+
+    for _ in range(2):
+        x.softmax(-1)
+        assert not launched()
+        twice()
+        assert len(launched()) == 2
+        with override, override:
+            x.softmax(-1)
+        assert len(launched()) == 1
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: twice(), range(12)))
+    assert len(launched()) == 24
+    x.softmax(-1)
+    assert not launched()
+
+
+def generator():
+    yield
+
+
+async def coroutine():
+    pass
+
+
+async def asynchronous_generator():
+    yield
+
+
+@pytest.mark.parametrize("function", [generator, coroutine, asynchronous_generator, torch.nn.Linear])
+@pytest.mark.parametrize("context", [override_aten, batch_invariant])
+def test_functions_that_run_when_a_context_has_ended_are_not_decorated(function, context):
+    with pytest.raises(TypeError, match="decorates functions that compute when called"):
+        context()(function)
+    context()(lambda: None)()  # the refused one has ended
