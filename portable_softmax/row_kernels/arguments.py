@@ -2,9 +2,9 @@
 
 x=f16[4096,4096]   a contiguous tensor that starts on a multiple of 16 bytes
 x=*f16:16  x=*f16  a pointer to a tensor of any shape below 2 GiB, on a multiple of 16 bytes or not
-n=4096  eps=1e-5  flag=True  mask=None
+n=4096  eps=1e-5  low=-inf  flag=True  mask=None
 n=i32:16  n=i32    a number of which only the type is known, a multiple of 16 or not
-BLOCK=1024  ACC=tl.float32  NAME=text   of a constexpr
+BLOCK=1024  SHAPE=(64,64)  ACC=tl.float32  ACT=relu  NAME=text   of a constexpr; relu is a function of the kernel's file
 """
 
 import importlib
@@ -46,9 +46,10 @@ def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) ->
     if unknown := named.keys() - {*jit.arg_names}:
         raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(jit.arg_names)}")
     constexprs, values, typed = constexprs_of(jit), {**implied_arguments(kernel), **named}, set()
+    functions = {name: value for name, value in jit.fn.__globals__.items() if hasattr(value, "arg_names")}
     for name, text in [*values.items()]:
         if isinstance(text, str) and name in constexprs:
-            values[name] = value_of(text)
+            values[name] = functions.get(text, value_of(text))
         elif isinstance(text, str):
             values[name], is_known = _argument_of(name, text)
             typed |= set() if is_known else {name}
@@ -57,7 +58,7 @@ def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) ->
 
 def _argument_of(name: str, text: str) -> tuple[Any, bool]:
     """Returns the run-time argument `name=text`, in the syntax above, and False if only its type is known."""
-    if (text in CONSTANTS or NUMBER.fullmatch(text)) and not isinstance(value := value_of(text), str):
+    if isinstance(value := value_of(text), int | float | None):
         return value, True
     if (tensor := TENSOR.fullmatch(text)) and tensor[1] in NAMES:
         return _tensor(*tensor.groups()), True
@@ -73,9 +74,13 @@ def _argument_of(name: str, text: str) -> tuple[Any, bool]:
 
 
 def value_of(text: str) -> Any:
-    """Returns the value of a constexpr or an option: True, False, None, a finite decimal number, Triton's tl.NAME, or text."""
+    """Returns the value of a constexpr or an option: True, None, a number, inf, a tuple of such values, tl.NAME, or text."""
     if text in CONSTANTS:
         return CONSTANTS[text]
+    if text.startswith("(") and text.endswith(")"):
+        return tuple(value_of(part.strip()) for part in text[1:-1].split(",") if part.strip())
+    if text.lstrip("-+") in ("inf", "nan"):
+        return float(text)
     if text.startswith("tl.") and text[3:].isidentifier():
         return getattr(importlib.import_module("triton.language"), text[3:], text)
     if not NUMBER.fullmatch(text) or math.isinf(number := float(text)):

@@ -83,7 +83,8 @@ class Launcher:
         self._constexprs, known = constexprs_of(self._jit), self._jit.arg_names
         for role, name in (("rows", rows), ("cols", cols), ("block", block)):
             if name not in known and (role != "rows" or name is not None):
-                raise TypeError(f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(known)}")
+                words = f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(known)}"
+                raise TypeError(words + "; without a number of rows, pass grid= in place of rows=" * (role == "rows"))
         if reserved := {"grid", "warmup", "self"}.intersection(known):
             raise TypeError(f"{self._jit.__name__}: Triton's launch has a {min(reserved)} of its own; rename the parameter")
         if block not in self._constexprs:

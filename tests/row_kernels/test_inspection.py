@@ -1,6 +1,7 @@
 """Any Triton kernel: what it uses, how many programs fit, and how many a device holds at once."""
 
 import importlib
+import math
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def test_a_vector_addition_fills_the_multiprocessor():
         (2**40 + 1, "i64", ()),
         (2**63, "u64", (("tt.divisibility", 16),)),
         ("1.5", "fp32", ()),
+        ("-inf", "fp32", ()),
         ("i32:16", "i32", (("tt.divisibility", 16),)),
         ("*f32:16", "*fp32", (("tt.divisibility", 16),)),
         ("f16[3, 5]", "*fp16", (("tt.divisibility", 16),)),
@@ -53,6 +55,17 @@ def test_types_of_arguments(tmp_path, argument, kind, known):
     (tmp_path / "mine.py").write_text("import triton\n@triton.jit\ndef nothing(x):\n    pass\n")
     kernel = load_kernel(f"{tmp_path}/mine.py:nothing").kernel
     assert inspect_kernel(kernel, [argument], device="nvidia/h200").launch.arguments["x"] == (kind, known)
+
+
+def test_values_of_constexprs(tmp_path):
+    lines = ["import triton", "import triton.language as tl", "@triton.jit", "def relu(x):", "    return x", "@triton.jit"]
+    lines += [f"def nothing({', '.join(f'{name}: tl.constexpr' for name in 'abcdef')}):", "    pass"]
+    (tmp_path / "mine.py").write_text("\n".join(lines))
+    kernel = load_kernel(f"{tmp_path}/mine.py:nothing").kernel
+    words = {"a": "(64, 4)", "b": "-inf", "c": "relu", "d": "fast", "e": "(1,)", "f": "1e-5"}
+    constants = inspect_kernel(kernel, words, device="nvidia/h200").launch.constants
+    assert constants.pop("c").__name__ == "relu"
+    assert constants == {"a": (64, 4), "b": -math.inf, "d": "fast", "e": (1,), "f": 1e-5}
 
 
 PRODUCTS = ["nvidia/h200", "nvidia/t4", "amd/mi300x", "amd/rx-7900-xtx"]

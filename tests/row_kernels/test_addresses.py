@@ -1,0 +1,198 @@
+"""Accesses of launches, compared with each other and with the sizes of tensors: what is refused, warned of, or right."""
+
+import itertools
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from row_forms import walk_blocks, walk_tile
+
+from portable_softmax import PlanError, launcher
+
+NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
+
+
+@triton.jit
+def walk(x, y, n_rows, n_cols, MORE: tl.constexpr, FORM: tl.constexpr, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    mask = c < n_cols + MORE
+    total, before, turn = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32), 0
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        at = row * n_cols + c
+        v = tl.load(x + at, mask=mask, other=0.0)
+        if FORM == "plain":
+            tl.store(y + at, v, mask=mask)
+        elif FORM == "a sum in memory":
+            tl.store(y + c, tl.load(y + c, mask=mask) + v, mask=mask)
+        elif FORM == "a number in memory":
+            tl.store(y, tl.load(y) + tl.sum(v, 0))
+        elif FORM == "rows that overlap":
+            tl.store(y + row * (n_cols - 2) + c, v, mask=mask)
+        elif FORM == "two rows in one":
+            tl.store(y + row // 2 * n_cols + c, v, mask=mask)
+        elif FORM == "a running sum":
+            total += v
+            tl.store(y + at, total, mask=mask)
+        elif FORM == "the number of the turn":
+            tl.store(y + at, v * turn, mask=mask)
+            turn += 1
+        elif FORM == "the row of the turn before":
+            tl.store(y + at, v - before, mask=mask)
+            before = v
+        elif FORM == "the row above":
+            tl.store(y + at, v + tl.load(y + at - n_cols, mask=mask & (row > 0), other=0.0), mask=mask)
+        elif FORM == "in place":
+            tl.store(y + at, v + tl.load(y + at, mask=mask), mask=mask)
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        if FORM == "in place":
+            tl.store(y + row * n_cols + c, tl.load(y + row * n_cols + c, mask=mask) * 2, mask=mask)
+
+
+@triton.jit
+def share(x, y, n_rows, n_cols, FORM: tl.constexpr, MULTIPLE: tl.constexpr, BLOCK: tl.constexpr):
+    """Other rows of a program than one in num_programs."""
+    c, p, n = tl.arange(0, BLOCK), tl.program_id(0), tl.num_programs(0)
+    per = tl.cdiv(tl.cdiv(n_rows, n), MULTIPLE) * MULTIPLE
+    if FORM == "opposite":
+        for row in range(n - 1 - p, n_rows, n):
+            tl.store(y + row * n_cols + c, tl.load(x + row * n_cols + c, mask=c < n_cols), mask=c < n_cols)
+    elif FORM == "loaded ahead":
+        v = tl.load(x + p * n_cols + c, mask=(c < n_cols) & (p < n_rows))
+        for row in range(p, n_rows, n):
+            following = tl.load(x + (row + n) * n_cols + c, mask=(c < n_cols) & (row + n < n_rows))
+            tl.store(y + row * n_cols + c, v, mask=c < n_cols)
+            v = following
+    elif FORM == "a chunk":
+        for row in range(p * per, tl.minimum(p * per + per, n_rows)):
+            tl.store(y + row * n_cols + c, tl.load(x + row * n_cols + c, mask=c < n_cols), mask=c < n_cols)
+    elif FORM == "a chunk with a branch":
+        for i in range(per):
+            if p * per + i < n_rows:
+                at = (p * per + i) * n_cols + c
+                tl.store(y + at, tl.load(x + at, mask=c < n_cols), mask=c < n_cols)
+    elif FORM == "a chunk with a mask":
+        for i in range(per):
+            mask, at = (c < n_cols) & (p * per + i < n_rows), (p * per + i) * n_cols + c
+            tl.store(y + at, tl.load(x + at, mask=mask), mask=mask)
+
+
+@triton.jit
+def one(x, y, table, stride, n_rows, n_cols, FORM: tl.constexpr, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    if FORM == "two planes":
+        for plane in tl.static_range(2):
+            at = (plane * n_rows + tl.program_id(0)) * n_cols + c
+            tl.store(y + at, tl.load(x + at, mask=c < n_cols), mask=c < n_cols)
+    elif FORM == "a matrix":
+        at = (tl.program_id(0) * n_cols + tl.arange(0, 16)[:, None]) * n_cols + c[None, :]
+        mask = (tl.arange(0, 16)[:, None] < n_cols) & (c[None, :] < n_cols)
+        tl.store(y + at, tl.load(x + at, mask=mask), mask=mask)
+    elif FORM == "a number of each block":
+        c += tl.program_id(1) * BLOCK
+        v = tl.load(x + tl.program_id(0) * n_cols + c, mask=c < n_cols, other=0.0)
+        tl.store(y + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.sum(v, 0))
+    else:
+        at = tl.program_id(0) * stride + c
+        v = tl.load(x + at, mask=c < n_cols, other=0.0) + tl.sum(tl.load(table + tl.arange(0, 256)), 0)
+        tl.store(y + at, v, mask=c < n_cols)
+
+
+def plan(kernel, rows, cols, device="nvidia/t4", x=None, y=None, **more):
+    tensors = {"x": torch.empty(x or (rows, cols), device="meta"), "y": torch.empty(y or x or (rows, cols), device="meta")}
+    run = launcher(kernel, **NAMES)
+    return run.plan(**tensors, n_rows=rows, n_cols=cols, num_warps=4, device=device, **more)
+
+
+WALKS = {
+    "a sum in memory": "programs 0 and 1 store to the same element of y",
+    "a number in memory": "programs 0 and 1 store to the same element of y",
+    "rows that overlap": "programs 0 and 1 store to the same element of y",
+    "two rows in one": "programs 0 and 1 store to the same element of y",
+    "a running sum": "what it stores to y depends on other rows of its program",
+    "the number of the turn": "what it stores to y depends on other rows of its program",
+    "the row of the turn before": "what it stores to y depends on other rows of its program",
+    "the row above": "program 1 loads what program 0 stores to y",
+}
+
+
+@pytest.mark.parametrize(("form", "device"), list(zip(WALKS, itertools.cycle(["nvidia/t4", "amd/mi300x"]), strict=False)))
+def test_programs_of_a_walk_share_nothing(form, device):
+    with pytest.raises(PlanError, match=WALKS[form] + r".* \(test_addresses.py:\d\d\)"):
+        plan(walk, 1300, 100, device, MORE=0, FORM=form)
+    assert plan(walk, 1300, 100, device, MORE=0, FORM="in place").num_programs > 1
+
+
+@pytest.mark.parametrize("rows", [1, 37, 1300])
+@pytest.mark.parametrize(
+    ("form", "multiple"),
+    [
+        ("opposite", 1),
+        ("loaded ahead", 1),
+        *itertools.product(["a chunk", "a chunk with a branch", "a chunk with a mask"], [1, 8, 512]),
+    ],
+)
+def test_any_share_of_the_rows(form, multiple, rows):
+    assert 1 <= plan(share, rows, 100, FORM=form, MULTIPLE=multiple).num_programs <= rows
+
+
+@pytest.mark.parametrize("more", [0, 1, 28, 1000])
+def test_masks_hide_what_is_behind_a_row(more):
+    """Of a block of 128 elements and a row of 100."""
+    if not more:
+        assert plan(walk, 6, 100, MORE=0, FORM="plain").warnings == ()
+        return
+    with pytest.raises(PlanError, match="rows overlap: a mask"):
+        plan(walk, 6, 100, MORE=more, FORM="plain")
+    with pytest.raises(PlanError, match="element 100, and y has 100" if more == 1 else "no mask of a load of x"):
+        plan(walk, 1, 100, MORE=more, FORM="plain", grid=(1,))
+
+
+def of_rows(meta):
+    return (meta["n_rows"],)
+
+
+def of_blocks(meta):
+    return meta["n_rows"], triton.cdiv(meta["n_cols"], meta["BLOCK"])
+
+
+OUTSIDE = {  # rows, columns and what else is passed; words of the error, or of the warning
+    "a stride of y": ((5, 300), {"stride": 320, "x": (5, 320), "y": (5, 300)}, "element 1,579, and y has 1,500", ""),
+    "a stride of x": ((5, 300), {"stride": 320, "y": (5, 320)}, "", "load of x reaches element 1,579, and x has 1,500"),
+    "more rows": ((65, 512), {"x": (64, 512)}, "store to y reaches element 33,279, and y has 32,768", ""),
+    "more columns": ((64, 600), {"x": (64, 512)}, "store to y reaches element 38,399, and y has 32,768", ""),
+    "a short table": ((6, 100), {"table": 128}, "", "load of table reaches element 255, and table has 128"),
+    "a table that is loaded whole": ((6, 100), {}, "", ""),
+    "numbers of blocks": (
+        (64, 50000), {"FORM": "a number of each block", "grid": of_blocks, "y": (64, 1)},
+        "a store to y reaches element .*; pass BLOCK=, which is .* here", "",
+    ),
+    "numbers of blocks, with room": ((64, 50000), {"FORM": "a number of each block", "grid": of_blocks, "y": (64, 49)}, "", ""),
+    "a short block": ((64, 5120), {"BLOCK": 1024}, "", "leaves elements of a row of 5120 elements out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_accesses_are_compared_with_the_sizes_of_tensors(name):
+    (rows, cols), more, error, warning = OUTSIDE[name]
+    more = {"grid": of_rows, "FORM": "", "stride": cols} | more
+    more["table"] = torch.empty(more.get("table", 256), device="meta")
+    if error:
+        with pytest.raises(PlanError, match=error):
+            plan(one, rows, cols, **more)
+    else:
+        assert [warning in text for text in plan(one, rows, cols, **more).warnings] == [True] * bool(warning)
+
+
+def test_the_last_turn_of_a_loop_counts_too():
+    assert plan(walk_blocks, 37, 5000).warnings == ()
+    for kernel, more in (walk_blocks, {}), (walk_tile, {"TILE": 4}):
+        with pytest.raises(PlanError, match="a store to y reaches element"):
+            plan(kernel, 37, 5000, x=(36, 5000), **more)
+
+
+@pytest.mark.parametrize(("form", "rows", "cols", "x"), [("two planes", 5, 7, (2, 5, 7)), ("a matrix", 9, 13, (9, 13, 13))])
+def test_suggested_grids_take_all_rows(form, rows, cols, x):
+    words = r"a program takes one row, .* such as grid=lambda meta: \(meta\['n_rows'\],\)"
+    with pytest.raises(PlanError, match=words):
+        plan(one, rows, cols, x=x, table=x and torch.empty(256, device="meta"), stride=1, FORM=form)
