@@ -67,6 +67,7 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     line_elements: PowerOfTwo | Unset = msgspec.UNSET  # elements that a tile takes of each line, for rows side by side
     min_line_elements: PowerOfTwo | Unset = msgspec.UNSET  # the fewest that it takes, if it holds whole rows
     tile_elements: PowerOfTwo | Unset = msgspec.UNSET  # of devices without warps: the most of a tile of whole rows
+    row_elements: PowerOfTwo | Unset = msgspec.UNSET  # the same: of a tile of a single row, which is read once up to here
     stream_elements: PowerOfTwo | Unset = msgspec.UNSET  # the same: of a tile of a row that is read twice
     registers: Sizes | Unset = msgspec.UNSET  # of a thread, where the compiler has a few numbers to choose from
     cost: Cost | Unset = msgspec.UNSET  # left out, no time is expected

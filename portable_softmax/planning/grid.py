@@ -65,7 +65,14 @@ class Budget:
 
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    """Estimates what a program uses, at least: a register per element, and a few; those above a thread's limit are spilled."""
+    """Estimates what a program uses, at least: a register per element, and a few; those above a thread's limit are spilled.
+
+    A vendor without registers has an estimate of its own.
+    """
+    lines = tiling.tile_rows, tiling.tile_cols if tiling.held else tiling.width
+    tile = lines[::-1] if problem.across else lines
+    if modelled := device.vendor.model(tile, DTYPE_BYTES[problem.x_dtype], problem.operations, device):
+        return modelled
     threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
     operands, narrow = 2 if problem.backward else 1, problem.across and tiling.is_shared and problem.vector == 1
     elements = -(-tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) * operands // threads)
@@ -193,14 +200,15 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
 def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
     """Yields tiles of as many elements as the profile sets, then fewer; rows that are longer are read twice."""
     problem, launch, beside = budget.problem, budget.device.profile.launch, budget.problem.across
-    most, stream = (fact.value if fact else 1 for fact in (launch.tile_elements, launch.stream_elements))
+    facts = launch.tile_elements, launch.row_elements or launch.tile_elements, launch.stream_elements
+    most, longest, stream = (fact.value if fact else 1 for fact in facts)
     cols = next_power_of_2(problem.width)
     fair = next_power_of_2(-(-problem.n_rows // budget.multiprocessors))  # each core has a tile
     neighbours, words = next_power_of_2(problem.neighbours), (budget.sector // WORD_BYTES, budget.line // WORD_BYTES)
     largest = min(max(1, most // (cols * (1 if beside else budget.loads))), fair, neighbours)
     least, line = (min(neighbours, size) if beside else 1 for size in words)
     for rows in reversed(powers(least, max(largest, line))):
-        if problem.width <= most // rows if beside else problem.n_cols <= most:
+        if problem.width <= most // rows if beside else problem.n_cols <= longest:
             yield Tiling(rows, cols)
     widest = min(max(1, stream // line), cols)
     for width in reversed(powers(1, widest)):

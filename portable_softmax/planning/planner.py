@@ -74,7 +74,7 @@ def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
         budgets = _budgets(reading, device)
         launches += [_launch(reading, tiling, estimated(reading, tiling, device), budgets) for tiling in grid(budgets[0])]
     if not numbers:
-        return launches
+        return [launch for launch in launches if not unfit(launch, device)] or launches
     launches = sorted((launch for launch in launches if not unfit(launch, device)), key=lambda launch: launch.us)
     if problem.skips and not problem.stores:  # rows that are skipped take no longer than beginning all programs
         launches.sort(key=lambda launch: NS * numbers.launch_ns * launch.num_programs > SKIPPED * launch.us)

@@ -132,6 +132,22 @@ class Problem:
             rows = f"{self.n_rows} rows of {self.n_cols} columns"
             raise ValueError(f"{rows} are too large: {used} bytes, and {MAX_BYTES} can be addressed")
 
+    @cached_property
+    def operations(self) -> frozenset[str]:
+        """Returns names of what a kernel computes beside a softmax, as far as its memory depends on it."""
+        scores, picks, log = self.scores, self.log_probs, self.form == "log_softmax"
+        names = {
+            "gradient": picks.gradient if picks else self.backward and not log,
+            "many": bool(picks and picks.many),
+            "causal": scores.causal is not None,
+            "cap": scores.cap is not None,
+            "scale": scores.scale == "rows",
+            "temperature": scores.temperature is not None,
+            "bool": scores.mask == "bool",
+            "added": scores.mask not in (None, "bool"),
+        }
+        return frozenset(name for name, there in names.items() if there)
+
     @property
     def numbered(self) -> bool:
         """True if the kernel needs row numbers, as rows have values of their own in memory."""

@@ -4,11 +4,11 @@ import functools
 import logging
 from typing import TYPE_CHECKING
 
-from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.planning import planner
+from portable_softmax.planning import grid, planner
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
@@ -80,7 +80,7 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
         CompileError: this Triton does not compile for the device, or interprets.
     """
     compiler.check_target(device)
-    absent, estimates = device.index is None, device.vendor.model(1, 1, (4,), 4, device.hardware) is not None
+    absent, estimates = device.index is None, device.vendor.model((1, 1), 4, (), device) is not None
     estimated = absent and estimates and (interpreting() or device.vendor.missing() is not None)
     if absent and not estimated:
         compiler.check_compiles()  # or every tiling would fail to compile for this reason
@@ -89,7 +89,7 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
 
 @functools.lru_cache(maxsize=4096)
 def _planned(problem: Problem, device: Device, estimated: bool) -> LaunchPlan:
-    plan = planner.choose(problem, device, _estimate if estimated else _compile)
+    plan = planner.choose(problem, device, grid.estimated if estimated else _compile)
     if plan.warning:
         sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
         _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, plan.tiling, plan.warning)
@@ -98,18 +98,3 @@ def _planned(problem: Problem, device: Device, estimated: bool) -> LaunchPlan:
 
 def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
     return resources_of(KernelSpec.of(problem, tiling), device)
-
-
-def _estimate(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    lines = tiling.tile_rows, tiling.tile_cols
-    x_bytes, y_bytes = DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]
-    in_bytes, out_bytes = ((y_bytes, y_bytes), x_bytes) if problem.backward else ((x_bytes, *_mask_bytes(problem)), y_bytes)
-    estimated = device.vendor.model(*(lines[::-1] if problem.across else lines), in_bytes, out_bytes, device.hardware)
-    assert estimated, "the vendor has an estimate"
-    return estimated
-
-
-def _mask_bytes(problem: Problem) -> tuple[int, ...]:
-    """Returns the bytes of an element of the mask; none where there is no mask, or a tile reads one element for each row."""
-    mask, by_row = problem.scores.mask, problem.mask_step == 0 and not problem.across
-    return () if mask is None or by_row else (1 if mask == "bool" else DTYPE_BYTES[mask],)

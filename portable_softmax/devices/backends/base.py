@@ -1,7 +1,7 @@
 """The protocol of a vendor's module, the types of its results, and the defaults of modules without functions of their own."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -114,7 +114,6 @@ class Detected:
     torch: Mapping[str, int] = field(hash=False)
 
 
-Bytes = tuple[int, ...]
 Count = int | None
 WHEEL = "an environment with `pip install triton` does"  # Triton's own release has compilers for these
 
@@ -168,14 +167,14 @@ class Backend(abc.ABC):
         """
         return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
 
-    def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources | None:
-        """Estimates the resources of a [n_lines, length] tile; returns None if only the compiler determines them.
+    def model(self, tile: tuple[int, int], size: int, operations: Collection[str], device: Any) -> KernelResources | None:
+        """Estimates the resources of a tile of this package's kernels; returns None if only the compiler determines them.
 
         Args:
-            n_lines, length: elements of the tile, across and along its lines.
-            in_bytes: bytes of an element of each input.
-            out_bytes: bytes of an element of the output.
-            hardware: facts of the device.
+            tile: elements across and along its lines.
+            size: bytes of an element of the input.
+            operations: names of what the kernel computes beside a softmax.
+            device: the Device.
         """
         return None
 

@@ -1,9 +1,9 @@
 """Triton's interpreter (TRITON_INTERPRET=1): it runs the kernel's Python text on the CPU, one program after another."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from portable_softmax.devices.backends.base import Backend, Bytes, Count, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
 
@@ -29,7 +29,7 @@ class Interpreter(Backend):
         """Returns that nothing compiles for it."""
         return self.elsewhere
 
-    def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources:
+    def model(self, tile: tuple[int, int], size: int, operations: Collection[str], device: Any) -> KernelResources:
         """Returns no resources: the interpreter has no limits."""
         return KernelResources()
 

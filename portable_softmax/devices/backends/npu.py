@@ -1,13 +1,14 @@
 """Huawei Ascend: a program runs alone on a vector core and works out of that core's Unified Buffer."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
 
-from portable_softmax.devices.backends.base import Backend, Bytes, Count, Detected, KernelResources, Occupancy
-from portable_softmax.devices.backends.npu_compiler import NAME, Plan, missing
+from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.npu_compiler import NAME, Plan, generation_of, missing
+from portable_softmax.devices.backends.npu_estimate import bytes_of
 from portable_softmax.devices.backends.npu_stages import PLAN, offline
 from portable_softmax.devices.schema import Hardware
 
@@ -91,19 +92,12 @@ class Npu(Backend):
             return KernelResources(shared_memory_bytes=plan.size, multiprocessors=plan.cores, compiler=by)
         return KernelResources(shared_memory_bytes=(getattr(compiled.metadata, "required_ub_bits", 0) or 0) // 8)
 
-    def model(self, n_lines: int, length: int, in_bytes: Bytes, out_bytes: int, hardware: Hardware) -> KernelResources:
-        """Estimates the Unified Buffer of a [n_lines, length] tile.
-
-        Inputs and output take twice their size (double buffering). An input takes a copy in fp32, and the reduction takes
-        half of one. This agrees with the kernels that are known to compile or to overflow on A2; it errs high.
-
-        Sources: AscendNPU-IR ExtraBufferOpInterface (the reduction's buffer), Liger's softmax of 8192 elements (fits 192 KiB),
-        sgl-kernel-npu's argmax_softmax_prob (fp32 8192 compiles, 16384 overflows).
-        """
-        narrowest = (hardware.memory_alignment or 1) // min(*in_bytes, out_bytes)  # a narrower line is padded to this
-        elements = n_lines * max(length, narrowest)
-        size = elements * (2 * sum(in_bytes) + 2 * out_bytes + 4 * len(in_bytes) + 2)
-        return KernelResources(shared_memory_bytes=size, estimated=True)
+    def model(self, tile: tuple[int, int], size: int, operations: Collection[str], device: Any) -> KernelResources:
+        """Estimates the Unified Buffer of a tile of this package's kernels; rows that are narrower than a block are padded."""
+        rows, length = tile
+        elements = rows * max(length, (device.hardware.memory_alignment or 1) // size)
+        is_950 = generation_of(device.arch).is_950
+        return KernelResources(shared_memory_bytes=bytes_of(elements, size, operations, is_950), estimated=True)
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts one program, as it runs alone on a core, or none if its tile does not fit the Unified Buffer."""
