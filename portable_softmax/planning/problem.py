@@ -136,9 +136,12 @@ class Problem:
     def operations(self) -> frozenset[str]:
         """Returns names of what a kernel computes beside a softmax, as far as its memory depends on it."""
         scores, picks, log = self.scores, self.log_probs, self.form == "log_softmax"
+        tokens = picks is not None and picks.gradient
         names = {
-            "gradient": picks.gradient if picks else self.backward and not log,
-            "many": bool(picks and picks.many),
+            "gradient": tokens or (self.backward and not log),
+            "log gradient": self.backward and log,
+            "tokens": tokens,
+            "many": picks is not None and picks.many,
             "causal": scores.causal is not None,
             "cap": scores.cap is not None,
             "scale": scores.scale == "rows",

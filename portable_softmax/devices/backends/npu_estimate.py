@@ -16,12 +16,14 @@ A2_A3: dict[tuple[str, ...], int] = {
     ("causal", "temperature"): 24,
     ("added", "temperature"): 24,
     ("gradient",): 24,
+    ("causal", "log gradient"): 24,
     ("bool", "cap", "temperature"): 48,
     ("added", "cap", "temperature"): 48,
-    ("gradient", "many"): 48,
+    ("cap", "tokens"): 48,
+    ("many", "tokens"): 48,
 }
-A5: dict[tuple[str, ...], int] = {(): 15}
-A5_FLOAT32: dict[tuple[str, ...], int] = {(): 15, ("bool",): 31, ("added",): 31, ("scale",): 31}
+A5: dict[tuple[str, ...], int] = {(): 15, ("cap", "many", "tokens"): 31}
+A5_FLOAT32: dict[tuple[str, ...], int] = A5 | {("bool",): 31, ("added",): 31, ("scale",): 31}
 
 
 def bytes_of(elements: int, size: int, operations: Collection[str], is_950: bool) -> int:

@@ -1,0 +1,55 @@
+"""This package's kernels by Ascend's own compiler: what is planned first compiles, and long rows are read once."""
+
+from dataclasses import replace
+
+import pytest
+
+from portable_softmax import CompileError, Device
+from portable_softmax.devices.backends import npu_compiler
+from portable_softmax.planning.problem import LogProbs, Scores
+from portable_softmax.planning.request import TOKEN_LOG_PROBS, contiguous_problem
+from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.plans import plan_problem
+from portable_softmax.runtime.specialization import KernelSpec
+
+pytestmark = pytest.mark.skipif(npu_compiler.missing() is not None, reason=str(npu_compiler.missing()))
+A2, A5 = (Device.from_profile(name) for name in ("ascend/910b3", "ascend/950pr_958x"))
+EVERYTHING = Scores(mask="bool", causal="lower_right", cap=30.0, temperature="rows", sink=True, scale="rows")
+TOKENS = contiguous_problem(4000, 8192, "bfloat16", TOKEN_LOG_PROBS, backward=True)
+PLANNED = {  # problem, device, tile: whole rows are read once, "online" ones twice
+    "plain": (contiguous_problem(60, 16384, "float32"), A2, "tile 1 x 16384"),
+    "added": (contiguous_problem(60, 12672, "bfloat16", scores=Scores(mask="bfloat16")), A2, "tile 1 x 16384"),
+    "capped": (contiguous_problem(60, 8192, "float32", scores=Scores(cap=30.0, temperature="rows")), A2, "tile 1 x 8192"),
+    "masked": (contiguous_problem(60, 16384, "float32", scores=Scores(mask="bool")), A2, "online 1 x 4096"),
+    "everything": (contiguous_problem(4000, 1000, "float32", scores=EVERYTHING), A2, "tile 4 x 1024"),
+    "temperature": (contiguous_problem(60, 8192, "float32", scores=Scores(temperature="rows")), A5, "tile 1 x 8192"),
+    "logarithm": (contiguous_problem(60, 16384, "float32", "log_softmax"), A5, "tile 1 x 16384"),
+    "gradient": (contiguous_problem(4000, 781, "bfloat16", backward=True, scores=Scores(cap=30.0)), A5, "tile 4 x 1024"),
+    "tokens": (replace(TOKENS, log_probs=LogProbs(gradient=True, entropy=True)), A2, "tile 1 x 8192"),
+}
+
+
+def kernel_of(name):
+    problem, device, _ = PLANNED[name]
+    return compile_kernel(KernelSpec.of(problem, plan_problem(problem, device).tiling), device)
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_the_launch_that_is_planned_first_compiles(name, monkeypatch):
+    problem, device, tile = PLANNED[name]
+    planned = plan_problem(problem, device)
+    assert (str(planned.tiling), [reason for reason in planned.reasons if "rejected" in reason]) == (tile, [])
+    assert planned.resources.compiler.startswith("bishengir-compile 1.2.0, ")
+    assert "math.fma" not in (linalg := kernel_of(name).asm["ttadapter"]), "it would round twice"
+    assert "math.exp2" not in linalg or name == "gradient", "it would be made of exp"
+    monkeypatch.setenv(npu_compiler.FOLDER, "")
+    estimated = plan_problem(problem, device)
+    assert (estimated.tiling, estimated.resources.estimated) == (planned.tiling, True)
+
+
+def test_a_crash_of_the_compiler_is_no_overflow():
+    """The compiler of the 950 ends by a signal where transfers are double-buffered."""
+    linalg = kernel_of("logarithm").asm["ttadapter"]
+    assert npu_compiler.planned(linalg, npu_compiler.A5, {}).size == 131_136
+    with pytest.raises(CompileError, match=r"1\.2\.0 failed: it was ended by signal 11; multibuffer=False may fit"):
+        npu_compiler.planned(linalg, npu_compiler.A5, {"multibuffer": True})
