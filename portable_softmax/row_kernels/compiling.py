@@ -5,12 +5,14 @@ import copy
 import functools
 import importlib
 import itertools
+import math
 import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from difflib import get_close_matches
 from typing import Any
 
@@ -26,13 +28,14 @@ UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # e
 
 def compiled_for(
     kernel: Any, configs: Sequence[Any], values: Mapping[str, Any], device: Device, unknown: Collection[str] = (),
-    positional: int = 0,
+    positional: int = 0, until: float = math.inf, took: list[float] | None = None,
 ) -> list[Any]:  # fmt: skip
     """Returns compiled kernels for a device, here or not, or Triton's errors; CompileError if it has no such target.
 
     Values are arguments and options by name, which win over a configuration's. A configuration is None for a kernel without.
     A decorator that reads an argument of an unknown value raises KeyError. The first `positional` arguments are passed by
     position: a parameter named as an option of Triton's, such as num_warps, sets that option too if it is passed by name.
+    None begins to compile after `until`, of time.monotonic: CancelledError is its result. Seconds are appended to `took`.
     """
     jit, is_tuned = jit_function(kernel), bool(configurations(kernel))
     kept = [{} if is_tuned or config is None else config.all_kwargs() for config in configs]
@@ -54,7 +57,11 @@ def compiled_for(
         last = max((at for at, name in enumerate(jit.arg_names, 1) if name in RESERVED), default=0)
         first = jit.arg_names[: max(positional, last)]
         runs = [functools.partial(_run, *call, first, device) for call in zip(kernels, passed, strict=True)]
-        return [_explained(future, run) for future, run in zip([*map(pool.submit, runs)], runs, strict=True)]
+        futures = [pool.submit(_timed, run, until) for run in runs]
+        results = [_explained(future, run) for future, run in zip(futures, runs, strict=True)]
+    if took is not None:
+        took += [seconds for _, seconds in results]
+    return [result for result, _ in results]
 
 
 def failure(
@@ -96,11 +103,21 @@ def _run(kernel: Any, values: Mapping[str, Any], first: Sequence[str], device: D
     return kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
 
 
-def _explained(future: "Future[Any]", again: Callable[[], Any]) -> Any:
-    """Returns what Triton compiled, or its error; one without a reason gets the first that a second run writes."""
-    error = future.exception()
+def _timed(run: Callable[[], Any], until: float) -> tuple[Any, float]:
+    """Returns what Triton compiled, or its error, and the seconds that it took."""
+    start = time.monotonic()
+    try:
+        result = run() if start < until else CancelledError()
+    except Exception as error:
+        result = error
+    return result, time.monotonic() - start
+
+
+def _explained(future: "Future[Any]", again: Callable[[], Any]) -> tuple[Any, float]:
+    """Returns what `_timed` does; an error without a reason gets the first that a second run writes."""
+    error, seconds = future.result()
     if not isinstance(error, Exception) or not any(text in str(error) for text in UNEXPLAINED):
-        return error or future.result()
+        return error, seconds
     with tempfile.TemporaryFile() as stderr:
         before = os.dup(2)
         os.dup2(stderr.fileno(), 2)
@@ -112,7 +129,7 @@ def _explained(future: "Future[Any]", again: Callable[[], Any]) -> Any:
             os.close(before)
         stderr.seek(0)
         why = reason_in(stderr.read().decode(errors="replace"))
-    return RuntimeError(f"{error}: {why}") if why else error
+    return RuntimeError(f"{error}: {why}") if why else error, seconds
 
 
 def reason_in(printed: str) -> str:

@@ -1,7 +1,9 @@
 """Chooses the launch of a row kernel: a few settings are compiled, and the one of the least expected time is selected."""
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -22,6 +24,7 @@ from portable_softmax.row_kernels.decorators import configurations, constants_of
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 
+LONGEST = 60  # seconds, after which no further setting is compiled
 COMPILED = MOST_COMPILED, MOST_COMPILED - 2  # settings that are compiled, without stages and then of all
 SEVERAL = facts.KNOWN + 1  # rows, in place of one row: Triton makes 1 a constant
 
@@ -107,6 +110,8 @@ class Choice:
         self._device, self._jit = device, jit_function(request.kernel)
         self._compiled: dict[Setting, _Used] = {}
         self._function, self._traffic = Function({}, [], []), Traffic()
+        self._until, self._took = time.monotonic() + LONGEST, dict[Setting, float]()
+        self._left = 0  # settings, for want of time
         self._settings = settings_of(request, device, True)
         probe = min(self._settings, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
         several = {request.names[0]: SEVERAL} if request.names[0] and request.rows == 1 else {}
@@ -181,7 +186,10 @@ class Choice:
 
     def _compile(self, request: Request, settings: Sequence[Setting]) -> None:
         device, configs = self._device, [setting.config for setting in settings]
-        results = compiled_for(request.kernel, configs, request.arguments, device)
+        took, until = list[float](), self._until if self._compiled else math.inf
+        results = compiled_for(request.kernel, configs, request.arguments, device, until=until, took=took)
+        self._took |= zip(settings, took, strict=True)
+        self._left += sum(isinstance(result, CancelledError) for result in results)
         for setting, compiled in zip(settings, results, strict=True):
             if isinstance(compiled, Exception):
                 if not self._compiled or isinstance(compiled, OSError):
@@ -277,6 +285,10 @@ class Choice:
         yield moves + f"; a program beside them {self._traffic.program:,.0f}" * walks
         if blocks > 1 and (self.form.in_blocks or self._splits):
             yield f"a row is {blocks} blocks, {'which the kernel loops over' if self.form.in_blocks else 'one per program'}"
+        if self._left:
+            slowest = max(self._took, key=self._took.__getitem__)
+            words = ", ".join(f"{name} {value}" for name, value in slowest.config.all_kwargs().items())
+            yield f"{self._left} candidates are left out after {LONGEST} s: {words} took {self._took[slowest]:.0f} s to compile"
         if request.multiple < math.gcd(request.cols, facts.KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
         others = [other for other in costed if other.used.setting != best.used.setting][:2]

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+import re
 from functools import partial
 
 import pytest
@@ -27,6 +28,7 @@ from portable_softmax import (
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts
 from portable_softmax.row_kernels import launcher as launchers
+from portable_softmax.row_kernels import row_choice
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
 ARCHITECTURES = {  # one product of each
@@ -130,6 +132,13 @@ def test_plans_are_for_the_device_of_the_tensors(monkeypatch):
     assert [fresh(one_row, grid=(4,)).plan(x, x, 4, 8).device for x in (first, second)] == ["nvidia/h200", "nvidia/t4"]
     with pytest.raises(RuntimeError, match="tensors to be on the same device, but x is on cuda:0 and y is on cuda:1"):
         scaled.plan(first, second, 4, 8)
+
+
+def test_plans_end_in_time(monkeypatch):
+    """The first candidate is compiled in any time."""
+    monkeypatch.setattr(row_choice, "LONGEST", 0)
+    (reason,) = [text for text in planned("rms_norm", "nvidia/t4").reasons if "left out" in text]
+    assert re.fullmatch(r"\d+ candidates are left out after 0 s: BLOCK 4096, .*, num_warps \d+ took \d+ s to compile", reason)
 
 
 @pytest.mark.parametrize("grid", GRIDS)
