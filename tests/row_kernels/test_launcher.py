@@ -138,7 +138,7 @@ def test_plans_end_in_time(monkeypatch):
     """The first candidate is compiled in any time."""
     monkeypatch.setattr(row_choice, "LONGEST", 0)
     (reason,) = [text for text in planned("rms_norm", "nvidia/t4").reasons if "left out" in text]
-    assert re.fullmatch(r"\d+ candidates are left out after 0 s: BLOCK 4096, .*, num_warps \d+ took \d+ s to compile", reason)
+    assert re.fullmatch(r"\d+ candidates are left out after 0 s: BLOCK .* took \d+ s to compile", reason)
 
 
 @pytest.mark.parametrize("grid", GRIDS)
