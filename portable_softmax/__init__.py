@@ -41,7 +41,7 @@ __all__ = [
     "linear_token_log_probs", "log_softmax", "occupancy", "override_aten", "persistent", "plan", "profiles",
     "resident_programs", "set_batch_invariant", "softmax", "softmin", "token_log_probs", "warm_up",
 ]  # fmt: skip
-__version__ = "1.0.0"
+__version__ = "0.9.0"
 
 _LAZY = {
     "api.explain": ("explain",), "api.functional": ("log_softmax", "softmax", "softmin"),

@@ -16,7 +16,7 @@ set_up() {
 cpu_index() { # the build for CPUs, where no GPU is visible and PyTorch's index is: that of the usual index is gigabytes of CUDA
     local index=https://download.pytorch.org/whl/cpu device
     for device in /dev/nvidiactl /dev/kfd /dev/dxg; do [ ! -e $device ] || return 0; done
-    ! .venv/bin/python -c "from urllib.request import urlopen; urlopen('$index/torch/', timeout=3)" 2>/dev/null || echo --extra-index-url $index
+    ! "${PYTHON:-python3}" -c "from urllib.request import urlopen; urlopen('$index/torch/', timeout=3)" 2>/dev/null || echo --extra-index-url $index
 }
 
 # Ascend's compiler, two wheels without CANN, into .ascend, behind set_up; 230 MB are downloaded, once.
@@ -49,6 +49,6 @@ make_venv() {
 
 install() {
     echo "pip install $*" >&2
-    .venv/bin/python -m pip install --no-compile --disable-pip-version-check --progress-bar off --constraint scripts/constraints.txt "$@" |
+    ${VENV:-.venv}/bin/python -m pip install --no-compile --disable-pip-version-check --progress-bar off --constraint scripts/constraints.txt "$@" |
         sed -u -n '/^Collecting\|^Processing\|^ *Downloading\|^Installing collected/p' >&2
 }

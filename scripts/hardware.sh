@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What CI does on one device, a step at a time or `all`; here just as there: DEVICE=cuda bash scripts/hardware.sh probe
-#   DEVICE   backend that must be here: cuda, hip, npu, xpu or interpreter
+# What CI does on one device, some steps or `all`, on any machine: DEVICE=cuda bash scripts/hardware.sh probe
+#   DEVICE   backend that must be here: cuda, hip, npu, xpu or interpreter; offline: plans of all profiles, without a device
 #   PROFILE  the profile that the device must have, if it matters
 #   SETUP    shell command before each step, such as `source .../set_env.sh`
 #   PACKAGES for the Python that is there, before .venv is made: a build of torch and Triton for the device, if there is none
@@ -9,9 +9,9 @@
 set -euo pipefail
 [ "${1:-}" != --help ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit; }
 cd "$(dirname "$0")/.."
-: "${DEVICE:?is cuda, hip, npu, xpu or interpreter}" "${PROFILE:=}" "${SETUP:=true}" "${PACKAGES:=}" "${RESULTS:=results}" "${LAST:=last}" "${ACCEPT:=}"
+: "${DEVICE:?is cuda, hip, npu, xpu, interpreter or offline}" "${PROFILE:=}" "${SETUP:=}" "${PACKAGES:=}" "${RESULTS:=results}" "${LAST:=last}"
 set +u
-eval "$SETUP"
+eval "${SETUP:-true}"
 set -u
 source scripts/environment.sh
 [ "$DEVICE" != interpreter ] || export TRITON_INTERPRET=1
@@ -26,23 +26,29 @@ setup() {
     set_up --group test
 }
 
-probe() {
-    portable-softmax plan --on "$DEVICE" --json >"$RESULTS/probe.json.new"
-    mv "$RESULTS/probe.json.new" "$RESULTS/probe.json" # a probe that fails leaves the last answer
+probe() { # the interpreter compiles nothing
+    [ "$DEVICE" != interpreter ] || { portable-softmax profiles show interpreter; return; }
+    portable-softmax plan --on "$DEVICE" --json >"$RESULTS/probe.json"
     { echo '```'; portable-softmax plan --on "$DEVICE" --facts --explain; echo '```'; } | summary
 }
 
+quality() {
+    python -m pytest -n auto --dist loadgroup tests/runtime/test_static_quality.py --junit-xml="$RESULTS/quality.xml"
+}
+
 regression() {
-    local softmaxes=(--shapes 4096x781 4096x4096 4096x12672 128x151936 --dtype float32 bfloat16)
-    [ "$DEVICE" != interpreter ] || softmaxes=(--shapes 16x65 16x781 --dtype float32 bfloat16)
-    portable-softmax verify --on "$DEVICE" "${softmaxes[@]}" --markdown | summary
-    local code=0
+    local on=("$DEVICE") softmaxes=(--shapes 4096x781 4096x4096 4096x12672 128x151936 --dtype float32 bfloat16) code=0
+    case $DEVICE in
+        interpreter) portable-softmax verify --on interpreter --shapes 16x65 16x781 --markdown | summary; return ;;
+        offline) mapfile -t on < <(portable-softmax profiles | awk 'NR > 1 && $1 !~ /^(intel|triton)/ {print $1}') ;; # others need triton-xpu
+    esac
+    [ "$DEVICE" = offline ] || portable-softmax verify --on "$DEVICE" "${softmaxes[@]}" --markdown | summary
     if [ -f "$LAST/accepted" ]; then
         portable-softmax diff "$LAST/accepted" --save "$RESULTS/plans.json" --markdown | summary || code=$?
     else
-        portable-softmax plan --on "$DEVICE" "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
+        portable-softmax plan --on "${on[@]}" "${softmaxes[@]}" --save "$RESULTS/plans.json" --markdown | summary
     fi
-    [ -z "$ACCEPT" ] || [ "$code" != 3 ] || code=0
+    [ -z "${ACCEPT:-}" ] || [ "$code" != 3 ] || code=0
     if [ "$code" = 0 ]; then cp "$RESULTS/plans.json" "$RESULTS/accepted"; else cp "$LAST/accepted" "$RESULTS/accepted"; fi
     return "$code"
 }
@@ -52,18 +58,15 @@ tests() {
 }
 
 benchmark() {
-    if [ "$DEVICE" = interpreter ]; then
-        echo "The interpreter's speed is no device's." >&2
-    else
-        python scripts/benchmark --quick --out "$RESULTS/benchmark.csv"
-    fi
+    [ "$DEVICE" = interpreter ] || python scripts/benchmark --quick --out "$RESULTS/benchmark.csv" # its speed is no device's
 }
 
-[ $# -gt 0 ] || set -- all
-[ "$1" != all ] || set -- setup probe regression tests benchmark
+[ "${*:-all}" != all ] || set -- setup probe regression tests benchmark
 [ "$1" = setup ] || PATH=$PWD/.venv/bin:$PATH
 for step; do
-    case $step in setup | probe | regression | tests | benchmark) ;; *) echo "no step $step; there are setup, probe, regression, tests, benchmark" >&2; exit 2 ;; esac
     echo "== $step" >&2
-    "$step"
+    case $step in
+        setup | probe | quality | regression | tests | benchmark) "$step" ;;
+        *) echo "no step $step; there are setup, probe, quality, regression, tests, benchmark" >&2; exit 2 ;;
+    esac
 done

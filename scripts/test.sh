@@ -22,17 +22,17 @@ results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
 step() { echo "== $SECONDS s: $*" >&2; }
 
 step set up
-make_venv
-install nox
-.venv/bin/nox --sessions virtual_npu --install-only ${REQUIRE_VIRTUAL_NPU:+-- --required} & # two environments at a time
 set_up --group test
 set_up_ascend || [ -z "${REQUIRE_VIRTUAL_NPU:-}" ]
-for release in 3.2.0 3.3.1 3.6.0 3.9.0; do bash scripts/with_triton.sh $release -c "" || true; done & # of tests/runtime/test_other_tritons.py
+bash scripts/virtual_npu.sh ${REQUIRE_VIRTUAL_NPU:+--required} --install & # beside what follows
+for release in 3.2.0 3.3.1 3.9.0; do bash scripts/with_triton.sh $release -c "" || true; done & # of tests/runtime/test_other_tritons.py
 tritons=$!
 step lint and types
 ruff check .
 ruff format --check .
 mypy
+check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml examples/*_vendors.yml
+check-jsonschema --builtin-schema vendor.gitlab-ci examples/*.gitlab-ci.yml
 wait $tritons
 step no kernel runs
 python -m pytest -n auto --dist loadgroup -m "not kernel$quick" $(results offline) "$@"
@@ -49,5 +49,5 @@ if [ "$all" ]; then
 fi
 step virtual NPU
 wait
-nox --sessions virtual_npu -- ${REQUIRE_VIRTUAL_NPU:+--required} -n auto -m "${quick# and }"
+bash scripts/virtual_npu.sh ${REQUIRE_VIRTUAL_NPU:+--required} -n auto -m "${quick# and }"
 step done

@@ -9,17 +9,14 @@ import consoles
 import pytest
 import torch
 import triton
-import yaml
 from api_page import PAGE, page
 
 import portable_softmax
 from portable_probe.program import COMMANDS
 from portable_softmax import Device
-from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.names import find_profiles
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
 EXAMPLES = ROOT / "examples"
 PATTERNS = "*.md", "docs/**/*.md", ".github/*.md", "*/README.md", "scripts/results/*.md"
 PAGES = sorted({path for pattern in PATTERNS for path in ROOT.glob(pattern)})
@@ -42,12 +39,6 @@ def test_what_a_page_names_is_there(page):
     assert set(re.findall(r"(?:`|\$ |^)portable-softmax ([a-z]+)", text, re.MULTILINE)) <= COMMANDS.keys()
     extras = set(re.findall(r"pip install (?:-e )?'?\.\[(\w+)\]", text))
     assert [extra for extra in extras if f"\n{extra} = [" not in (ROOT / "pyproject.toml").read_text()] == []
-
-
-def test_pages_are_short_enough_to_read():
-    assert max(map(len, README.splitlines())) <= 120 >= len(README.splitlines())
-    assert "\n## Install\n" in README  # errors of the package name it
-    assert sum(len(page.read_text().splitlines()) for page in PAGES if ROOT / "docs" in page.parents and page != PAGE) <= 1300
 
 
 @pytest.mark.parametrize("path", consoles.PAGES, ids=lambda path: path.name)
@@ -92,20 +83,9 @@ def test_a_quick_example_runs_and_prints_what_its_page_says(page, at, tmp_path, 
         space["test_it_fits"](Device.from_profile("nvidia/h200"))
 
 
-def test_the_pipelines_can_be_copied():
-    """Both have the same devices, runners and commands, and torch without CUDA comes first; actions are pinned."""
-    text, other = ((EXAMPLES / f"ci_three_vendors.{name}").read_text() for name in ("yml", "gitlab-ci.yml"))
-    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in re.findall(r"uses: (\S+)", text))
-    text = re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda name: f"${name[1].upper()}", text).replace("$DEVICES", "$ON")
-    github, gitlab = yaml.safe_load(text)["jobs"], yaml.safe_load(other)
-    for job in ("compiled", "interpreted", "hardware"):
-        commands = "\n".join(step["run"] for step in github[job]["steps"] if "run" in step).splitlines()
-        assert commands == gitlab[job]["script"]
-        assert commands[0].endswith("/whl/cpu") or job == "hardware"
-        assert '"portable-softmax' in commands[job != "hardware"]
-    devices = github["compiled"]["strategy"]["matrix"]["devices"]
-    assert [{"ON": devices}] == gitlab["compiled"]["parallel"]["matrix"]
-    assert all(find_profiles(on.split(",")) for on in devices)
-    legs = github["hardware"]["strategy"]["matrix"]["include"]
-    assert [{name.upper(): value for name, value in leg.items()} for leg in legs] == gitlab["hardware"]["parallel"]["matrix"]
-    assert {leg["device"] for leg in legs} <= BACKENDS.keys()
+@pytest.mark.parametrize("name", ["yml", "gitlab-ci.yml"])
+def test_devices_of_a_pipeline_to_copy_have_profiles(name):
+    text = (EXAMPLES / f"ci_three_vendors.{name}").read_text()
+    named = re.findall(r'"(\w[\w/,]+,\w+)"', text)
+    assert len(named) == 2
+    assert all(find_profiles(devices.split(",")) for devices in named)

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from functorch.compile import make_boxed_func
 from random_calls import results
-from torch._dynamo.backends.common import aot_autograd
 from torch.utils._pytree import tree_map_only
 
 from portable_softmax import softmax, token_log_probs
@@ -25,6 +23,9 @@ class Graph(torch.fx.Interpreter):
 
 
 def compiled(function, **options):
+    from functorch.compile import make_boxed_func  # takes a second, in one process
+    from torch._dynamo.backends.common import aot_autograd
+
     torch._dynamo.reset()
     backend = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(Graph(graph).run))
     return torch.compile(function, fullgraph=True, backend=backend, **options)

@@ -189,7 +189,7 @@ def _install(patch, kind, facts, **more):
 
 
 def _set_up(kind):
-    """Makes torch know a type, once per process. The function is private: noxfile.py pins the version of torch."""
+    """Makes torch know a type, once per process. The function is private: scripts/virtual_npu.sh pins the version of torch."""
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     module = types.ModuleType(f"torch.{kind}")

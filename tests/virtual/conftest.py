@@ -1,6 +1,6 @@
 """Makes this process's machine a virtual one.
 
-Only in the environment that noxfile.py sets up: elsewhere there is no triton-ascend, or a real device, and
+Only in the environment that scripts/virtual_npu.sh sets up: elsewhere there is no triton-ascend, or a real device, and
 nothing here is collected.
 """
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(sys.prefix, "mlir", "usr", "lib")  # Debian's packages, unpacked by noxfile.py
+ROOT = Path(sys.prefix, "mlir", "usr", "lib")  # Debian's packages, unpacked by scripts/virtual_npu.sh
 CACHE = Path(sys.prefix, "cache")
 SHIM = Path(__file__).with_name("shim.c")
 
