@@ -204,6 +204,14 @@ def get(tile, k: tl.constexpr, C: tl.constexpr):
     return tile if C.BLOCKS == 1 else tile[k]
 
 
+@triton.jit
+def hidden(block, PACK: tl.constexpr, C: tl.constexpr):
+    """Returns a block, which with AS_LOADED the compiler takes for another, computed in this order: else it keeps float32."""
+    if C.AS_LOADED != "":
+        block = tl.inline_asm_elementwise("", C.AS_LOADED, [block], block.dtype, is_pure=False, pack=PACK)
+    return block
+
+
 # ---------------------------------------------------------------- arithmetic
 @triton.jit
 def exp(x, C: tl.constexpr):

@@ -42,6 +42,7 @@ class KernelConfig:
     BLOCKS: int = 1  # of a row, or of a split of one: the last splits may have one more than the first
     WHOLE: int = 0  # number of blocks at the start of every split that lie within rows
     IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time, as with a STEP
+    AS_LOADED: str = ""  # constraint of a register with two elements of 16 bits: a tile is kept so, and exp computed twice
     ACCUMULATORS: int = 1  # columns of a block with statistics of their own where rows are read twice: those of threads
     HIDE: str = ""  # the constraint of an empty inline assembly that hides where a column comes from
     WALK: bool = False  # programs take one tile after another: the grid may be smaller than the number of tiles

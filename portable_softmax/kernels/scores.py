@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, HIGHEST, NEG_INF, along, bounded, exp, finite, fma, get, in_vectors, of_row, offsets_of, offsets_of_rows, places, put,
+    BOTH, HIGHEST, NEG_INF, along, bounded, exp, finite, fma, get, hidden, in_vectors, of_row, offsets_of, offsets_of_rows,
+    places, put,
 )  # fmt: skip
 
 
@@ -178,7 +179,7 @@ def load_tile(x, mask, x_col, m_col, lead, past, exists, scale, temperature, fir
     for k in tl.static_range(C.BLOCKS):
         place = places(first + k * C.BLOCK, C.BLOCK, C)
         s = load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, 2 * (k == 0) + (k >= C.WHOLE), C)
-        scores = put(scores, s, C)
+        scores = put(scores, s.to(x.dtype.element_ty) if C.AS_LOADED != "" else s, C)
         highest = s if k == 0 else tl.maximum(highest, s)
     return scores, tl.max(highest, C.AXIS, keep_dims=True)
 
@@ -190,10 +191,10 @@ def add_powers(scores, base, temperature, C: tl.constexpr):
     sums = None
     falls = None
     for k in tl.static_range(C.BLOCKS):
-        fall = fall_of(get(scores, k, C), base, temperature, C)
+        fall = fall_of(hidden(get(scores, k, C), 2, C).to(tl.float32), base, temperature, C)
         e = exp(fall, C)
         powers = put(powers, e, C)
-        sums = e if k == 0 else sums + e
+        sums = hidden(e if k == 0 else sums + e, 1, C)
         if C.ENTROPY:
             term = e * bounded(fall)
             falls = term if k == 0 else falls + term

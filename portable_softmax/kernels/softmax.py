@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, NEG_INF, end_of_split, exp, find_tile, finite, first_column, fma, get, last_tile, load,
-    load_per_row, of_row, opaque, places, places_of_ends, put, store, times,
+    BOTH, ENDS, NEG_INF, end_of_split, exp, find_tile, finite, first_column, fma, get, hidden, last_tile,
+    load, load_per_row, of_row, opaque, places, places_of_ends, put, store, times,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import MISSING, left_behind, look, of_rows, of_splits, publish, words_of
 from portable_softmax.kernels.scores import (
@@ -68,8 +68,10 @@ def softmax_kernel(
                 factor, rest = factor_of(base, peak, total, heat, C)
                 begin = opaque(first, C)
                 for k in tl.static_range(C.BLOCKS):
-                    fall = fall_of(get(scores, k, C), peak, heat, C)
-                    result = fall - tl.log(total) if C.LOG else times(get(powers, k, C), factor, rest, C)
+                    if C.LOG or C.AS_LOADED != "":
+                        result = result_of(hidden(get(scores, k, C), 2, C).to(tl.float32), peak, total, heat, C)
+                    else:
+                        result = times(get(powers, k, C), factor, rest, C)
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
                     store(y, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
             if split == 0 if C.UNALIGNED else False:
@@ -141,7 +143,8 @@ def softmax_backward_kernel(
                 for k in tl.static_range(C.BLOCKS):
                     place = places(first + k * C.BLOCK, C.BLOCK, C)
                     a, b = load_pair(dy, y, place, dy_col, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
-                    kept_dy, kept_y = put(kept_dy, a, C), put(kept_y, b, C)
+                    kept_dy = put(kept_dy, a.to(dy.dtype.element_ty) if C.AS_LOADED != "" else a, C)
+                    kept_y = put(kept_y, b.to(y.dtype.element_ty) if C.AS_LOADED != "" else b, C)
                     terms = a if C.LOG else a * b
                     sums = terms if k == 0 else sums + terms
                 total = tl.sum(sums, C.AXIS, keep_dims=True)
@@ -171,7 +174,7 @@ def softmax_backward_kernel(
                 begin = opaque(first, C)
                 for k in tl.static_range(C.BLOCKS):
                     place = places(begin + k * C.BLOCK, C.BLOCK, C)
-                    a, b = get(kept_dy, k, C), get(kept_y, k, C)
+                    a, b = hidden(get(kept_dy, k, C), 2, C).to(tl.float32), hidden(get(kept_y, k, C), 2, C).to(tl.float32)
                     ds = gradient(a, b, total, x, place, y_col, lead, end, there, by, heat, 2 * (k == 0) + (k >= C.WHOLE), C)
                     store(dx, ds, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
             if split == 0 if C.UNALIGNED else False:

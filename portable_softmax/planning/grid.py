@@ -20,7 +20,9 @@ MOST_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds comp
 NARROWEST_TILE = 1024  # elements; narrower ones of rows that are read twice add up more, and round more
 REGISTERS = 24  # of a thread for addresses and numbers of a row: 16 to 48 in compiled launches of sm_90
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks that are read twice
+MANY = 32  # elements of a thread, at least, that are kept as they were loaded
 MOST_LOADS = 64  # of a thread, of one element each, where programs share rows side by side
+MOST_OF_ONE_WARP = 32  # programs of a multiprocessor that share rows and have one warp: two warps exchange half as much
 MOST_PIECES = 5  # blocks of at most one access of a row: more hit lines on their way
 
 
@@ -65,7 +67,7 @@ class Budget:
 
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    """Estimates what a program uses, at least: a register per element, and a few; those above a thread's limit are spilled.
+    """Estimates what a program uses, at least: a register per element, or half, and a few; those above a limit are spilled.
 
     A vendor without registers has an estimate of its own.
     """
@@ -76,9 +78,19 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
     operands, narrow = 2 if problem.backward else 1, problem.across and tiling.is_shared and problem.vector == 1
     elements = -(-tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) * operands // threads)
+    elements = elements // 2 + FEW if holds_as_loaded(problem, tiling, device) else elements
     wanted = REGISTERS * operands + elements + elements // 2 if narrow else REGISTERS + elements
     there = min(available(wanted, threads, device), tiling.max_registers or wanted)
     return KernelResources(tiling.num_warps, there, spilled_bytes_per_thread=WORD_BYTES * (wanted - there))
+
+
+def holds_as_loaded(problem: Problem, tiling: Tiling, device: Device) -> bool:
+    """True if a tile of many elements of 16 bits, not of scores, stays in registers as it was loaded, two to a register."""
+    threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
+    pairs = {DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]} == {2} and problem.vector > 1
+    pairs = pairs and tiling.tile_rows * tiling.width >= 2 * threads and bool(device.vendor.vector_register)
+    many = tiling.held and not tiling.two_launches and tiling.tile_rows * tiling.tile_cols >= MANY * threads
+    return pairs and many and (problem.backward or not problem.scores)
 
 
 def available(wanted: int, threads: int, device: Device) -> int:
@@ -135,8 +147,8 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
         # blocks are read one after another where no programs wait for one another
         of_shared = [min(vector, VECTOR_BYTES // WORD_BYTES), vector] if problem.pairs else [vector, 2 * vector]
         of_twice = [2 * vector, vector]
-        if vector > 1 and not problem.unaligned and not problem.stores:  # a row is read once, block by block
-            of_twice = [size * problem.widest for size in (FEW, FEW // 2, 1)]
+        if vector > 1 and not problem.stores:  # a row is read once, block by block: with several loads of a thread at once
+            of_twice = [FEW * vector, FEW // 2 * vector]
     for rows in powers(narrow, wide):
         sizes = sizes if problem.across else [rows * whole, problem.vector]
         held = [*filter(None, (_tiling(budget, rows, *place) for place in product(warps, sizes)))]
@@ -146,7 +158,8 @@ def _of_warps(budget: Budget) -> Iterator[Tiling]:
             held += _shared(budget, rows, warps[problem.across : -1] or warps, of_shared)
         yield from held
         several = not held or in_two or rows > narrow or (problem.across and rows == wide)
-        counts = [1] * (not held or problem.log_probs is not None) + splits * several
+        once = problem.log_probs is not None and not problem.unaligned  # every block of unaligned rows would have masks
+        counts = [1] * (not held or once) + splits * several
         twice = product(warps[2:] or warps, of_twice, counts)
         yield from filter(None, (_tiling(budget, rows, *place, held=False) for place in twice))
     width = min(max(1, NARROWEST_TILE // narrow), next_power_of_2(problem.width))
@@ -171,6 +184,8 @@ def _tiling(budget: Budget, rows: int, warps: int, per_thread: int, splits: int 
     problem, threads, programs = budget.problem, warps * budget.warp, budget.problem.tiles(rows) * splits
     fills = budget.multiprocessors <= 2 * programs and programs * threads < budget.multiprocessors * budget.resident_threads
     if splits > 1 and budget.shares and not held and not fills:
+        return None
+    if splits > 1 and held and warps == 1 and not problem.across and programs > MOST_OF_ONE_WARP * budget.multiprocessors:
         return None
     width, split = per_thread * threads // rows, -(-problem.width // splits)
     if width < problem.vector and not problem.across:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
+from portable_softmax.planning.grid import holds_as_loaded
 from portable_softmax.planning.problem import Problem, next_power_of_2
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -66,6 +67,7 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
         IN_REGISTERS=tiling.held and not gradient and not spec.step,
         ACCUMULATORS=_accumulators(spec, threads),
         HIDE=f"={device.vendor.register},0" if hides and device.vendor.register else "",
+        AS_LOADED=f"={device.vendor.vector_register},0" if holds_as_loaded(problem, tiling, device) else "",
         WALK=tiling.walk,
         SPLITS=tiling.splits,
         WORDS_READ=max(threads // tiling.tile_rows, next_power_of_2(tiling.splits), 1) if tiling.is_shared else 1,

@@ -12,6 +12,7 @@ from table import Row, table
 
 from portable_softmax.kernels.common import exp
 from portable_softmax.kernels.config import InKernel, KernelConfig
+from portable_softmax.runtime import compiled
 
 DEVICE = "device"  # that of --device: a GPU, or Triton's interpreter
 # Every so many rows of the table, and with --all; 5 meets all options of each kind, which are 7 or 13, and all 12 tilings.
@@ -44,6 +45,17 @@ def test_right(request, name, row):
 @pytest.mark.parametrize("kind", ["softmax", "gradient", "log_probs"])
 def test_one_row_is_read_within_its_memory(kind):
     check(Row("one unaligned row", "blocks", kind, torch.bfloat16, number=1), machines.amd("gfx942"))
+
+
+@pytest.mark.parametrize("kind", ["softmax", "log_softmax", "gradient", "log_probs"])
+def test_tiles_that_are_kept_as_loaded_have_the_bits_of_others(monkeypatch, kind):
+    machine, row, results = machines.amd("gfx942"), Row("unaligned", "blocks", kind, torch.bfloat16, number=1), []
+    for register in (machine.device.vendor.vector_register, ""):
+        monkeypatch.setattr(machine.device.vendor, "vector_register", register)
+        monkeypatch.setattr(compiled, "_compiled", {})
+        machines.code.cache_clear()
+        results.append(check(row, machine))
+    torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
 
 
 @triton.jit

@@ -17,10 +17,10 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.kernels.common import first_column
 from portable_softmax.kernels.config import InKernel, KernelConfig
-from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.plan import Tiling, spilled_by
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, Scores
 from portable_softmax.runtime import compiler
-from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.compiled import compile_kernel, resources_of
 from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of, signature_of
 from portable_softmax.runtime.layout import described
 from portable_softmax.runtime.plans import plan_problem
@@ -165,6 +165,22 @@ def test_heads_of_odd_lengths_and_masks_that_lie_badly():
 
 
 # ---------------------------------------------------------------- what compilers make of a kernel
+
+
+@pytest.mark.parametrize("profile", [H200, MI300X])
+@pytest.mark.parametrize("form", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_two_elements_of_16_bits_share_a_register(profile, form, backward, dtype):
+    device, blocks = Device.from_profile(profile), 8 if backward else 16
+    width = 4 * device.hardware.warp_size * 8
+    spec = KernelSpec.of(
+        read_problem(64, 4 * blocks * width, dtype, device, form, backward),
+        Tiling(1, width, 4, 1, 4, blocks=blocks, walk=False),
+    )
+    used = resources_of(spec, device)
+    assert used.registers_per_thread <= 128, "128 elements a thread, and addresses"
+    assert spilled_by(used) == 0
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ class Machine:
     def tiling(self, tiling: Tiling) -> Tiling:
         """Returns a tiling of the table for this machine; tiles of many rows have fewer columns more."""
         warps = tiling.num_warps if self.device.hardware.warp_size or self.device.backend == "interpreter" else None
-        return replace(tiling, width=tiling.width * max(1, self.unit // (2 if tiling.tile_rows > 4 else 1)), num_warps=warps)
+        return replace(tiling, width=tiling.width * max(1, self.unit // (8 if tiling.tile_rows > 4 else 1)), num_warps=warps)
 
     def lacks(self, row) -> str:
         """Returns what a row of the table needs and the device, or its Triton, has not; empty if nothing."""
@@ -71,7 +71,7 @@ def npu(virtual, arch="Ascend910B3"):
 
 
 @functools.cache
-def _code(spec, arch, edit):
+def code(spec, arch, edit):
     compiled = compile_kernel(spec, Device.from_profile(AMD[arch]))
     text = compiled.asm["amdgcn"]
     return (edit(text) if edit else text), compiled.metadata
@@ -89,7 +89,7 @@ def amd(arch, make_memory=None, edit=None, **interleaving):
     from amdgcn_cpu import run  # which environments of other vendors have not
 
     def prepare(spec, device, grid, sizes):
-        (text, metadata), (in_order, fixed) = _code(spec, arch, edit), arranged(spec, sizes)
+        (text, metadata), (in_order, fixed) = code(spec, arch, edit), arranged(spec, sizes)
         options = {"num_warps": metadata.num_warps, "shared_bytes": metadata.shared, **interleaving}
 
         def launch(*operands):

@@ -33,7 +33,7 @@ class Cuda(Backend):
 
     torch_device_type = "cuda"
     poll = "volatile"
-    register = "r"
+    register = vector_register = "r"
     tool = "nvidia-smi"
     install = "NVIDIA: pip install torch triton"
     setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
