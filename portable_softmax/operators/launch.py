@@ -137,7 +137,7 @@ def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] 
         invariant: the bits of a row must not depend on other rows.
     """
     (x, ids), (dim, ignore_index, entropy, lse) = inputs[:2], options
-    fields = problem_fields(inputs, torch.float32, invariant, entropy=entropy, lse=lse)
+    fields = problem_fields(inputs, x.dtype, invariant, entropy=entropy, lse=lse)
     if fields is None or not _is_launched(x, dim):
         return None
     sizes = {"n_ids": ids.shape[-1] if ids.dim() == x.dim() else 1, "ignored": ignore_index}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
-from portable_softmax.planning.cost import NS, Terms, cost
+from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.planning.grid import Budget, estimated, grid, readings
 from portable_softmax.planning.plan import LaunchPlan, Tiling, spilled_by, why, why_faster
@@ -21,7 +21,6 @@ from portable_softmax.planning.problem import Problem
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
 MOST_COMPILED = 6  # launches: a compilation takes about a second
-SKIPPED = 0.035  # part of a launch's time that beginning its programs may take, if rows may be skipped
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
 
 
@@ -66,8 +65,7 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
 def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
     """Returns the launches of a problem that should fit, with estimated resources, the one of the least cost first.
 
-    Where the cost is unknown, the last way to read rows goes first, and launches keep the order of the grid. Where rows may be
-    skipped, launches whose programs take long to begin are the last ones.
+    Where the cost is unknown, the last way to read rows goes first, and launches keep the order of the grid.
     """
     launches, numbers = list[LaunchPlan](), device.profile.launch.cost
     for reading in reversed(readings(problem, device)):
@@ -75,10 +73,7 @@ def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
         launches += [_launch(reading, tiling, estimated(reading, tiling, device), budgets) for tiling in grid(budgets[0])]
     if not numbers:
         return [launch for launch in launches if not unfit(launch, device)] or launches
-    launches = sorted((launch for launch in launches if not unfit(launch, device)), key=lambda launch: launch.us)
-    if problem.skips and not problem.stores:  # rows that are skipped take no longer than beginning all programs
-        launches.sort(key=lambda launch: NS * numbers.launch_ns * launch.num_programs > SKIPPED * launch.us)
-    return launches
+    return sorted((launch for launch in launches if not unfit(launch, device)), key=lambda launch: launch.us)
 
 
 def unfit(launch: LaunchPlan, device: Device) -> str | None:

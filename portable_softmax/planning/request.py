@@ -23,7 +23,7 @@ def contiguous_problem(
 ) -> Problem:
     """Returns the softmax of aligned contiguous matrices, with input and output of one type; a mask has the layout of x.
 
-    `dtype` is a torch.dtype or its name. The form "token_log_probs" has an output of one float32 number per row.
+    `dtype` is a torch.dtype or its name.
 
     Raises:
         TypeError: a size is not an integer.
@@ -50,7 +50,7 @@ def contiguous_problem(
     return problem_of(
         lines,
         x_dtype,
-        "float32" if picks and not backward else x_dtype,
+        x_dtype,
         form="log_softmax" if picks else form,
         backward=backward and not picks,
         batch_invariant=batch_invariant and not (picks and backward),

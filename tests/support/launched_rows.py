@@ -167,7 +167,7 @@ def _log_probs(row, machine):
     named |= {name: torch.full(size, NO_RESULT).to(machine.where) for name, size in sizes.items()}
     named |= {"x_ptr": placed(machine, row.lies, x), "ids_ptr": ids.to(machine.where)}
     about, sizes = {"form": "log_softmax", "scores": scores}, {"n_ids": n_ids, "ignored": IGNORED}
-    launch(machine, row, named, {**about, "log_probs": LogProbs(**wanted), "y_dtype": torch.float32}, sizes)
+    launch(machine, row, named, {**about, "log_probs": LogProbs(**wanted), "y_dtype": row.dtype}, sizes)
     picked, lse, entropies = exact.log_probs(x, ids, **arguments)
     assert_right(named["out_ptr"], *picked)
     statistics = named["statistics_ptr"].cpu()
