@@ -12,7 +12,10 @@ from portable_softmax.planning.grid import GB_PER_S, WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
-LINE_PART, LOOKUP = 1 / 3, 2  # accesses of a warp that take as long as a cache line, and as a number of another program
+LINE_PART, LOOKUP = 1 / 3, 4  # accesses of a warp that take as long as a cache line, and as a number of another program
+ELEMENT = (
+    0.75  # elements of a row kernel that take as long as one here: least regret of 11,000 launches of H100s, and 112 of an H200
+)
 
 
 def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: int, spilled_bytes: float = 0) -> Facts:
@@ -53,7 +56,7 @@ def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: i
         waves=waves,
         turns=turns,
         loads=1 if tiling.held and problem.pairs else (1 + twice) * -(-covered // tiling.width),
-        elements=elements / threads * (1 if problem.backward else 2),
+        elements=ELEMENT * elements / threads * (1 if problem.backward else 2),
         exchanges=float(exchanges),
         warps=warps * (1 + exchanges) * (statistics > 0),
         late=exchanges * tiling.splits / slots * (num_programs > slots),

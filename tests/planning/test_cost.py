@@ -19,7 +19,7 @@ from portable_softmax.planning.facts import LINE_PART, Facts, RowLaunch, Traffic
 from portable_softmax.planning.grid import Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
-from portable_softmax.planning.problem import LogProbs, Problem
+from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
 
 H100 = "nvidia/h100-sxm"
@@ -110,19 +110,6 @@ def test_what_the_l2_cache_has_lost_is_read_again_from_memory(kernel):
     assert memory(between) == pytest.approx(1.25 * once, rel=1e-3)
 
 
-def test_launches_that_may_skip_rows_have_few_programs():
-    """Of rows that are all skipped, beginning programs is all that is left."""
-    device = H100_DEVICE
-    for n_rows, n_cols in ((16384, 32000), (4096, 128256), (2048, 152064)):
-        problem = contiguous_problem(n_rows, n_cols, "bfloat16", form="token_log_probs")
-        best = ranked(problem, device)[0]
-        begins = 1e-3 * NUMBERS.launch_ns * best.problem.tiles(best.tiling.tile_rows) * best.tiling.splits
-        assert problem.skips
-        assert begins < 0.04 * best.us
-    assert not replace(problem, log_probs=LogProbs(entropy=True)).skips
-    assert not replace(problem, n_rows=64).skips
-
-
 @pytest.mark.parametrize("tiling", [TILES, SPLITS, Tiling(4, 1024, 8, 1), Tiling(1, 256, 4, 1, held=False)], ids=str)
 @pytest.mark.parametrize("resident", [1, 3, 8])
 def test_more_bytes_are_never_cheaper(tiling, resident):
@@ -156,7 +143,7 @@ def test_programs_go_in_waves(n_rows, resident, beside, waves):
     facts = facts_of(contiguous_problem(n_rows, 1024, "bfloat16"), TILES, resident)
     assert (facts.programs, facts.beside, facts.waves, facts.turns) == (n_rows, beside, waves, 1)
     assert facts.memory_us == pytest.approx(size / 3.35e6)
-    assert (facts.elements, facts.loads, facts.l2_us, facts.left_out, facts.exchanges) == (8 + 8, 1, 0, 0, 0)
+    assert (facts.elements, facts.loads, facts.l2_us, facts.left_out, facts.exchanges) == (0.75 * (8 + 8), 1, 0, 0, 0)
 
 
 def test_facts_of_a_row_kernel():
