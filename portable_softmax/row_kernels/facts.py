@@ -1,7 +1,6 @@
 """Facts in a kernel's TTIR: rows of a program, bytes that it moves, and offsets that do not fit 32 bits."""
 
 import functools
-import importlib
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -30,7 +29,7 @@ class Form(NamedTuple):
         walks: any number of programs along axis 0 is right, as together they take every row once.
         in_blocks: a program loops over blocks of a row, so that a block may be shorter than a row.
         what: which rows a program takes, if it does not walk.
-        grid: such a kernel's grid, of {rows}, {cols} and {block}; "" if it is unknown.
+        grid: such a kernel's grid; "" if it is unknown.
         parts: parameters of which every program writes its own part, and the elements of a part, and ahead of the first.
         decisive: parameters whose values all of this depends on.
         shared: a parameter that programs share, so that one may do what several do.
@@ -53,7 +52,7 @@ def form_of(
     `rows` and `cols` name the parameters that are the numbers of rows, if one is, and of elements of a row; `computed` is True
     if the grid is.
     """
-    form = of_launches(functools.partial(followed, function, arguments, rows), arguments[cols]) if computed else Form(True)
+    form = of_launches(functools.partial(followed, function, arguments, rows), rows) if computed else Form(True)
     run = Run(function, arguments, (0, 0, 0), (1, 1, 1))
     strides = frozenset().union(*(access.sources for access in run.accesses if access.root in form.parts))
     decisive = frozenset(name for name in run.decisive | strides if isinstance(arguments.get(name), int))
@@ -70,7 +69,7 @@ def followed(
     return [Run(function, sized, (program, 0, 0), grid, MAX_TURNS).accesses for program in range(programs)]
 
 
-def of_launches(observe: Observe, cols: int) -> Form:
+def of_launches(observe: Observe, rows_name: str | None) -> Form:
     """Returns the form of a kernel, by small launches.
 
     A kernel walks over rows if launches of 1, 2, 3 and 7 programs make the same accesses in all, every address that is stored
@@ -82,7 +81,7 @@ def of_launches(observe: Observe, cols: int) -> Form:
         launched = [observe(rows, programs) for programs in PROGRAMS]
         if axes := sorted({access.offset or 0 for access in launched[0][0] if access.kind == "axis"}):
             what = f"it reads tl.program_id({axes[0]}), so its grid has {axes[-1] + 1} axes"
-            return Form(False, what=what, grid=f"({{rows}}{', ...' * axes[-1]})")
+            return Form(False, what=what, grid=f"(meta[{rows_name!r}]{', ...' * axes[-1]})")
         counted = [Counter(access.place for one in of for access in one) for of in launched]
         odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
         stored = {root for count in counted for root, kind, _ in count if kind != "load"}
@@ -103,8 +102,7 @@ def of_launches(observe: Observe, cols: int) -> Form:
             break  # three programs share it
     if shared:
         return Form(True, parts={part: of for part, of in parts.items() if of and of[0]}, shared=shared)
-    what, grid = _rows_of(observe(ROWS[-1], 2), observe(ROWS[-1], 3), cols)
-    return Form(False, what=what, grid=grid)
+    return Form(False, what=UNKNOWN_ROWS)
 
 
 def _carried(launched: Sequence[Sequence[Sequence[Access]]], odd: Collection[str]) -> str:
@@ -133,27 +131,6 @@ def _part(root: str, launched: Sequence[Sequence[Sequence[Access]]]) -> tuple[in
     return part if len(steps) == 1 and min(steps) * 2 > longest else None  # a mask may hide half of a block
 
 
-def _rows_of(programs: Sequence[Sequence[Access]], of_more: Sequence[Sequence[Access]], cols: int) -> tuple[str, str]:
-    """Returns a sentence about the rows that programs take, of two and of more, where their number matters, and their grid."""
-    first, second, more = ([access.place for access in of] for of in (programs[0], programs[1], of_more[0]))
-    if first == second and all(access.offset is not None for access in programs[0]):
-        return ("all its programs do the same", "(1,)") if programs[0] else ("its programs access no row of such a launch", "")
-    places = {access.root: [_starts(accesses, access.root) for accesses in programs] for access in programs[0]}
-    moving = {root: one for root, one in places.items() if root and all(one) and one[0] != one[1] and -1 not in one[0] + one[1]}
-    if first != more or not any(access.kind != "load" and access.root in moving for access in programs[0]):
-        return UNKNOWN_ROWS, ""
-    starts = max(moving.values(), key=lambda starts: (starts[1][0] - starts[0][0], len(starts[0])))
-    here, there = (sorted({at // max(1, cols) for at in start}) for start in starts)
-    rows, step = there[0] - here[0], here[1] - here[0] if len(here) > 1 else 0
-    if max(1, rows) < step < ROWS[-1]:
-        return f"its loop over rows steps by {step}, whatever tl.num_programs(0) is", f"({step},)"
-    if rows == 0:
-        return "a program takes a part of a row", "({rows} * triton.cdiv({cols}, {block}),)"
-    several = f"a {'chunk' if step else 'tile'} of {rows} rows", f"(triton.cdiv({{rows}}, {rows}),)"
-    what, grid = several if rows > 1 else ("one row", "({rows},)")
-    return f"a program takes {what}", grid
-
-
 def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block: int) -> bool:
     """True if all that is as long as a block is accessed in loops over the blocks of a row."""
     run = Run(function, values, (0, 0, 0), (1, 1, 1), inner_turns=MAX_TURNS)
@@ -170,8 +147,7 @@ def check_form(form: Form, request: Request) -> None:
         return
     name, wanted = jit_function(request.kernel).__name__, request.num_programs
     if not form.walks:
-        meta = {role: f"meta[{parameter!r}]" for role, parameter in zip(("rows", "cols", "block"), request.names, strict=True)}
-        such_as = f", such as grid=lambda meta: {form.grid.format(**meta)}" if form.grid else ""
+        such_as = f", such as grid=lambda meta: {form.grid}" if form.grid else ""
         loop = f"for row in range(tl.program_id(0), {request.names[0]}, tl.num_programs(0))"
         raise PlanError(
             f"{name}: {form.what}, so its grid cannot be computed; pass grid= as in kernel[grid]{such_as}"
@@ -225,22 +201,23 @@ def check_rows(form: Form, request: Request, function: Function, programs: int) 
         check_form(Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
 
 
-def tried(form: Form, request: Request, function: Function, block: int) -> Form:
-    """Returns a form that is no walk with a grid that takes all rows of a request and no others, as far as that is known."""
+def tried(form: Form, request: Request, function: Function) -> Form:
+    """Returns a form that is no walk, with a grid of one program, or one for each row, if that takes all rows and no others."""
 
-    def stores(program: int, programs: int) -> list[tuple[Any, bool | None]]:
+    def stores(program: int, programs: int) -> list[tuple[Any, bool]]:
         run = Run(function, request.arguments, (program, 0, 0), (programs, 1, 1), also=LAST)
-        return [(one.place, addresses.is_inside(one, request.arguments)) for one in run.accesses if one.kind != "load"]
+        inside = [(one, addresses.is_inside(one, request.arguments)) for one in run.accesses if one.kind != "load"]
+        return [(one.place, bool(known) and one.turns == 1) for one, known in inside]
 
-    for grid in dict.fromkeys((form.grid, "({rows},)")) if form.grid and "..." not in form.grid and request.rows else ():
-        triton, sizes = importlib.import_module("triton"), {"rows": request.rows, "cols": request.cols, "block": block}
-        (programs,) = eval(grid.format(**sizes), {"triton": triton})
+    all_rows, of_rows = (1, "all its programs do the same", "(1,)"), f"(meta[{request.names[0]!r}],)"
+    grids = all_rows, (request.rows, "a program takes one row", of_rows)
+    for programs, what, grid in grids if form.what == UNKNOWN_ROWS and request.rows else ():
         seen = [stores(number, programs) for number in sorted({0, 1, programs - 2, programs - 1} & {*range(programs)})]
         places = {place for one in seen for place, _ in one}
         more = [place for place, inside in stores(programs, programs + 1) if inside]
-        if seen[-1] and all(inside is not False for _, inside in seen[-1]) and places.issuperset(more):
-            return form if grid == form.grid else form._replace(what="a program takes one row", grid=grid)
-    return form if "..." in form.grid else form._replace(what=UNKNOWN_ROWS if form.grid else form.what, grid="")
+        if all(one and all(inside for _, inside in one) for one in seen) and places.issuperset(more):
+            return form._replace(what=what, grid=grid)
+    return form
 
 
 def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> Traffic:

@@ -119,7 +119,7 @@ class Choice:
         self._compile(request._replace(arguments=arguments), [probe])
         self.form = facts.form_of(self._function, arguments, *request.names[:2], probe.block, request.grid is None)
         if not self.form.walks:
-            facts.check_form(facts.tried(self.form, request, self._function, probe.block), request)
+            facts.check_form(facts.tried(self.form, request, self._function), request)
         constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
         splits = callable(request.grid) and request.names[2] not in request.meta
         self._splits = splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)

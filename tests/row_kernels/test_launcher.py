@@ -137,7 +137,7 @@ def test_plans_are_for_the_device_of_the_tensors(monkeypatch):
 def test_plans_end_in_time(monkeypatch):
     """The first candidate is compiled in any time."""
     monkeypatch.setattr(row_choice, "LONGEST", 0)
-    (reason,) = [text for text in planned("rms_norm", "nvidia/t4").reasons if "left out" in text]
+    (reason,) = [text for text in fresh().plan(*PLANNED["rms_norm"][1], device="nvidia/t4").reasons if "left out" in text]
     assert re.fullmatch(r"\d+ candidates are left out after 0 s: BLOCK .* took \d+ s to compile", reason)
 
 

@@ -276,20 +276,18 @@ FORMS = {
     "a total by atomics": Form(walk_total, result="total"),
     "a row": Form(other_row, _rows, "a program takes one row"),
     "a row, and programs without one": Form(other_row_guard, _rows, "a program takes one row"),
-    "a chunk of rows": Form(other_chunk, _chunks, "a chunk of 10 rows", {"part": 4, "per": 10}),
-    "a constexpr step": Form(other_step, (13,), "its loop over rows steps by 13", {"NUM": 13}),
+    "a chunk of rows": Form(other_chunk, _chunks, "which rows a program takes", {"part": 4, "per": 10}),
+    "a constexpr step": Form(other_step, (13,), "which rows a program takes", {"NUM": 13}),
     "two axes": Form(other_grid2, _two, r"it reads tl.program_id\(1\), so its grid has 2 axes"),
-    "a tile of rows": Form(other_tile, _chunks, "a program takes a tile of 4 rows", {"TILE": 4}),
-    "a share of the tiles, rounded down": Form(
-        other_share, _chunks, "which rows a program takes|a chunk of 160 rows", {"TILE": 32}
-    ),
+    "a tile of rows": Form(other_tile, _chunks, "which rows a program takes", {"TILE": 4}),
+    "a share of the tiles, rounded down": Form(other_share, _chunks, "which rows a program takes", {"TILE": 32}),
     "another step for many rows": Form(other_many, (13,), "it goes over 37 rows otherwise than over 5"),
     "at most ten rows for each program": Form(other_capped, _rows, "it goes over 37 rows otherwise than over 5"),
     "a number for each program": Form(
         other_own, _rows, "part of y, 1 elements apart, with room for 37 programs;", result="logsumexp"
     ),
     "a number of a row": Form(other_number, _rows, "a program takes one row", result="logsumexp"),
-    "a flat number of blocks": Form(other_flat, _blocks, "a program takes (a part of a|one) row"),
+    "a flat number of blocks": Form(other_flat, _blocks, "which rows a program takes"),
     "one program for all": Form(other_alone, (1,), "all its programs do the same"),
     "bounds that are loaded": Form(other_loaded, (4,), "which rows a program takes", {"order": (0, 9, 20, 30, 37)}),
     "a switch of forms": Form(other_switch, _rows, "a program takes one row", {"walks": 3}),
