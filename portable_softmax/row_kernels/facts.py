@@ -18,7 +18,6 @@ from portable_softmax.row_kernels.ttir import Function
 ROWS, PROGRAMS = (5, 40, MAX_TURNS), (1, 2, 3, 7)  # small launches that are followed
 BLOCKS = 3  # of a row, where its length is no constexpr
 Observe = Callable[..., Sequence[Sequence[Access]]]  # of rows, programs, and as `followed`
-KNOWN = 16  # the multiple for which Triton checks numbers and addresses
 UNKNOWN_ROWS = "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
 
 

@@ -1,39 +1,31 @@
 """Launches any kernel that works on rows: its block, warps and stages are computed, and its grid where that is safe."""
 
-import contextlib
 import functools
 import importlib
 import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType
 from typing import Any
 
-import torch
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
 from torch.compiler import is_dynamo_compiling
 
-from portable_softmax.devices.detect import chosen, current_device, interpreting
+from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.planner import MANY
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.row_kernels.arguments import read_arguments
-from portable_softmax.row_kernels.decorators import (
-    OF_CONFIG,
-    by_position,
-    constants_in,
-    constexprs_of,
-    decorated,
-    jit_function,
-)
-from portable_softmax.row_kernels.facts import KNOWN, Form
-from portable_softmax.row_kernels.row_choice import Choice, RowPlan
-from portable_softmax.row_kernels.row_settings import Grid, Request, settings_of
+from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, decorated, jit_function
+from portable_softmax.row_kernels.facts import Form
+from portable_softmax.row_kernels.measuring import is_capturing, select
+from portable_softmax.row_kernels.row_choice import Choice
+from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
+from portable_softmax.row_kernels.row_settings import Grid, Request, current_index, device_of, identity_of, request_of
 from portable_softmax.runtime.guard import guarded
 from portable_softmax.runtime.interpreted import ONE_LAUNCH
 
+IN_CAPTURE = "{}: nothing is measured while a stream captures; launch it once, or call its warm_up, before the capture"
 MAX_KEPT = 4096  # launches, of all sizes, and choices
 
 
@@ -71,6 +63,11 @@ class Launcher:
         grid: as in `kernel[grid]`: a tuple, or a function of the arguments by name that returns one. A call may pass another
             one, and any argument that is not to be computed: constexprs, num_warps and options of Triton's backend, and
             num_programs if the grid is computed.
+        measure: number of launches, such as 4, that are timed at the first call for a range of rows; None for none. These are
+            the first ones by expected time, of 10 us and more, on copies of the tensors that the kernel stores to. One that is
+            at least 2% faster twice replaces the first one in this process; `plan` prints what was measured, as arguments that
+            make it permanent. Where bits are promised (`batch_invariant`, num_programs=, deterministic algorithms of torch),
+            BLOCK and num_warps stay those of the first one. Ranks, and later processes, may select other launches.
 
     Raises:
         TypeError: the kernel has no such parameter, or `block` is not a constexpr.
@@ -78,7 +75,19 @@ class Launcher:
 
     _lock = threading.RLock()  # of all launchers: Triton has one driver
 
-    def __init__(self, kernel: Any, *, cols: str, block: str, rows: str | None = None, grid: Grid | None = None) -> None:
+    def __init__(
+        self,
+        kernel: Any,
+        *,
+        cols: str,
+        block: str,
+        rows: str | None = None,
+        grid: Grid | None = None,
+        measure: int | None = None,
+    ) -> None:
+        if measure is not None and (type(measure) is not int or measure < 2):
+            raise TypeError(f"measure should be the number of launches that are timed, at least 2, or None, not {measure!r}")
+        self._measure = measure
         self.kernel, self._jit, self._names, self._grid = kernel, jit_function(kernel), (rows, cols, block), grid
         self._constexprs, known = constexprs_of(self._jit), self._jit.arg_names
         for role, name in (("rows", rows), ("cols", cols), ("block", block)):
@@ -101,7 +110,7 @@ class Launcher:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the kernel by name."""
-        return _named, (self._jit.fn.__module__, self._jit.fn.__qualname__, *self._names, self._grid)
+        return _named, (self._jit.fn.__module__, self._jit.fn.__qualname__, *self._names, self._grid, self._measure)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
@@ -144,57 +153,40 @@ class Launcher:
         request = self.request(*args, **kwargs)
         return self._plan(request, device_of(request.arguments) if device is None else chosen(device))
 
+    def warm_up(self, /, *args: Any, **kwargs: Any) -> RowPlan:
+        """Plans, compiles and, with `measure`, times the launch of a call with these arguments, so that the call does not.
+
+        Nothing is written to the tensors. Returns the plan, and raises the errors of a call.
+        """
+        if not interpreting():
+            self._looked_up(args, kwargs)
+        return self.plan(*args, **kwargs)
+
     def _plan(self, request: Request, where: Device) -> RowPlan:
         if where.backend == "interpreter":
-            return _interpreted(request, where)
-        rows = MANY if request.fixed else next_power_of_2(max(1, request.rows))
+            return interpreted_plan(request, where)
         with self._lock:
-            if (choice := self._kept.get(self._key(request, where, rows))) is None:
-                choice = Choice(request, where, rows)
-                self._note(choice.form)
-                self._keep(self._key(request, where, rows), choice)
-            return choice.plan(request)
+            return self._choice(request, where).plan(request)
+
+    def _choice(self, request: Request, where: Device) -> Choice:
+        rows = MANY if request.fixed else next_power_of_2(max(1, request.rows))
+        choice: Choice | None = self._kept.get(self._key(request, where, rows))
+        if choice is None:
+            choice = Choice(request, where, rows)
+            self._note(choice.form)
+            self._keep(self._key(request, where, rows), choice)
+        return choice
 
     def _key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
         """Returns the key of a choice: all that it depends on."""
         values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
         computed = request.grid is None or callable(request.grid)
-        grid = _identity(request.grid) if computed else next_power_of_2(math.prod(request.grid_of({})))
+        grid = identity_of(request.grid) if computed else next_power_of_2(math.prod(request.grid_of({})))
         return where, rows, request.fixed, request.num_programs, grid, *self._reader((), values)(**values)
 
     def request(self, /, *args: Any, **kwargs: Any) -> Request:
         """Returns the request that the choice of a launch depends on; raises the errors of a call."""
-        jit, (n_rows, n_cols, _) = self._jit, self._names
-        named = by_position(self.kernel, args)
-        if twice := named.keys() & kwargs.keys():
-            raise TypeError(f"{jit.__name__} got multiple values for argument {min(twice)!r}")
-        named |= kwargs
-        grid = self._grid if (passed_grid := named.pop("grid", None)) is None else passed_grid
-        num_programs = None if "num_programs" in jit.arg_names else named.pop("num_programs", None)
-        options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
-        arguments, _ = read_arguments(self.kernel, named)
-        passed = {"num_programs": num_programs} | {name: (arguments | options).get(name) for name in OF_CONFIG[:2]}
-        numbers = [(name, value, 1) for name, value in passed.items() if value is not None]
-        numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
-        for name, value, least in numbers:
-            if type(value) is not int or value < least:
-                raise TypeError(f"{name} of {jit.__name__} should be an integer of at least {least}, not {value!r}")
-        if grid is not None and num_programs is not None:
-            raise TypeError(f"{jit.__name__}: num_programs={num_programs} is for a computed grid, and grid= was passed")
-        if grid is None and n_rows is None:
-            raise TypeError(f"{jit.__name__}: pass grid= as in kernel[grid], or rows= if programs loop by tl.num_programs(0)")
-        constants = self._constexprs - {n_rows, n_cols}
-        meta = {name: value for name, value in arguments.items() if name in constants} | options
-        multiple = math.gcd(arguments[n_cols], KNOWN)
-        known = multiple if multiple == KNOWN or n_cols in self._constexprs else 1  # Triton knows this alone of other numbers
-        request = Request(
-            self.kernel, self._names, arguments | options, meta, num_programs, grid, arguments[n_rows] if n_rows else 1,
-            arguments[n_cols], known, num_programs is not None or is_batch_invariant(),
-        )  # fmt: skip
-        if n_rows is None:
-            with contextlib.suppress(TypeError):  # a grid that follows from a heuristic is known after compiling
-                request = request._replace(rows=math.prod(request.grid_of(settings_of(request, None)[0].config.all_kwargs())))
-        return request
+        return request_of(self.kernel, self._names, self._grid, args, kwargs)
 
     def _note(self, form: Form) -> None:
         """Lets launches differ in all that a kernel's form depends on: numbers, and sizes of tensors."""
@@ -218,7 +210,8 @@ class Launcher:
             self._read = self._reader(args, kwargs, current_index())
             launch = self._kept.get(self._read(*args, **kwargs)) or self._prepared(args, kwargs)
             self._read = self._reader(args, kwargs, current_index())  # of what the plan's form depends on, too
-            return launch if launch is _nothing else self._keep(self._read(*args, **kwargs), launch)
+            is_kept = launch is not _nothing and not (self._measure and is_capturing(chosen(None)))
+            return self._keep(self._read(*args, **kwargs), launch) if is_kept else launch
 
     def _reader(self, args: Sequence[Any], named: Mapping[str, Any], index: Any = None) -> Callable[..., tuple[Any, ...]]:
         """Returns a function of such arguments that reads what launches differ in; Triton too makes one per kernel."""
@@ -241,7 +234,7 @@ class Launcher:
                 parts += [f"{name}.numel()"] * (hasattr(value, "numel") and (sized or name in self._exact))
             else:
                 parts += [f"type__({name})"] + [name] * (name in self._exact and isinstance(value, int | float))
-        known = {"index__": index, "invariant__": is_batch_invariant, "identity__": _identity, "type__": type, "repr__": repr}
+        known = {"index__": index, "invariant__": is_batch_invariant, "identity__": identity_of, "type__": type, "repr__": repr}
         signature = ", ".join([*first, *(["/"] if args else []), *(["*"] if named else []), *named])
         read: Callable[..., tuple[Any, ...]] = eval(f"lambda {signature}: ({', '.join(parts)},)", known)
         return read
@@ -249,11 +242,34 @@ class Launcher:
     def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns a function that launches the kernel on such arguments."""
         request = self.request(*args, **kwargs)
-        plan = self._plan(request, device := device_of(request.arguments))
+        device = device_of(request.arguments)
+        if self._measure and request.rows and not interpreting():
+            self._measured(request, device, args, kwargs)
+        plan = self._plan(request, device)
         if not plan.num_programs:
             return _nothing
         for text in plan.warnings:
             warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=4)
+        return self._bound(plan, device, args, kwargs)
+
+    def _measured(self, request: Request, where: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Lets the choice of a request prefer the fastest of its first launches, once; not while a stream captures."""
+        choice = self._choice(request, where)
+        if choice.measured:
+            return
+        if is_capturing(where):
+            warnings.warn(IN_CAPTURE.format(self._jit.__name__), RuntimeWarning, stacklevel=5)
+            return
+        first = self._jit.arg_names[: len(args)]
+
+        def call_of(plan: RowPlan, copies: Mapping[str, Any]) -> Callable[[], Any]:
+            values, named = [copies[name] for name in first], {name: copies.get(name, kwargs[name]) for name in kwargs}
+            return functools.partial(self._bound(plan, where, args, kwargs), *values, **named)
+
+        select(choice, request, self._measure or 1, call_of, where)
+
+    def _bound(self, plan: RowPlan, device: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """Returns a function that launches a plan on such arguments."""
         first = self._jit.arg_names[: len(args)]
         grid = plan.grid if interpreting() else kwargs.get("grid") or self._grid or plan.grid
         fixed = {name: value for name, value in plan.meta.items() if name not in first} | {"grid": grid}
@@ -266,45 +282,8 @@ class Launcher:
         return lambda *args, num_programs=None, grid=None, **named: launch(*args, **named, grid=grid or fixed["grid"])
 
 
-def _interpreted(request: Request, device: Device) -> RowPlan:
-    """Returns the launch in Triton's interpreter: by its grid, as `kernel[grid]`, else by one program for each row."""
-    config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
-    constants = request.meta | config.all_kwargs()
-    if request.grid is None:
-        grid: tuple[int, ...] = (request.num_programs or request.rows,)
-    else:
-        grid = request.grid_of(constants_in(request.kernel, config, request.arguments | constants))
-    programs = math.prod(grid) if request.rows else 0
-    return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config)
-
-
-def device_of(arguments: Mapping[str, Any]) -> Device:
-    """Returns the device of tensors, or the current one if there are none; RuntimeError if there are several."""
-    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
-    places = {tensor.device: name for name, tensor in tensors.items() if tensor.device.type not in ("cpu", "meta")}
-    if len(places) > 1:
-        words = " and ".join(f"{name} is on {place}" for place, name in places.items())
-        raise RuntimeError(f"Expected all tensors to be on the same device, but {words}")
-    return current_device(next(iter(places)).index if places else None)
-
-
 def _nothing(*_: Any, **__: Any) -> None:
     """Launches no program."""
-
-
-def _identity(grid: Any) -> Any:
-    """Returns what a grid follows from beside arguments: a lambda in a call is another function in every call."""
-    if not hasattr(grid, "__code__"):
-        return _value(grid)
-    cells = [CellType if cell == CellType() else cell.cell_contents for cell in grid.__closure__ or ()]  # an empty one has none
-    return grid.__code__, *map(_value, (getattr(grid, "__self__", None), *(grid.__defaults__ or ()), *cells))
-
-
-def _value(bound: Any) -> Any:
-    """Returns a hashable key of a value: the shape of a tensor, the text of a dictionary."""
-    if isinstance(bound, tuple | list):
-        return tuple(map(_value, bound))
-    return getattr(bound, "shape", bound if bound.__hash__ else repr(bound))
 
 
 @_disable_dynamo
@@ -312,16 +291,9 @@ def _outside(run: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     return run(*args, **kwargs)
 
 
-def _named(module: str, name: str, rows: str | None, cols: str, block: str, grid: Grid | None) -> Launcher:
+def _named(module: str, name: str, rows: str | None, cols: str, block: str, grid: Grid | None, measure: int | None) -> Launcher:
     kernel = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    return Launcher(kernel, rows=rows, cols=cols, block=block, grid=grid)
-
-
-@functools.cache
-def current_index() -> Any:
-    """Returns torch's function that returns the current device; None where there is one device."""
-    module = None if interpreting() else getattr(torch, chosen(None).vendor.torch_device_type)
-    return module.current_device if module and module.device_count() > 1 else None
+    return Launcher(kernel, rows=rows, cols=cols, block=block, grid=grid, measure=measure)
 
 
 launcher = persistent = Launcher  # the second for kernels whose programs loop over rows

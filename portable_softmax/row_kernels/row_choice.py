@@ -1,96 +1,32 @@
 """Chooses the launch of a row kernel: a few settings are compiled, and the one of the least expected time is selected."""
 
+import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
 
-from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import GridError, PlanError
-from portable_softmax.planning.cost import Terms, cost
+from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, row_work
 from portable_softmax.planning.grid import FEW, REGISTERS, available
-from portable_softmax.planning.plan import printed
 from portable_softmax.planning.planner import MANY, MOST_COMPILED
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
 from portable_softmax.row_kernels import addresses, facts
 from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
-from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
+from portable_softmax.row_kernels.measuring import stored
+from portable_softmax.row_kernels.row_plan import Costed, RowPlan, Used
+from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 
 LONGEST = 60  # seconds, after which no further setting is compiled
 COMPILED = MOST_COMPILED, MOST_COMPILED - 2  # settings that are compiled, without stages and then of all
-SEVERAL = facts.KNOWN + 1  # rows, in place of one row: Triton makes 1 a constant
-
-
-@dataclass(frozen=True)
-class RowPlan:
-    """A launch of a row kernel, and the reasons for it.
-
-    Args:
-        kernel: its name.
-        size: rows and elements of a row.
-        device: name of the device.
-        num_programs: of the grid; 0 where there are no rows, and nothing is launched.
-        meta: constexprs and options, passed or computed: the launch is `kernel[grid](*arguments, **meta)`.
-        grid: its programs along each axis.
-        resources, occupancy: of a program, and how many fit; None in the interpreter.
-        terms: expected microseconds, by cause; None in the interpreter, or if no bandwidth is known.
-        reasons: sentences.
-        warnings: sentences about what is wrong with the kernel at this size.
-        config: Triton's Config that was selected.
-        form: in which the kernel goes over rows.
-    """
-
-    kernel: str
-    size: tuple[int, int]
-    device: str
-    num_programs: int
-    meta: dict[str, Any]
-    grid: tuple[int, ...] = ()
-    resources: KernelResources | None = None
-    occupancy: Occupancy | None = None
-    terms: Terms | None = None
-    reasons: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    config: Any = field(default=None, repr=False)
-    form: facts.Form = field(default=facts.Form(True), repr=False)
-
-    def __str__(self) -> str:
-        grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}
-        launch = ", ".join(f"{name} {value}" for name, value in {**grid, **self.meta}.items())
-        launch = f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"
-        return printed(launch, self, (*self.reasons, *self.warnings))
-
-
-class _Used(NamedTuple):
-    """Resources that a program of a setting uses, or is expected to, the values of its constexprs, and its machine code."""
-
-    setting: Setting
-    resources: KernelResources
-    occupancy: Occupancy
-    constants: dict[str, Any]
-    loops: Sequence[Loop]
-    function: Function
-
-
-class _Costed(NamedTuple):
-    """A launch, in the order of choice: first those that do not spill, then the fastest, then the simpler.
-
-    Where the memory's bandwidth is unknown the time is the number of a row's blocks, and there are no terms.
-    """
-
-    spills: bool
-    us: float
-    num_programs: int
-    used: _Used
-    terms: Terms | None
+SEVERAL = KNOWN + 1  # rows, in place of one row: Triton makes 1 a constant
 
 
 class Choice:
@@ -108,10 +44,12 @@ class Choice:
 
     def __init__(self, request: Request, device: Device, rows: int) -> None:
         self._device, self._jit = device, jit_function(request.kernel)
-        self._compiled: dict[Setting, _Used] = {}
+        self._compiled: dict[Setting, Used] = {}
         self._function, self._traffic = Function({}, [], []), Traffic()
         self._until, self._took = time.monotonic() + LONGEST, dict[Setting, float]()
         self._left = 0  # settings, for want of time
+        self.measured = ""  # what was timed, in a sentence
+        self._fastest: tuple[Setting, bool] | None = None
         self._settings = settings_of(request, device, True)
         probe = min(self._settings, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
         several = {request.names[0]: SEVERAL} if request.names[0] and request.rows == 1 else {}
@@ -132,31 +70,76 @@ class Choice:
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
-        n_rows = request.names[0]
-        is_number = n_rows in self._function.parameters.values()  # and no constant
-        facts.check_form(self.form, request)
-        device, rows, computed = self._device, max(1, request.rows), request.grid is None and request.rows and is_number
-        most = facts.turns_of_rows(self._function, request.arguments, self.form.parts, 0, 1) if computed else rows
-        many = (MANY, MANY) if request.fixed else (rows, most)
-        costed = self._sorted(request, self._compiled.values(), *many)
-        if request.fixed and costed:
-            costed = [*self._sorted(request, [costed[0].used], rows, most), *costed[1:]]
+        costed = self._costed(request)
         if not costed:
             setting, resources, *_ = next(iter(self._compiled.values()))
-            reason = f"no program of {self._jit.__name__} fits {device.name}: a block of {setting.block} uses {resources}"
+            reason = f"no program of {self._jit.__name__} fits {self._device.name}: a block of {setting.block} uses {resources}"
             raise PlanError(f"{reason}; use a smaller {request.names[2]}")
+        return self._plan(request, costed)
+
+    def candidates(self, request: Request, most: int, same_bits: bool) -> list[tuple[tuple[Setting, bool], RowPlan]]:
+        """Returns kinds and launches of a request in the order of cost, without those that spill.
+
+        With `same_bits`, or if they may not depend on the number of rows, BLOCK and warps are the first one's.
+        """
+        first, used, rows = self._costed(request, True)[0].used.setting, [*self._compiled.values()], max(1, request.rows)
+        if same_bits or request.fixed:
+            used = [one for one in used if (one.setting.block, one.setting.warps) == (first.block, first.warps)]
+        costed = [one for one in self._sorted(request, used, rows, self._most(request)) if not one.spills]
+        if request.fixed:
+            costed.sort(key=lambda one: one.used.setting != first)
+        launches = list[tuple[tuple[Setting, bool], RowPlan]]()
+        for one in costed:
+            with contextlib.suppress(PlanError):  # its accesses are wrong at this size
+                launches += [(one.kind(rows), self._plan(request, [one]))] if len(launches) < most else []
+        return launches
+
+    def stored(self, request: Request, settings: Iterable[Setting]) -> set[str] | None:
+        """Returns the parameters that kernels of these settings store to; None if they may be more."""
+        found = [stored(self._compiled[setting].function, request.arguments) for setting in settings]
+        return None if None in found else set().union(*filter(None, found))
+
+    def prefer(self, kind: tuple[Setting, bool] | None, words: str) -> None:
+        """Plans launches of a kind from now on, where one fits; `words` say what was measured."""
+        self._fastest, self.measured = kind, words
+
+    def _most(self, request: Request) -> int:
+        """Returns the most programs that have rows."""
+        if not self._is_computed(request):
+            return max(1, request.rows)
+        return facts.turns_of_rows(self._function, request.arguments, self.form.parts, 0, 1)
+
+    def _is_computed(self, request: Request) -> bool:
+        """True if the grid is computed from a number of rows that the kernel reads."""
+        return request.grid is None and request.rows > 0 and request.names[0] in self._function.parameters.values()
+
+    def _costed(self, request: Request, by_cost: bool = False) -> list[Costed]:
+        """Returns the launches of a request, the one to use first: the fastest that was timed, unless `by_cost`."""
+        facts.check_form(self.form, request)
+        rows, most = max(1, request.rows), self._most(request)
+        costed = self._sorted(request, self._compiled.values(), *((MANY, MANY) if request.fixed else (rows, most)))
+        if self._fastest and not by_cost:
+            setting, is_whole = self._fastest
+            costed.sort(key=lambda one: (one.used.setting != setting, (one.num_programs >= rows) != is_whole))
+        if request.fixed and costed:
+            costed = [*self._sorted(request, [costed[0].used], rows, most), *costed[1:]]
+        return costed
+
+    def _plan(self, request: Request, costed: list[Costed]) -> RowPlan:
+        """Returns the first launch whose accesses are right, and reasons for it."""
         best, grid, warned = self._checked(request, costed)
         used, size = best.used, (request.rows, request.cols)
-        if computed:
+        if self._is_computed(request):
             facts.check_rows(self.form, request, self._function, grid[0])
         meta, programs = request.meta | used.setting.config.all_kwargs(), math.prod(grid) if request.rows else 0
+        axes = grid[:1] if request.grid is None else grid
         reasons = self._reasons(request, [best, *(other for other in costed if other != best)])
         return RowPlan(
-            self._jit.__name__, size, device.name, programs, meta, grid[:1] if request.grid is None else grid, used.resources,
-            used.occupancy, best.terms, tuple(reasons), tuple(warned), used.setting.config, self.form,
+            self._jit.__name__, size, self._device.name, programs, meta, axes, used.resources, used.occupancy,
+            best.terms, tuple(reasons), tuple(warned), used.setting.config, self.form,
         )  # fmt: skip
 
-    def _checked(self, request: Request, costed: Sequence[_Costed]) -> tuple[_Costed, tuple[int, int, int], list[str]]:
+    def _checked(self, request: Request, costed: Sequence[Costed]) -> tuple[Costed, tuple[int, int, int], list[str]]:
         """Returns the first launch whose accesses are right, its grid, and warnings; the error of the first if none is."""
         error: Exception | None = None
         blocks = list(dict.fromkeys(one.used.setting.block for one in costed))
@@ -199,7 +182,7 @@ class Choice:
             resources, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
             occupancy, loops = device.vendor.occupancy(resources, device.hardware), device.vendor.loops(compiled)
             function = parsed_of(compiled, self._jit)
-            self._compiled[setting] = _Used(setting, resources, occupancy, constants, loops, function)
+            self._compiled[setting] = Used(setting, resources, occupancy, constants, loops, function)
             if len(self._compiled) == 1:
                 self._function, walks = function, request.grid is None
                 rows = (request.rows or 1) if walks else math.prod(request.grid_of(constants))
@@ -211,7 +194,7 @@ class Choice:
     def _unlike(self, setting: Setting) -> float:
         return abs(math.log2(setting.block / self._threads(setting) / (2 * FEW)))
 
-    def _expected(self, setting: Setting, cols: int) -> _Used:
+    def _expected(self, setting: Setting, cols: int) -> Used:
         """Returns the expected resources of a program, by elements of a thread as of the most similar compiled one.
 
         Stages load ahead, so that no loads wait for one another.
@@ -238,11 +221,11 @@ class Choice:
         more = longer * self._threads(like.setting) / threads
         waits = 0 if setting.stages > like.setting.stages else more
         loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in like.loops]
-        return _Used(setting, resources, occupancy, like.constants | setting.config.kwargs, loops, like.function)
+        return Used(setting, resources, occupancy, like.constants | setting.config.kwargs, loops, like.function)
 
-    def _sorted(self, request: Request, candidates: Iterable[_Used], rows: int, most: int | None = None) -> list[_Costed]:
+    def _sorted(self, request: Request, candidates: Iterable[Used], rows: int, most: int | None = None) -> list[Costed]:
         """Returns the launches of programs that fit in their order, without grids that the device refuses, if any is left."""
-        device, launches = self._device, list[_Costed]()
+        device, launches = self._device, list[Costed]()
         numbers = device.profile.launch.cost if device.hardware.memory_bandwidth_gb_per_s else None
         for used in candidates:
             if not (resident := device.resident(used.occupancy)):
@@ -257,17 +240,17 @@ class Choice:
                 )  # fmt: skip
                 terms = cost(row_facts(self._traffic, launch, device), numbers) if numbers else None
                 us = terms.total if terms else -(-request.cols // setting.block)
-                launches.append(_Costed(bool(spilled), us, num_programs, used, terms))
+                launches.append(Costed(bool(spilled), us, num_programs, used, terms))
         return sorted(launches, key=lambda one: (one.spills, one.us, one.used.setting.stages))
 
-    def _work(self, request: Request, used: _Used) -> tuple[float, float]:
+    def _work(self, request: Request, used: Used) -> tuple[float, float]:
         """Returns clocks of a warp, and chained loads of a program, per row; see row_work."""
         block, at_once = used.setting.block, min(VECTOR_BYTES / self._traffic.element, request.multiple)
         of_block = self._traffic.loads * max(1, block / self._threads(used.setting) / at_once)
         blocks = -(-request.cols // block) if self.form.in_blocks else 0
         return row_work(used.loops, self.form.walks and request.grid is None, blocks * of_block, of_block)
 
-    def _grids(self, request: Request, used: _Used, rows: int, resident: int, most: int) -> Iterator[tuple[int, int]]:
+    def _grids(self, request: Request, used: Used, rows: int, resident: int, most: int) -> Iterator[tuple[int, int]]:
         """Yields numbers of programs, at most as many as have rows, and of rows."""
         if request.grid is not None:
             programs = rows if request.fixed and rows == MANY else max(1, math.prod(request.grid_of(used.constants)))
@@ -279,7 +262,9 @@ class Choice:
             accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), used.resources.num_warps)]
             yield from ((number, rows) for number in accepted or numbers[:1])
 
-    def _reasons(self, request: Request, costed: Sequence[_Costed]) -> Iterator[str]:
+    def _reasons(self, request: Request, costed: Sequence[Costed]) -> Iterator[str]:
+        if self.measured:
+            yield self.measured
         best, walks, blocks = costed[0], request.grid is None, -(-request.cols // costed[0].used.setting.block)
         moves = f"a {'row' if walks else 'program'} moves {self._traffic.row:,.0f} bytes of memory"
         yield moves + f"; a program beside them {self._traffic.program:,.0f}" * walks
@@ -289,7 +274,7 @@ class Choice:
             slowest = max(self._took, key=self._took.__getitem__)
             words = ", ".join(f"{name} {value}" for name, value in slowest.config.all_kwargs().items())
             yield f"{self._left} candidates are left out after {LONGEST} s: {words} took {self._took[slowest]:.0f} s to compile"
-        if request.multiple < math.gcd(request.cols, facts.KNOWN):
+        if request.multiple < math.gcd(request.cols, KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
         others = [other for other in costed if other.used.setting != best.used.setting][:2]
         for other in others if best.terms and not request.fixed else []:

@@ -2,24 +2,33 @@
 
 import contextlib
 import copy
+import functools
 import inspect
 import itertools
+import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import CellType
 from typing import Any, NamedTuple
 
+import torch
+
+from portable_softmax.devices.detect import chosen, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError
+from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.problem import next_power_of_2
+from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import dropped
-from portable_softmax.row_kernels.decorators import configurations, constexprs_of, jit_function
+from portable_softmax.row_kernels.decorators import OF_CONFIG, by_position, configurations, constexprs_of, jit_function
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 POWERS = [1 << power for power in range(BLOCKS[1].bit_length())]
 STAGES = 1, 3, 4  # two hide nothing
 DEFAULT_WARPS = 4  # Triton's
 MOST_EACH = 64  # elements of a block per thread
+KNOWN = 16  # the multiple for which Triton checks numbers and addresses
 Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
 
@@ -73,6 +82,21 @@ def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
             width, height, depth = (*numbers, 1, 1)[:3]
             return width, height, depth
     raise GridError(f"a grid is one to three integers of at least 0, the programs along its axes, not {axes!r}")
+
+
+def identity_of(grid: Any) -> Any:
+    """Returns what a grid follows from beside arguments: a lambda in a call is another function in every call."""
+    if not hasattr(grid, "__code__"):
+        return _value(grid)
+    cells = [CellType if cell == CellType() else cell.cell_contents for cell in grid.__closure__ or ()]  # an empty one has none
+    return grid.__code__, *map(_value, (getattr(grid, "__self__", None), *(grid.__defaults__ or ()), *cells))
+
+
+def _value(bound: Any) -> Any:
+    """Returns a hashable key of a value: the shape of a tensor, the text of a dictionary."""
+    if isinstance(bound, tuple | list):
+        return tuple(map(_value, bound))
+    return getattr(bound, "shape", bound if bound.__hash__ else repr(bound))
 
 
 class Setting(NamedTuple):
@@ -129,3 +153,64 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
 
     least = min(map(off, settings))
     return [setting for setting in settings if off(setting) == least]
+
+
+def request_of(
+    kernel: Any, names: tuple[str | None, str, str], default: Grid | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Request:
+    """Returns the request of a call; raises its errors.
+
+    Args:
+        kernel: with its decorators.
+        names: of parameters, as of Request.
+        default: the grid, unless the call has another one.
+        args, kwargs: of the call.
+    """
+    jit, (n_rows, n_cols, _) = jit_function(kernel), names
+    named = by_position(kernel, args)
+    if twice := named.keys() & kwargs.keys():
+        raise TypeError(f"{jit.__name__} got multiple values for argument {min(twice)!r}")
+    named |= kwargs
+    grid = default if (passed_grid := named.pop("grid", None)) is None else passed_grid
+    num_programs = None if "num_programs" in jit.arg_names else named.pop("num_programs", None)
+    options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
+    arguments, _ = read_arguments(kernel, named)
+    passed = {"num_programs": num_programs} | {name: (arguments | options).get(name) for name in OF_CONFIG[:2]}
+    numbers = [(name, value, 1) for name, value in passed.items() if value is not None]
+    numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
+    for name, value, least in numbers:
+        if type(value) is not int or value < least:
+            raise TypeError(f"{name} of {jit.__name__} should be an integer of at least {least}, not {value!r}")
+    if grid is not None and num_programs is not None:
+        raise TypeError(f"{jit.__name__}: num_programs={num_programs} is for a computed grid, and grid= was passed")
+    if grid is None and n_rows is None:
+        raise TypeError(f"{jit.__name__}: pass grid= as in kernel[grid], or rows= if programs loop by tl.num_programs(0)")
+    constexprs = constexprs_of(jit)
+    meta = {name: value for name, value in arguments.items() if name in constexprs - {n_rows, n_cols}} | options
+    multiple = math.gcd(arguments[n_cols], KNOWN)
+    known = multiple if multiple == KNOWN or n_cols in constexprs else 1  # Triton knows this alone of other numbers
+    request = Request(
+        kernel, names, arguments | options, meta, num_programs, grid, arguments[n_rows] if n_rows else 1,
+        arguments[n_cols], known, num_programs is not None or is_batch_invariant(),
+    )  # fmt: skip
+    if n_rows is None:
+        with contextlib.suppress(TypeError):  # a grid that follows from a heuristic is known after compiling
+            request = request._replace(rows=math.prod(request.grid_of(settings_of(request, None)[0].config.all_kwargs())))
+    return request
+
+
+def device_of(arguments: Mapping[str, Any]) -> Device:
+    """Returns the device of tensors, or the current one if there are none; RuntimeError if there are several."""
+    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+    places = {tensor.device: name for name, tensor in tensors.items() if tensor.device.type not in ("cpu", "meta")}
+    if len(places) > 1:
+        words = " and ".join(f"{name} is on {place}" for place, name in places.items())
+        raise RuntimeError(f"Expected all tensors to be on the same device, but {words}")
+    return current_device(next(iter(places)).index if places else None)
+
+
+@functools.cache
+def current_index() -> Any:
+    """Returns torch's function that returns the current device; None where there is one device."""
+    module = None if interpreting() else getattr(torch, chosen(None).vendor.torch_device_type)
+    return module.current_device if module and module.device_count() > 1 else None

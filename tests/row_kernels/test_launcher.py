@@ -27,8 +27,7 @@ from portable_softmax import (
 )
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts
-from portable_softmax.row_kernels import launcher as launchers
-from portable_softmax.row_kernels import row_choice
+from portable_softmax.row_kernels import row_choice, row_settings
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
 ARCHITECTURES = {  # one product of each
@@ -127,7 +126,7 @@ def test_plans_are_for_the_device_of_the_tensors(monkeypatch):
     with FakeTensorMode():
         first, second = (torch.empty(4, 8, device=f"cuda:{index}") for index in range(2))
     monkeypatch.setattr(
-        launchers, "current_device", lambda index: Device.from_profile(("nvidia/h200", "nvidia/t4")[index or 0])
+        row_settings, "current_device", lambda index: Device.from_profile(("nvidia/h200", "nvidia/t4")[index or 0])
     )
     assert [fresh(one_row, grid=(4,)).plan(x, x, 4, 8).device for x in (first, second)] == ["nvidia/h200", "nvidia/t4"]
     with pytest.raises(RuntimeError, match="tensors to be on the same device, but x is on cuda:0 and y is on cuda:1"):

@@ -1,0 +1,134 @@
+"""Times a few launches of a row kernel on the device, on copies of what it stores to, and selects the fastest."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from portable_softmax.devices.device import Device
+from portable_softmax.row_kernels.following import ACCESSES, Run
+from portable_softmax.row_kernels.row_settings import Request
+from portable_softmax.row_kernels.ttir import Function, Op
+from portable_softmax.row_kernels.values import Pointer
+from portable_softmax.runtime.guard import guard_of
+
+MIN_US = 10  # expected time of launches that are timed: of shorter ones, events measure the host
+ROUNDS, TIMES = 2, 5  # in every round every launch is timed so often, in turn
+FASTER = 1.02  # times that another launch must be faster in every round, to replace the first one
+FLUSHED = 2  # times the bytes of the L2 cache that are written before a launch is timed
+L2_BYTES = 2**26  # of a device that reports none
+
+
+class Stores(Run):
+    """A run of any program that notes which store operations it has seen, and the parameters that they store to."""
+
+    def __post_init__(self) -> None:
+        self.seen: set[int] = set()
+        self.roots: set[str] = set()
+        super().__post_init__()
+
+    def _access(self, op: Op, kind: str) -> None:
+        super()._access(op, kind)
+        if kind != "load":
+            pointer = self.known[op.operands[0]].value
+            self.seen.add(id(op))
+            self.roots.add(pointer.root if isinstance(pointer, Pointer) else "")
+
+
+def stored(function: Function, arguments: Mapping[str, Any]) -> set[str] | None:
+    """Returns the names of the parameters that a kernel stores to; None if they may be more."""
+    run = Stores(function, arguments, None, (2, 1, 1))
+    known = all(id(op) in run.seen for op in function.every if ACCESSES.get(op.kind, "load") != "load")
+    hidden = any(op.kind == "call" or "pure = false" in op.text for op in function.every)  # or inline assembly that stores
+    return run.roots if known and not hidden and "" not in run.roots else None
+
+
+def on_copies(named: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """Returns arguments with copies of all memory of those with such names; raises OutOfMemoryError if there is no room."""
+    owned = [named[name].untyped_storage() for name in names]
+    copies = {storage.data_ptr(): storage.clone() for storage in owned}
+
+    def copied(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.untyped_storage().data_ptr() not in copies:
+            return value
+        storage = copies[value.untyped_storage().data_ptr()]
+        empty = torch.empty(0, dtype=value.dtype, device=value.device)
+        return empty.set_(storage, value.storage_offset(), value.shape, value.stride())
+
+    return {name: copied(value) for name, value in named.items()}
+
+
+def is_capturing(device: Device) -> bool:
+    """True if launches on the current stream are captured into a graph."""
+    module = getattr(torch, device.vendor.torch_device_type)
+    return hasattr(module, "is_current_stream_capturing") and bool(module.is_current_stream_capturing())
+
+
+def timed(calls: Sequence[Callable[[], Any]], device: Device) -> list[list[float]]:
+    """Returns the median microseconds of calls that launch a kernel, by round and call, with the L2 cache flushed."""
+    module = getattr(torch, device.vendor.torch_device_type)
+    where = torch.device(device.vendor.torch_device_type, module.current_device())
+    flushed = torch.empty(FLUSHED * (device.hardware.l2_cache_bytes or L2_BYTES), dtype=torch.int8, device=where)
+    for call in calls:
+        call()
+    events = [[[[module.Event(enable_timing=True) for _ in "01"] for _ in calls] for _ in range(TIMES)] for _ in range(ROUNDS)]
+    for pairs in (pair for turns in events for pair in turns):
+        for call, (start, end) in zip(calls, pairs, strict=True):
+            flushed.zero_()
+            start.record()
+            call()
+            end.record()
+    module.synchronize()
+    of_calls = (zip(*turns, strict=True) for turns in events)
+    return [[1e3 * statistics.median(start.elapsed_time(end) for start, end in pairs) for pairs in calls] for calls in of_calls]
+
+
+def fastest(rounds: Sequence[Sequence[float]]) -> int:
+    """Returns the number of the launch to use: the first, unless another one is faster in every round by more than noise."""
+    best = min(range(len(rounds[0])), key=lambda at: sum(times[at] for times in rounds))
+    return best if all(times[best] * FASTER <= times[0] for times in rounds) else 0
+
+
+def select(choice: Any, request: Request, count: int, call_of: Callable[..., Callable[[], Any]], device: Device) -> None:
+    """Times the first launches of a request by cost, and lets its choice prefer the fastest.
+
+    Args:
+        choice: of the request, a row_choice.Choice.
+        request: of tensors on the device.
+        count: most launches that are timed.
+        call_of: returns a call of a launch, a RowPlan, with arguments by name.
+        device: the current one.
+    """
+    tensors = [value for value in request.arguments.values() if isinstance(value, torch.Tensor)]
+    if any(tensor.device.type != device.vendor.torch_device_type for tensor in tensors):
+        return  # a plan for types, or for tensors without memory
+    candidates = choice.candidates(request, count, torch.are_deterministic_algorithms_enabled())
+    kinds, plans = [kind for kind, _ in candidates], [plan for _, plan in candidates]
+    if len(plans) < 2 or plans[0].terms is None or plans[0].terms.total < MIN_US:
+        choice.prefer(
+            None, f"not measured: fewer than two launches that do not spill, or expected to take less than {MIN_US} us"
+        )
+        return
+    names = choice.stored(request, dict.fromkeys(setting for setting, _ in kinds))
+    if names is None or not all(isinstance(request.arguments.get(name), torch.Tensor) for name in names):
+        choice.prefer(None, "not measured: Triton's IR does not say which tensors the kernel stores to")
+        return
+    try:
+        copies = on_copies(request.arguments, names)
+        with guard_of(device).made_current():
+            rounds = timed([call_of(plan, copies) for plan in plans], device)
+    except torch.OutOfMemoryError:
+        choice.prefer(None, f"not measured: there is no memory for copies of {', '.join(sorted(names))}")
+        return
+    us = [statistics.mean(times) for times in zip(*rounds, strict=True)]
+    lines = [f"{_line(plan, request)} took {time:.1f} us" for plan, time in zip(plans, us, strict=True)]
+    best = fastest(rounds)
+    choice.prefer(kinds[best], f"measured: {'; '.join([lines.pop(best), *lines])}")
+
+
+def _line(plan: Any, request: Request) -> str:
+    """Returns a launch as arguments that make it permanent."""
+    meta = {name: value for name, value in plan.meta.items() if name not in request.meta}
+    programs = {"num_programs": plan.num_programs} if request.grid is None else {}
+    return ", ".join(f"{name}={value!r}" for name, value in {**meta, **programs}.items())

@@ -1,0 +1,132 @@
+"""Launches are measured on copies of what a kernel stores to, and the fastest is planned from then on."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from row_kernels import RMS, adding, dequantize, fresh
+
+from portable_softmax import Device, persistent
+from portable_softmax.row_kernels import measuring
+from portable_softmax.row_kernels.compiling import compiled_for
+from portable_softmax.row_kernels.measuring import fastest, on_copies, select, stored
+from portable_softmax.row_kernels.ttir import parsed_of
+
+H100 = Device.from_profile("nvidia/h100-sxm")
+ARGUMENTS = ("bf16[8192,4096]", "bf16[4096]", "bf16[8192,4096]", 8192, 4096, 1e-6)
+
+
+@triton.jit
+def scattering(x, y, places, n_rows, n_cols, BLOCK: tl.constexpr, WHERE: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        value = tl.load(x + row * n_cols + cols, mask=cols < n_cols)
+        if WHERE == "last":
+            if row == n_rows - 1:
+                tl.store(y + cols, value, mask=cols < n_cols)
+        elif WHERE == "pointer":
+            tl.store(tl.load(places).to(tl.pointer_type(tl.float32)) + cols, value, mask=cols < n_cols)
+        else:
+            tl.atomic_add(places + tl.load(places + row), tl.cast(tl.sum(value), tl.int64))
+
+
+@pytest.mark.parametrize(("where", "names"), [("last", {"y"}), ("pointer", None), ("atomic", {"places"})])
+def test_what_a_kernel_stores_to_is_read_from_its_ir(where, names):
+    values = {"x": torch.empty(8, 16, device="meta"), "y": torch.empty(16, device="meta")}
+    values |= {
+        "places": torch.empty(8, dtype=torch.int64, device="meta"),
+        "n_rows": 8,
+        "n_cols": 16,
+        "BLOCK": 16,
+        "WHERE": where,
+    }
+    (compiled,) = compiled_for(scattering, [None], values, H100)
+    assert stored(parsed_of(compiled, scattering), values) == names
+
+
+def test_copies_keep_views_of_one_memory_together():
+    memory = torch.arange(24.0)
+    named = {"x": memory[4:16].view(3, 4), "y": memory[8:].view(2, 8)[:, ::2], "w": torch.ones(4), "n": 3}
+    copies = on_copies(named, {"y"})
+    copies["y"].zero_()
+    assert memory.tolist() == list(range(24))
+    assert copies["x"].flatten().tolist() == [4, 5, 6, 7, 0, 9, 0, 11, 0, 13, 0, 15]
+    assert (copies["y"].stride(), copies["w"], copies["n"]) == ((8, 2), named["w"], 3)
+
+
+def test_a_launch_replaces_the_first_if_it_is_faster_in_every_round():
+    assert [fastest(rounds) for rounds in ([[9, 8, 7], [9, 7, 8]], [[9, 7, 8], [7, 9, 8]], [[9, 8.9], [9, 8.9]], [[9, 9]])] == [
+        1,
+        0,
+        0,
+        0,
+    ]
+
+
+def measured(monkeypatch, run, arguments, us, count=4):
+    """Returns the launches that are timed, and the plan from then on; every launch takes us(its plan)."""
+    plans = []
+
+    def times(calls, device):
+        assert all(call["y"].data_ptr() != call["original"] for call in calls)
+        return [[us(plan) for plan in plans]] * 2
+
+    monkeypatch.setattr(measuring, "timed", times)
+    request = run.request(*arguments)
+    choice = run._choice(request, H100)
+
+    def call_of(plan, copies):
+        plans.append(plan)
+        return {"y": copies["y"], "original": request.arguments["y"].data_ptr() or -1}
+
+    select(choice, request, count, call_of, H100)
+    assert not plans  # tensors that are not on the device
+    monkeypatch.setattr(type(H100.vendor), "torch_device_type", "cpu")
+    select(choice, request, count, call_of, H100)
+    monkeypatch.setattr(type(H100.vendor), "torch_device_type", "cuda")
+    return plans, run.plan(*arguments, device=H100)
+
+
+def tensors(arguments):
+    """Returns tensors in place of types, with memory that nothing touches."""
+    shape = lambda text: [int(size) for size in text.partition("[")[2].rstrip("]").split(",")]  # noqa: E731
+    types = {"bf16": torch.bfloat16, "f32": torch.float32, "i8": torch.int8}
+    return [torch.empty(shape(one), dtype=types[one.partition("[")[0]]) if isinstance(one, str) else one for one in arguments]
+
+
+def test_the_fastest_launch_is_planned_from_then_on(monkeypatch):
+    run, arguments = fresh(RMS.rms_norm_kernel), tensors(ARGUMENTS)
+    first = run.plan(*arguments, device=H100)
+    plans, plan = measured(monkeypatch, run, arguments, lambda plan: 50 - 5 * (plan.meta != first.meta))
+    assert len(plans) == 4
+    assert plans[0].meta == first.meta
+    assert plan.meta != first.meta
+    line = next(reason for reason in plan.reasons if reason.startswith("measured: "))
+    values = dict(one.split("=") for one in line.removeprefix("measured: ").partition(" took 45.0 us")[0].split(", "))
+    again = fresh(RMS.rms_norm_kernel).plan(*arguments, device=H100, **{name: int(value) for name, value in values.items()})
+    assert (again.meta, again.num_programs) == (plan.meta, plan.num_programs)
+    assert run.plan(*arguments[:3], 8100, *arguments[4:], device=H100).meta == plan.meta
+    assert run.plan(*arguments[:3], 300, *arguments[4:], device=H100).meta != plan.meta
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_promised_bits_are_kept(monkeypatch, deterministic):
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
+    run, arguments = fresh(RMS.rms_norm_kernel), tensors(ARGUMENTS)
+    plans, _ = measured(monkeypatch, run, arguments, lambda plan: 9, count=9)
+    bits = {(plan.meta["BLOCK"], plan.meta["num_warps"]) for plan in plans}
+    assert len(plans) > 2
+    assert (len(bits) == 1) == deterministic
+
+
+def test_short_launches_are_not_measured(monkeypatch):
+    run, arguments = fresh(adding), (torch.empty(64, 128), torch.empty(64, 128), 64, 128, 1.0)
+    plans, plan = measured(monkeypatch, run, arguments, lambda plan: 9)
+    assert not plans
+    assert any("not measured: " in reason for reason in plan.reasons)
+
+
+def test_measure_is_a_number_of_launches():
+    for wrong in (1, True, 2.0, "4"):
+        with pytest.raises(TypeError, match="measure should be the number of launches that are timed, at least 2"):
+            persistent(dequantize, rows="n_rows", cols="n_cols", block="BLOCK", measure=wrong)
