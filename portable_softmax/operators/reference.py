@@ -92,8 +92,8 @@ def visible(x: Tensor, mask: Tensor | None, causal: str) -> Tensor | None:
     seen = mask if mask is not None and mask.dtype is torch.bool else None
     if causal:
         n_rows, n_cols = x.shape[-2:]
-        last = torch.arange(n_rows, device=x.device).unsqueeze(1) + (n_cols - n_rows if causal == "lower_right" else 0)
-        below = torch.arange(n_cols, device=x.device) <= last
+        rows, columns = (x.new_ones(size, dtype=torch.int64).cumsum(0) for size in (n_rows, n_cols))  # of the class of x
+        below = columns <= rows.unsqueeze(1) + (n_cols - n_rows if causal == "lower_right" else 0)
         seen = below if seen is None else seen & below
     return seen
 
@@ -112,12 +112,13 @@ def log_probs(
     is_empty = is_known(x.shape[dim] == 0)
     values, greedy = scores(x, scale, temperature, softcap)
     values, peaks = values.movedim(dim, -1), x.new_zeros(())
+    infinite = (values == INF).any(-1)  # so is their logsumexp, whatever else they hold
     if greedy is not None and not is_empty:
         greedy, peak = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1), values.detach().amax(-1, keepdim=True)
         largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF)).detach()
         values = torch.where(greedy, largest, values)
         peaks = torch.where(greedy, scores(peak, None, None, softcap)[0], 0.0).squeeze(-1)
-    logs, total = values.log_softmax(-1), values.logsumexp(-1) + peaks if lse else None
+    logs, total = values.log_softmax(-1), torch.where(infinite, INF, values.logsumexp(-1) + peaks) if lse else None
     inside = torch.where(ignored | outside, 0, many)
     chosen = logs.sum(-1, keepdim=True).expand(many.shape) if is_empty else logs.gather(-1, inside)
     chosen = torch.where(ignored, 0.0, torch.where(outside, torch.nan, chosen)).reshape(ids.shape)

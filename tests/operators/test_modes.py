@@ -116,6 +116,30 @@ def test_types_of_tensors(x):
     close(traced(x + 1), ((x + 1) * 2).softmax(-1))
 
 
+def test_distributed_tensors(x, cases):
+    """DTensors of one process: tensors that the options make are distributed too."""
+    if not torch.distributed.is_available():
+        pytest.skip("this torch has no torch.distributed")
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        for at, (function, options) in enumerate(cases):
+            place = [(Shard(0), Shard(1), Replicate())[at % 3]]
+            tensors = {
+                n: distribute_tensor(o.cpu(), mesh, [Replicate()]) for n, o in options.items() if isinstance(o, torch.Tensor)
+            }
+            for y, exact in zip(
+                results(function, distribute_tensor(x.cpu(), mesh, place), -1, **options | tensors),
+                results(function, x, -1, **options),
+                strict=True,
+            ):
+                close(y.full_tensor(), exact.cpu())
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_checkpoints_and_threads(x):
     leaf = x.clone().requires_grad_()
     torch.utils.checkpoint.checkpoint(lambda x: softmax(x, scale=2.0), leaf, use_reentrant=False)[0].sum().backward()

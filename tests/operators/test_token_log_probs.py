@@ -116,3 +116,20 @@ def test_ids_of_any_kind(x, ids):
     out = torch.empty_like(exact)
     assert token_log_probs(x, ids, out=out) is out
     torch.testing.assert_close(out, exact)
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("scale", [None, 2.0, -1.5])
+def test_rows_without_finite_scores_are_alike_everywhere(where, scale, softcap):
+    """Every row of three hostile logits, greedy or not: in a kernel, in float64, and by the definition of the logsumexp."""
+    inf, nan = torch.inf, torch.nan
+    kinds = torch.tensor([inf, -inf, nan, 1.0, -2.0, 3e38], dtype=torch.float64, device=where)
+    x = torch.cartesian_prod(kinds, kinds, kinds)
+    ids = torch.arange(len(x), device=where) % 3
+    for temperature in (None, 0.0, 0.5, torch.arange(len(x), device=where)[:, None] % 2):
+        options = {"scale": scale, "temperature": temperature, "softcap": softcap, "entropy": True, "return_lse": True}
+        actual, exact = token_log_probs(x.float(), ids, **options), token_log_probs(x, ids, **options)
+        huge = (x.abs() > 1e38).any(-1)  # beyond the range of float32 where they are scaled
+        for y, double in zip(actual, exact, strict=True):
+            torch.testing.assert_close(y[~huge], double[~huge].float(), equal_nan=True, rtol=1e-4, atol=1e-4)
+        assert (actual[1][(x == (-inf if (scale or 1) < 0 else inf)).any(-1)] == inf).all() or softcap
