@@ -39,7 +39,8 @@ OF_TYPE = {
 def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str, Any], set[str]]:
     """Returns a kernel's arguments by name, with text read, and the names of those of which only the type is known.
 
-    A kernel of TorchInductor has arguments of its own. ValueError if text is no argument, TypeError if a name is no parameter.
+    A kernel of TorchInductor has arguments of its own. ValueError if text is no argument, TypeError if a name is no parameter
+    or a constexpr has no hash.
     """
     jit = jit_function(kernel)
     named = arguments if isinstance(arguments, Mapping) else by_position(kernel, arguments)
@@ -53,7 +54,18 @@ def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) ->
         elif isinstance(text, str):
             values[name], is_known = _argument_of(name, text)
             typed |= set() if is_known else {name}
+    check_constexprs(jit, values)
     return values, typed
+
+
+def check_constexprs(jit: Any, values: Mapping[str, Any]) -> None:
+    """Raises TypeError if a constexpr, or a part of it, has no hash."""
+    for name in constexprs_of(jit) & values.keys():
+        try:
+            hash(values[name])
+        except TypeError as error:
+            reason = f"{error} in {values[name]!r}; pass tuples"
+            raise TypeError(f"{name} of {jit.__name__} is a constexpr, which Triton hashes: {reason}") from None
 
 
 def _argument_of(name: str, text: str) -> tuple[Any, bool]:

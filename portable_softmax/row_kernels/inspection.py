@@ -15,7 +15,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.addresses import warnings_of
-from portable_softmax.row_kernels.arguments import read_arguments
+from portable_softmax.row_kernels.arguments import check_constexprs, read_arguments
 from portable_softmax.row_kernels.compiling import compiled_for, failure
 from portable_softmax.row_kernels.decorators import OF_CONFIG, configuration, constants_of, jit_function, name_of, origins_of
 from portable_softmax.row_kernels.row_settings import axes_of
@@ -85,6 +85,7 @@ def inspect_kernel(
     device, jit, selected = chosen(device), jit_function(kernel), configuration(kernel, config)
     passed, unknown = read_arguments(kernel, arguments)
     passed |= {**(constexprs or {}), **{name: value for name, value in options.items() if value is not None}}
+    check_constexprs(jit, passed)
     if wrong := [name for name in OF_CONFIG[:3] if not isinstance(passed.get(name) or 1, int)]:
         raise TypeError(f"{wrong[0]} of {jit.__name__} should be an integer of at least 1, not {passed[wrong[0]]!r}")
     positional = 0 if isinstance(arguments, Mapping) else len(arguments)

@@ -154,6 +154,7 @@ def test_warps_that_a_kernel_reads(kernels, device):
     ("arguments", "options", "error", "words"),
     [
         ({}, {}, TypeError, "add: missing 4 required positional arguments: 'x', 'y', 'z', and 'n'"),
+        ([1, 2, 3, 4, [5]], {}, TypeError, "BLOCK of add is a constexpr, which Triton hashes: unhashable type"),
         ({"more": 1}, {}, TypeError, "add has no parameter more; it has x, y, z, n, BLOCK"),
         (VECTORS | {"n": 1}, {"num_warp": 4}, CompileError, "num_warp"),
         (VECTORS | {"x": f"f32[{10**11},{10**11}]"}, {}, ValueError, "is not a valid tensor: .* use a smaller shape"),
