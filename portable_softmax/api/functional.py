@@ -2,7 +2,7 @@
 
 import torch
 
-from portable_softmax.operators.arguments import Factor, Inputs
+from portable_softmax.operators.arguments import Factor, Inputs, as_float
 from portable_softmax.operators.softmax import compute
 
 
@@ -70,5 +70,6 @@ def softmin(
     masked_rows: str = "nan", out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Computes `softmax` with the negative of `scale`. Arguments, result and errors are those of `softmax`."""
+    scale = as_float("softmin", "scale", scale)
     scale = -1.0 if scale is None else -scale
     return compute(False, Inputs(input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)

@@ -2,16 +2,19 @@
 
 import copy
 import pickle
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
-from portable_softmax import LogSoftmax, Softmax, explain, log_softmax, plan, softmax, token_log_probs
+from portable_softmax import LogSoftmax, Softmax, explain, log_softmax, plan, softmax, softmin, token_log_probs
 from portable_softmax.errors import DtypeError, LayoutError
 
 X, IDS = torch.randn(2, 3, 5), torch.tensor([[0, 4, -100], [1, 2, 3]])
 SPARSE, NESTED = X.to_sparse(), torch.nested.nested_tensor([X[0], X[1, :2]])
 MKLDNN = X.to_mkldnn() if torch.backends.mkldnn.is_available() else SPARSE
+NUMBERS = "scale", "temperature", "softcap", "sink"
 WRONG = [
     ({"dim": 3}, IndexError, r"expected to be in range of \[-3, 2\], but got 3"),
     ({"dim": True}, TypeError, "argument 'dim' must be int, not bool"),
@@ -23,6 +26,9 @@ WRONG = [
     ({"softcap": 0}, ValueError, "must be positive and finite, not 0"),
     ({"softcap": "30"}, TypeError, "argument 'softcap' must be a number, not str"),
     ({"scale": True}, TypeError, "argument 'scale' must be a number or Tensor, not bool"),
+    *(({name: 10**400}, ValueError, f"argument '{name}' is beyond the range of float64") for name in NUMBERS),
+    *(({name: Fraction(10**5000)}, ValueError, f"argument '{name}' is beyond") for name in NUMBERS),
+    ({"softcap": torch.ones(())}, TypeError, "argument 'softcap' must be a number, not Tensor"),
     ({"scale": torch.ones(5)}, RuntimeError, r"must have size 1 along dim 2, as in \(2, 3, 1\)"),
     ({"temperature": torch.ones(4, 1)}, RuntimeError, "does not broadcast against input"),
     ({"temperature": torch.ones(3, 1, dtype=torch.bool)}, DtypeError, "must hold real numbers, not torch.bool"),
@@ -55,6 +61,8 @@ WRONG_LOG_PROBS = [
     ({"logits": MKLDNN}, LayoutError, "to_dense"),
     ({"ids": IDS.to("meta")}, RuntimeError, "same device"),
     ({"entropy": 1}, TypeError, "argument 'entropy' must be bool"),
+    *(({name: -(10**400)}, ValueError, f"argument '{name}' is beyond the range of float64") for name in NUMBERS[:3]),
+    *(({"ignore_index": n}, ValueError, "'ignore_index' must be an integer of 64 bits") for n in (2**63, 2**70, -(2**63) - 1)),
     ({"ignore_index": [0]}, TypeError, "argument 'ignore_index' must be int, not list"),
     ({"grad_inplace": "no"}, TypeError, "argument 'grad_inplace' must be bool, not str"),
     ({"scale": torch.ones(5)}, RuntimeError, "argument 'scale'"),
@@ -62,6 +70,7 @@ WRONG_LOG_PROBS = [
     ({"logits": X.clone().requires_grad_(), "out": torch.empty(2, 3)}, RuntimeError, "automatic differentiation"),
 ]
 CALLS = [(function, {"input": X} | row[0], *row[1:]) for function in (softmax, log_softmax) for row in WRONG]
+CALLS += [(softmin, {"input": X, "scale": scale}, TypeError, "must be a number or Tensor") for scale in (True, "2")]
 CALLS += [(token_log_probs, {"logits": X, "ids": IDS} | row[0], *row[1:]) for row in WRONG_LOG_PROBS]
 
 
@@ -77,6 +86,16 @@ def test_types_of_results():
     torch.testing.assert_close(softmax(numbers, numbers.numpy()[0, 0], torch.float32, scale=2.0), (2.0 * numbers).softmax(0))
     dtypes = [softmax(X.double(), -3, dtype, scale=torch.ones(1)).dtype for dtype in (torch.bfloat16, None)]
     assert dtypes == [torch.bfloat16, torch.float64]
+
+
+@pytest.mark.parametrize("number", [Fraction(-1, 3), Fraction(0), np.float32(0.5), np.int64(2), 3, -1, 10**30])
+@pytest.mark.parametrize("double", [False, True])
+def test_numbers_of_any_type(number, double):
+    x, floats = X.double() if double else X, {"scale": float(number), "temperature": float(number)}
+    for options in ({"scale": number}, {"temperature": number}, {"sink": number}):
+        torch.testing.assert_close(softmax(x, **options), softmax(x, **{name: float(number) for name in options}))
+    expected = token_log_probs(x, IDS, **floats, softcap=2.0)
+    torch.testing.assert_close(token_log_probs(x, IDS, scale=number, temperature=number, softcap=Fraction(2)), expected)
 
 
 def test_modules_are_those_of_torch_with_options():
