@@ -4,14 +4,13 @@ python scripts/benchmark              times softmax, scores, log-probabilities a
 python scripts/benchmark host         times how long the host is busy with a call (host.py)
 python scripts/benchmark memory       prints peak bytes of log-probabilities beside torch's (memory.py)
 python scripts/benchmark report       prints ratios, writes the tables and the chart of documents; needs no device (report.py)
-python scripts/benchmark states       times states of this package side by side (states.py)
 """
 
 import sys
 from importlib import import_module
 from pathlib import Path
 
-COMMANDS = ("host", "memory", "report", "states")
+COMMANDS = ("host", "memory", "report")
 
 
 def main() -> int:
