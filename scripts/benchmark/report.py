@@ -1,4 +1,4 @@
-"""Prints ratios of results, and writes the tables of documents. Neither torch nor a device is needed.
+"""Prints times and ratios of results, and writes the tables of documents. Neither torch nor a device is needed.
 
 The best peer is the fastest provider of a cell that is neither the ceiling nor ours. Without files: those of scripts/results,
 which the tables of documents are made of.
@@ -15,10 +15,8 @@ from pathlib import Path
 from tabulate import tabulate
 
 from benchmark import chart, documents
-from benchmark.ratios import compared, mean, text, to_best
+from benchmark.ratios import text, to_best
 from benchmark.results import COPY, OURS, Cell, Result, cells_of, keep, read
-
-HEADER = ("direction", "sweep", "dtype", "cells", "to copy", "to torch", "to best peer", "below it", "worst")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,13 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def text_of(results: Iterable[Result]) -> str:
-    """Returns microseconds of every cell, then the cells below the best peer, then the ratios of each sweep."""
-    cells = cells_of(results)
-    return "\n".join([_table(times(cells)), "", "below the best peer:", *below(cells), "", _table([HEADER, *summary(cells)])])
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    return tabulate(rows, headers="firstrow", tablefmt="plain", disable_numparse=True)
+    """Returns microseconds of every cell as a table."""
+    return tabulate(times(cells_of(results)), headers="firstrow", tablefmt="plain", disable_numparse=True)
 
 
 def times(cells: list[Cell]) -> list[tuple[str, ...]]:
@@ -64,28 +57,3 @@ def times(cells: list[Cell]) -> list[tuple[str, ...]]:
         ratios = text(cell.ratio(COPY)), text(to_best(cell))
         table.append((cell.result.direction, cell.result.dtype, cell.place, *known, f"{rate:.0f}" if rate else "-", *ratios))
     return table
-
-
-def summary(cells: list[Cell]) -> list[tuple[str, ...]]:
-    """Returns rows of HEADER: geometric means of our ratios, and the worst cell, for each direction, sweep and type."""
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.result.direction, cell.result.sweep, cell.result.dtype), []).append(cell)
-    return [_line(key, group) for key, group in groups.items()]
-
-
-def _line(key: tuple[str, str, str], cells: list[Cell]) -> tuple[str, ...]:
-    ordered = compared(cells)
-    means = (text(mean(cell.ratio(other) for cell in cells)) for other in (COPY, "torch"))
-    slower = sum(to_best(cell) < 1 for cell in ordered)
-    worst = f"{to_best(ordered[0]):.2f} {ordered[0].place} ({ordered[0].best_peer()})" if ordered else "-"
-    return *key, str(len(cells)), *means, text(mean(map(to_best, ordered))), str(slower), worst
-
-
-def below(cells: list[Cell]) -> list[str]:
-    """Returns a line for each cell in which a peer is faster, worst first."""
-    return [
-        f"  {to_best(cell):.3f} {cell.result.direction} {cell.result.dtype} {cell.place} ({cell.best_peer()})"
-        for cell in compared(cells)
-        if to_best(cell) < 1
-    ]
