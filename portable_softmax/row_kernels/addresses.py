@@ -2,7 +2,7 @@
 
 import itertools
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from portable_softmax.row_kernels.following import COLUMNS, LAST, PROGRAM, Access, Run
@@ -20,17 +20,17 @@ def corners(function: Function, arguments: Mapping[str, Any], grid: tuple[int, i
     return [Run(function, arguments, program, grid, also=LAST, block=block) for program in programs]
 
 
-def conflict(launch: Sequence[Sequence[Access]], several: Collection[str] = ()) -> str:
+def conflict(launch: Iterable[tuple[int, Sequence[Access]]], several: Collection[str] = ()) -> str:
     """Returns a sentence about an element that is stored to for one row, and that another row accesses too; "" if none is.
 
     A row is a program's, or that of a turn of its loop; to parameters in `several` a program stores for all of its rows.
     """
-    for root in dict.fromkeys(access.root for accesses in launch for access in accesses if access.kind == "store"):
+    every = [(program, access) for program, accesses in launch for access in accesses]
+    for root in dict.fromkeys(access.root for _, access in every if access.kind == "store"):
         stores, loads = (
             sorted(
                 (first, end, program, access.loops[:1], access.turn * (root not in several), access.line)
-                for program, accesses in enumerate(launch)
-                for access in accesses
+                for program, access in every
                 if (access.root, access.kind) == (root, kind) and access.runs is not None
                 for first, end in access.runs.tolist()
             )
@@ -107,6 +107,8 @@ def check(request: Request, runs: Sequence[Run], block: int) -> tuple[list[str],
     """Returns what is wrong with the accesses of a launch of blocks of so many elements, and what is to be warned of."""
     errors, warnings, (_, cols, size) = list[str](), list[str](), request.names
     computed, row = size not in request.meta, f"a row of {request.cols} elements"
+    if request.grid is None and (why := conflict((run.program[0], run.accesses) for run in runs if run.program)):
+        errors.append(why)
     if computed and (one := unhidden(runs, request.cols, block)):
         words = f"no mask of {one.words} hides what is behind a row ({one.line}), and the computed {size}={block}"
         errors.append(f"{words} does not divide {row}; add mask=cols < {cols}, or pass {size}=")

@@ -16,6 +16,7 @@ from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.ttir import Function
 
 ROWS, PROGRAMS = (5, 40, MAX_TURNS), (1, 2, 3, 7)  # small launches that are followed
+MAX_SUM = 4096  # programs that are followed in turn
 BLOCKS = 3  # of a row, where its length is no constexpr
 Observe = Callable[..., Sequence[Sequence[Access]]]  # of rows, programs, and as `followed`
 UNKNOWN_ROWS = "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
@@ -94,7 +95,11 @@ def of_launches(observe: Observe, rows_name: str | None) -> Form:
         if not (common := alone.keys() - odd):
             shared = ""
             continue
-        if why := addresses.conflict(launched[-1]) or addresses.conflict(launched[0], odd) or _carried(launched, odd):
+        if (
+            why := addresses.conflict(enumerate(launched[-1]))
+            or addresses.conflict(enumerate(launched[0]), odd)
+            or _carried(launched, odd)
+        ):
             return Form(False, what=why)
         shared = min(common, key=lambda root: (root not in stored, root))
         if any(alone[root] > second[root] and third[root] for root in common):
@@ -195,8 +200,10 @@ def check_rows(form: Form, request: Request, function: Function, programs: int) 
         middle = (first + last) // 2
         return taken(first, middle) + taken(middle, last) - turns(middle, programs)
 
-    together = taken(0, programs - 1) if programs > 1 else turns(0, 1)
-    if together != turns(0, 1):
+    one = turns(0, 1)
+    if programs == 1 or taken(0, programs - 1) == one:
+        return
+    if programs > MAX_SUM or sum(turns(program, programs) for program in range(programs)) != one:
         check_form(Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
 
 

@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from portable_softmax.row_kernels.ttir import VALUE, Function, Op
-from portable_softmax.row_kernels.values import Known, Pointer, are_numbers, digest, extended, number, runs_of, shaped
+from portable_softmax.row_kernels.values import (
+    Known,
+    Partly,
+    Pointer,
+    are_numbers,
+    digest,
+    extended,
+    number,
+    runs_of,
+    shaped,
+)  # fmt: skip
 
 LIMIT, MAX_TURNS = 2**31, 300
 LAST = -1  # turn of a loop
@@ -272,7 +282,7 @@ class Run:
             self.work += [(op, tuple(self._open))] if kind in WORK else []
             if kind == "make_range" and op.elements == self.block:
                 of |= {COLUMNS}
-        is_known = value is not None and getattr(value, "offset", 0) is not None
+        is_known = value is not None and getattr(value, "offset", 0) is not None and not isinstance(value, Partly)
         self._set(op.results, [Known(value, of, None if is_known else hash(self._identity(op)))] * len(op.results))
 
     def _computed(self, op: Op, kind: str) -> Any:
@@ -287,7 +297,7 @@ class Run:
             return operands[0] if operands else None
         if kind in ("expand_dims", "reshape", "trans") and operands[0] is not None:
             return shaped(operands[0], op, kind)
-        if kind == "select" and operands[0] is not None:
+        if kind == "select" and isinstance(operands[0], int | np.ndarray):
             if not isinstance(operands[0], np.ndarray):
                 return operands[1 if operands[0] else 2]
             return None if not are_numbers(operands[1:]) else np.where(operands[0] != 0, *operands[1:])
@@ -295,7 +305,7 @@ class Run:
             exact = kind == "addptr" and pointer.offset is not None and operands[1] is not None
             return Pointer(pointer.root, pointer.offset + operands[1] if exact else None) if kind in MOVED else None
         result = number(op.predicate if kind == "cmpi" else kind, operands)
-        if result is not None and op.text.rstrip(">").endswith("i32"):
+        if are_numbers([result]) and op.text.rstrip(">").endswith("i32"):
             self.large += [(op, int(end)) for end in {np.max(result), np.min(result)} if not -LIMIT <= end < LIMIT]
         return result
 
@@ -303,6 +313,7 @@ class Run:
         pointer, of, _ = address = self.known[op.operands[0]]
         root, offset = pointer if isinstance(pointer, Pointer) else ("", None)
         mask = self.known[op.mask[0]].value if op.mask else 1
+        sure, mask = self._sure and are_numbers([mask]), getattr(mask, "most", mask)
         runs, hides = None, mask is None or "array<i32: " in op.text  # bounds are checked
         if "descriptor" in op.name:
             indices = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
@@ -314,12 +325,11 @@ class Run:
         elif offset is not None:
             offsets, seen = np.broadcast_arrays(offset, 1 if mask is None else mask)
             hides = hides or not np.all(seen)
-            offsets = offsets[seen != 0]
+            offsets = offsets[seen != 0] if mask is not None else offsets.reshape(-1)[:1]
             runs, offset = runs_of(offsets), int(offsets[0])
         outer = self.of_rows(self._open)
         turns = (0, 1) if outer is None else (self._turn[outer], self.trips[outer] or 1)
         place = root, kind, (offset, address.identity) if runs is None else digest(runs)
         stored = None if kind == "load" or len(op.operands) < 2 else self.known[op.operands[1]].identity
         access = Access(root, kind, offset, place, runs, of, tuple(self._open), op.elements, op.size, hides)
-        sure = self._sure and mask is not None
         self.accesses.append(access._replace(sure=sure, turn=turns[0], turns=turns[1], stored=stored, line=op.line))

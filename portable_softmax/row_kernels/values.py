@@ -47,7 +47,13 @@ class Known(NamedTuple):
         """Returns what is equal for equal values."""
         if isinstance(self.value, Pointer):
             return self.value.root, self.key if self.value.offset is None else digest(self.value.offset)
-        return self.key if self.value is None else digest(self.value)
+        return self.key if self.value is None or isinstance(self.value, Partly) else digest(self.value)
+
+
+class Partly(NamedTuple):
+    """A mask of which only some elements are known, those that are 0."""
+
+    most: Any
 
 
 class Pointer(NamedTuple):
@@ -59,6 +65,10 @@ class Pointer(NamedTuple):
 
 def number(kind: str, operands: Sequence[Any]) -> Any:
     """Returns the result of an operation of two numbers or arrays; None if it is unknown."""
+    if kind == "andi" and not are_numbers(operands):
+        known = [getattr(operand, "most", operand) for operand in operands if operand is not None]
+        most = known[0] if len(known) == 1 else number(kind, known)
+        return Partly(most) if isinstance(most, np.ndarray) else 0 if isinstance(most, int) and most == 0 else None
     if len(operands) != 2 or kind not in ARITHMETIC or not are_numbers(operands):
         return None
     a, b = operands
@@ -83,6 +93,8 @@ def are_numbers(values: Sequence[Any]) -> bool:
 
 def shaped(value: Any, op: Op, kind: str) -> Any:
     """Returns a tensor with other dimensions; dimensions along which it is the same have one element."""
+    if isinstance(value, Partly):
+        return Partly(shaped(value.most, op, kind))
     if not isinstance(value, np.ndarray):
         return value if isinstance(value, int) else None
     if kind == "expand_dims":

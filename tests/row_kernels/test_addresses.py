@@ -42,6 +42,10 @@ def walk(x, y, n_rows, n_cols, MORE: tl.constexpr, FORM: tl.constexpr, BLOCK: tl
             before = v
         elif FORM == "the row above":
             tl.store(y + at, v + tl.load(y + at - n_cols, mask=mask & (row > 0), other=0.0), mask=mask)
+        elif FORM == "clamped rows":
+            tl.store(y + tl.minimum(row, 500) * n_cols + c, v, mask=mask)
+        elif FORM == "elements by their values":
+            tl.store(y + at, v, mask=mask & (v > 0))
         elif FORM == "in place":
             tl.store(y + at, v + tl.load(y + at, mask=mask), mask=mask)
     for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
@@ -63,6 +67,9 @@ def share(x, y, n_rows, n_cols, FORM: tl.constexpr, MULTIPLE: tl.constexpr, BLOC
             following = tl.load(x + (row + n) * n_cols + c, mask=(c < n_cols) & (row + n < n_rows))
             tl.store(y + row * n_cols + c, v, mask=c < n_cols)
             v = following
+    elif FORM == "a share by division":
+        for row in range(p * n_rows // n, (p + 1) * n_rows // n):
+            tl.store(y + row * n_cols + c, tl.load(x + row * n_cols + c, mask=c < n_cols), mask=c < n_cols)
     elif FORM == "a chunk":
         for row in range(p * per, tl.minimum(p * per + per, n_rows)):
             tl.store(y + row * n_cols + c, tl.load(x + row * n_cols + c, mask=c < n_cols), mask=c < n_cols)
@@ -112,6 +119,7 @@ WALKS = {
     "a running sum": "what it stores to y depends on other rows of its program",
     "the number of the turn": "what it stores to y depends on other rows of its program",
     "the row of the turn before": "what it stores to y depends on other rows of its program",
+    "clamped rows": "programs 1298 and 1299 store to the same element of y",
     "the row above": "program 1 loads what program 0 stores to y",
 }
 
@@ -120,7 +128,8 @@ WALKS = {
 def test_programs_of_a_walk_share_nothing(form, device):
     with pytest.raises(PlanError, match=WALKS[form] + r".* \(test_addresses.py:\d\d\)"):
         plan(walk, 1300, 100, device, MORE=0, FORM=form)
-    assert plan(walk, 1300, 100, device, MORE=0, FORM="in place").num_programs > 1
+    for right in ("in place", "elements by their values"):
+        assert plan(walk, 1300, 100, device, MORE=0, FORM=right).num_programs > 1
 
 
 @pytest.mark.parametrize("rows", [1, 37, 1300])
@@ -129,6 +138,7 @@ def test_programs_of_a_walk_share_nothing(form, device):
     [
         ("opposite", 1),
         ("loaded ahead", 1),
+        ("a share by division", 1),
         *itertools.product(["a chunk", "a chunk with a branch", "a chunk with a mask"], [1, 8, 512]),
     ],
 )
