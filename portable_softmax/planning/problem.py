@@ -136,11 +136,11 @@ class Problem:
     def operations(self) -> frozenset[str]:
         """Returns names of what a kernel computes beside a softmax, as far as its memory depends on it."""
         scores, picks, log = self.scores, self.log_probs, self.form == "log_softmax"
-        tokens = picks is not None and picks.gradient
         names = {
-            "gradient": tokens or (self.backward and not log),
+            "gradient": self.backward and not log,
             "log gradient": self.backward and log,
-            "tokens": tokens,
+            "tokens": picks is not None,
+            "token gradient": picks is not None and picks.gradient,
             "many": picks is not None and picks.many,
             "causal": scores.causal is not None,
             "cap": scores.cap is not None,

@@ -48,9 +48,9 @@ TO_OBJECT = ("-relocation-model=pic", "-filetype=obj")
 SUM = "arith.addf %in, %init :"
 SUM_IN_LANES = "arith.addf %in, %init fastmath<reassoc> :"
 # What Ascend's compiler makes of two operations: seen in its IR behind hivm-plan-memory.
-FMA = re.compile(r"(%\w+) = math\.fma (%\w+), (%\w+), (%\w+)( fastmath<\w+>)? : (.+)")
-TWO_ROUNDINGS = r"\1_product = arith.mulf \2, \3 : \6\n\1 = arith.addf \1_product, \4 : \6"
-EXP2 = re.compile(r"(%\w+) = math\.exp2 (%\w+)( fastmath<\w+>)? : (.+)")
+FMA = re.compile(r"%(\w+) = math\.fma (%\w+), (%\w+), (%\w+)( fastmath<\w+>)? : (.+)")
+TWO_ROUNDINGS = r"%product_\1 = arith.mulf \2, \3 : \6\n%\1 = arith.addf %product_\1, \4 : \6"
+EXP2 = re.compile(r"%(\w+) = math\.exp2 (%\w+)( fastmath<\w+>)? : (.+)")
 
 
 def shared_object(linalg: str) -> bytes:
@@ -76,9 +76,9 @@ def _exp_of_product(exp2: "re.Match[str]") -> str:
     result, x, _, kind = exp2.groups()
     ln2 = f"dense<{math.log(2)!r}>" if kind.startswith("tensor") else repr(math.log(2))
     return (
-        f"{result}_ln2 = arith.constant {ln2} : {kind}\n"
-        f"{result}_product = arith.mulf {x}, {result}_ln2 : {kind}\n"
-        f"{result} = math.exp {result}_product : {kind}"
+        f"%ln2_{result} = arith.constant {ln2} : {kind}\n"
+        f"%product_{result} = arith.mulf {x}, %ln2_{result} : {kind}\n"
+        f"%{result} = math.exp %product_{result} : {kind}"
     )
 
 

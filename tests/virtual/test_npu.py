@@ -1,10 +1,13 @@
 """Ascend's path on a virtual NPU: devices, launches that fit the Unified Buffer, numbers of the table; most rows are slow."""
 
+import math
 from itertools import product
 
 import machines
 import pytest
 import torch
+import triton
+import triton.language as tl
 from exact import assert_close, expected
 from launched_rows import check
 from sweep import mostly_slow
@@ -96,6 +99,25 @@ def test_kernels_run_on_the_tensors_device(machine):
         softmax(torch.zeros(3, 5, device=f"npu:{index}"))
         assert machine.launches[-1].arch == ARCH
         assert torch.npu.current_device() == 0
+
+
+@triton.jit
+def fused(y, x):
+    at = tl.arange(0, 64)
+    value = tl.load(x + at)
+    tl.store(y + at, tl.fma(value, value, -1.0))
+    tl.store(y + 64 + at, tl.exp2(value))
+
+
+def test_an_fma_rounds_twice_and_exp2_is_the_exp_of_a_product(machine):
+    """As Ascend's compiler makes them; an fma of a GPU rounds once."""
+    x = torch.linspace(1 + 2**-20, 1 + 2**-14, 64)
+    y = torch.zeros(128).to("npu")
+    fused[(1,)](y, x.to("npu"))
+    squared = x * x - 1
+    assert torch.equal(y.cpu()[:64], squared)
+    assert not torch.equal(squared, (x.double() * x.double() - 1).float())
+    torch.testing.assert_close(y.cpu()[64:], torch.exp(x * math.log(2)))
 
 
 def lies_right(row):

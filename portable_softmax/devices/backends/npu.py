@@ -95,9 +95,9 @@ class Npu(Backend):
     def model(self, tile: tuple[int, int], size: int, operations: Collection[str], device: Any) -> KernelResources:
         """Estimates the Unified Buffer of a tile of this package's kernels; rows that are narrower than a block are padded."""
         rows, length = tile
-        elements = rows * max(length, (device.hardware.memory_alignment or 1) // size)
+        padded = rows, max(length, (device.hardware.memory_alignment or 1) // size)
         is_950 = generation_of(device.arch).is_950
-        return KernelResources(shared_memory_bytes=bytes_of(elements, size, operations, is_950), estimated=True)
+        return KernelResources(shared_memory_bytes=bytes_of(padded, size, operations, is_950), estimated=True)
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts one program, as it runs alone on a core, or none if its tile does not fit the Unified Buffer."""

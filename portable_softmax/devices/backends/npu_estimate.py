@@ -8,29 +8,32 @@ operations, among others; the largest number counts. The other 27 fit too.
 from collections.abc import Collection
 
 FLOAT32 = 4  # bytes of an element
-A2_A3: dict[tuple[str, ...], int] = {
-    (): 12,
-    ("bool",): 24,
-    ("cap",): 24,
-    ("causal", "scale"): 24,
-    ("causal", "temperature"): 24,
-    ("added", "temperature"): 24,
-    ("gradient",): 24,
-    ("causal", "log gradient"): 24,
-    ("bool", "cap", "temperature"): 48,
-    ("added", "cap", "temperature"): 48,
-    ("cap", "tokens"): 48,
-    ("many", "tokens"): 48,
+A2_A3: dict[tuple[str, ...], float] = {
+    (): 11.5,
+    ("bool",): 23,
+    ("cap",): 23,
+    ("causal", "scale"): 23,
+    ("causal", "temperature"): 23,
+    ("added", "temperature"): 23,
+    ("gradient",): 23,
+    ("causal", "log gradient"): 23,
+    ("token gradient",): 22,
+    ("bool", "cap", "temperature"): 46,
+    ("added", "cap", "temperature"): 46,
+    ("cap", "token gradient"): 46,
+    ("many", "token gradient"): 46,
+    ("square", "token gradient"): 270,  # as many rows as columns
 }
-A5: dict[tuple[str, ...], int] = {(): 15, ("cap", "many", "tokens"): 31}
-A5_FLOAT32: dict[tuple[str, ...], int] = A5 | {("bool",): 31, ("added",): 31, ("scale",): 31}
+A5: dict[tuple[str, ...], float] = {(): 15, ("cap", "many", "token gradient"): 30}
+A5_FLOAT32: dict[tuple[str, ...], float] = A5 | {("bool",): 30, ("added",): 30, ("scale",): 30}
+ROW = 1700  # bytes for the numbers of a row, of log-probabilities
 
 
-def bytes_of(elements: int, size: int, operations: Collection[str], is_950: bool) -> int:
+def bytes_of(tile: tuple[int, int], size: int, operations: Collection[str], is_950: bool) -> int:
     """Returns the bytes of the Unified Buffer that a tile requires.
 
     Args:
-        elements: of the tile.
+        tile: its elements across and along lines.
         size: bytes of an element of the input.
         operations: names of what the kernel computes beside a softmax: Problem.operations.
         is_950: True for the generation of the 950.
@@ -38,4 +41,7 @@ def bytes_of(elements: int, size: int, operations: Collection[str], is_950: bool
     least = A2_A3
     if is_950:
         least = A5_FLOAT32 if size == FLOAT32 else A5
-    return elements * max(number for names, number in least.items() if set(names) <= set(operations))
+    rows, length = tile
+    there = {*operations, "square"} if rows == length > 1 else {*operations}
+    per_element = max(number for names, number in least.items() if set(names) <= there)
+    return int(rows * length * per_element) + rows * ROW * ("tokens" in operations)
