@@ -24,8 +24,16 @@ MOST_COMPILED = 6  # launches: a compilation takes about a second
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
 
 
-def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling, Device], KernelResources]) -> LaunchPlan:
-    """Plans the launch of `problem` on `device`; `measure` compiles a candidate and reads what it uses.
+Measure = Callable[[Problem, Tiling, Device], KernelResources]  # compiles a candidate and reads what it uses
+
+
+def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
+    """Plans the launch of `problem` on `device`; raises the errors of `choice_of`."""
+    return of_size(choice_of(problem, device, measure), problem, device)
+
+
+def choice_of(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
+    """Chooses a launch for `problem` on `device`, with reasons for its tiling.
 
     Raises:
         PlanError: no candidate compiles and fits; lists them all.
@@ -58,8 +66,28 @@ def choose(problem: Problem, device: Device, measure: Callable[[Problem, Tiling,
     spilled, warning = spilled_by(best.resources), None
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
         warning = f"slow: spills into {spilled} bytes per thread; no other of {len(order)} launches should be faster"
-    reasons = warning, *faster, *(f"rejected {reason}" for reason in rejected), *why(best, device)
+    reasons = warning, *faster, *(f"rejected {reason}" for reason in rejected)
     return replace(best, reasons=tuple(filter(None, reasons)), warning=warning)
+
+
+def of_size(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
+    """Returns the plan of a problem by the choice for its bucket, with its time and reasons."""
+    reading = _read(problem, choice)
+    launch = _launch(reading, choice.tiling, choice.resources, _budgets(reading, device))
+    return replace(launch, reasons=(*choice.reasons, *why(launch, device)), warning=choice.warning)
+
+
+def launch_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
+    """Returns the launch of a problem by the choice for its bucket: the same, without time and reasons, for a call."""
+    return _sized(_read(problem, choice), choice.tiling, choice.resources, choice.occupancy, device)
+
+
+def _read(problem: Problem, choice: LaunchPlan) -> Problem:
+    """Returns a problem as a choice reads its rows."""
+    way = choice.problem
+    if (problem.vector, problem.unaligned, problem.scattered) == (way.vector, way.unaligned, way.scattered):
+        return problem
+    return replace(problem, vector=way.vector, unaligned=way.unaligned, scattered=way.scattered)
 
 
 def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
@@ -100,18 +128,22 @@ def _launch(problem: Problem, tiling: Tiling, used: KernelResources, budgets: li
     """
     device = budgets[0].device
     fit = device.vendor.occupancy(used, device.hardware)
-    programs = _num_programs(problem, tiling, fit, device)
-    walks = device.profile.grid.value == "resident" and not tiling.is_shared  # all walk over equally many tiles
-    walks = walks or programs < problem.tiles(tiling.tile_rows) * tiling.splits
+    launch = _sized(problem, tiling, used, fit, device)
     numbers, resident, times = device.profile.launch.cost, fit.programs_per_multiprocessor, list[Terms]()
-    if numbers and resident and programs:
+    if numbers and resident and launch.num_programs:
         for budget in budgets:
             number = _num_programs(budget.problem, tiling, fit, device)
             times.append(cost(softmax_facts(budget, tiling, number, resident, spilled_by(used)), numbers))
     factor = math.sqrt(times[-1].total / times[0].total) if times else 1
-    terms = Terms(*(factor * term for term in times[0])) if times else None
-    tiling = tiling if tiling.walk == walks else replace(tiling, walk=walks)
-    return LaunchPlan(problem, tiling, programs, used, fit, terms=terms)
+    return replace(launch, terms=Terms(*(factor * term for term in times[0]))) if times else launch
+
+
+def _sized(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> LaunchPlan:
+    """Returns the launch of a tiling, without its time."""
+    programs = _num_programs(problem, tiling, fit, device)
+    walks = device.profile.grid.value == "resident" and not tiling.is_shared  # all walk over equally many tiles
+    walks = walks or programs < problem.tiles(tiling.tile_rows) * tiling.splits
+    return LaunchPlan(problem, tiling if tiling.walk == walks else replace(tiling, walk=walks), programs, used, fit)
 
 
 def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> int:

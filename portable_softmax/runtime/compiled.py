@@ -17,9 +17,10 @@ _compiling = threading.Lock()
 
 @dataclass
 class Compiled:
-    """Triton's CompiledKernel, and the resources of a program, once they were read."""
+    """Triton's CompiledKernel, the values of its constexprs, and the resources of a program, once they were read."""
 
     kernel: Any
+    constexprs: dict[str, Any]
     resources: KernelResources | None = None
 
 
@@ -27,12 +28,18 @@ _compiled: dict[tuple[Any, ...], Compiled] = {}
 
 
 def compile_kernel(spec: KernelSpec, device: Device) -> Any:
-    """Returns Triton's CompiledKernel, cached.
+    """Returns Triton's CompiledKernel, cached; raises the errors of `compiled_with`."""
+    return compiled_with(spec, device)[0]
+
+
+def compiled_with(spec: KernelSpec, device: Device) -> tuple[Any, dict[str, Any]]:
+    """Returns Triton's CompiledKernel and the values of its constexprs, cached.
 
     Raises:
         CompileError: see compiler.compile_for; or the vendor's compiler is known to get such a kernel wrong.
     """
-    return _kept(spec, device).kernel
+    kept = _kept(spec, device)
+    return kept.kernel, kept.constexprs
 
 
 def resources_of(spec: KernelSpec, device: Device) -> KernelResources:
@@ -51,15 +58,16 @@ def _kept(spec: KernelSpec, device: Device) -> Compiled:
     key = spec, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with nullcontext() if device.detected else device.vendor.offline(), _compiling:
         if key not in _compiled:
-            compiled = _new(spec, device)
+            constexprs = constexprs_of(spec, device)
+            compiled = _new(spec, device, constexprs)
             if fault := device.vendor.known_fault(compiled):
                 raise CompileError(f"{spec.tiling} is not used: {fault}")
-            _compiled[key] = Compiled(compiled)
+            _compiled[key] = Compiled(compiled, constexprs)
         return _compiled[key]
 
 
-def _new(spec: KernelSpec, device: Device) -> Any:
-    tiling, constexprs = spec.tiling, constexprs_of(spec, device)
+def _new(spec: KernelSpec, device: Device, constexprs: dict[str, Any]) -> Any:
+    tiling = spec.tiling
     options = tiling.num_warps, tiling.num_stages, tiling.max_registers
     in_tuples = tiling.blocks > 1 and tiling.held
     return compiler.compile_for(device, kernel_of(spec), signature_of(spec), constexprs, *options, in_tuples)

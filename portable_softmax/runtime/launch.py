@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.lines import Lines
 from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.planner import launch_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, LogProbs, Problem, Scores
 from portable_softmax.planning.request import problem_of
 from portable_softmax.runtime.kernel_form import units_of
-from portable_softmax.runtime.plans import plan_problem
+from portable_softmax.runtime.plans import choice_of
 from portable_softmax.runtime.prepared import prepare
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -36,7 +37,7 @@ def bind_problem(
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
     """
-    planned = plan_problem(problem, device)
+    planned = launch_of(choice_of(problem, device), problem, device)
     sizes = {**sizes_of(planned.problem), **(more_sizes or {})}
     return bind_tiling(planned.problem, planned.tiling, planned.num_programs, sizes, device, where)
 

@@ -9,6 +9,7 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import grid, planner
+from portable_softmax.planning.buckets import bucket_of
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.request import contiguous_problem
@@ -71,7 +72,7 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
 
 
 def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
-    """Returns the plan for exactly this problem, cached. Logs a warning if it is slow.
+    """Returns the plan of a problem. The choice for its bucket of rows is cached, and logs a warning if it is slow.
 
     Resources are estimated where nothing compiles for an absent device, and its vendor has an estimate.
 
@@ -79,17 +80,24 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
         PlanError: nothing fits the device.
         CompileError: this Triton does not compile for the device, or interprets.
     """
-    compiler.check_target(device)
-    absent, estimates = device.index is None, device.vendor.model((1, 1), 4, (), device) is not None
-    estimated = absent and estimates and (interpreting() or device.vendor.missing() is not None)
-    if absent and not estimated:
-        compiler.check_compiles()  # or every tiling would fail to compile for this reason
-    return _planned(problem, device, estimated)
+    return planner.of_size(choice_of(problem, device), problem, device)
+
+
+def choice_of(problem: Problem, device: Device) -> LaunchPlan:
+    """Returns the launch that is chosen for the bucket of a problem, cached; raises the errors of plan_problem."""
+    estimated = False
+    if device.index is None:
+        compiler.check_target(device)
+        estimates = device.vendor.model((1, 1), 4, (), device) is not None
+        estimated = estimates and (interpreting() or device.vendor.missing() is not None)
+        if not estimated:
+            compiler.check_compiles()  # or every tiling would fail to compile for this reason
+    return _choice(bucket_of(problem), device, estimated)
 
 
 @functools.lru_cache(maxsize=4096)
-def _planned(problem: Problem, device: Device, estimated: bool) -> LaunchPlan:
-    plan = planner.choose(problem, device, grid.estimated if estimated else _compile)
+def _choice(problem: Problem, device: Device, estimated: bool) -> LaunchPlan:
+    plan = planner.choice_of(problem, device, grid.estimated if estimated else _compile)
     if plan.warning:
         sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
         _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, plan.tiling, plan.warning)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.compiled import compiled_with
 from portable_softmax.runtime.compiler import launcher
 from portable_softmax.runtime.interpreted import interpreted
-from portable_softmax.runtime.kernel_form import constexprs_of, signature_of
+from portable_softmax.runtime.kernel_form import signature_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 
@@ -31,7 +31,7 @@ def prepare(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes:
     if interpreting():
         return interpreted(spec, device, grid, *arranged(spec, sizes))
     operands = *spec.tensors(), *spec.numbers(), *spec.words()
-    launch = launcher(compile_kernel(spec, device), constexprs_of(spec, device), device.index, operands, sizes)
+    launch = launcher(*compiled_with(spec, device), device.index, operands, sizes)
     return functools.partial(launch, grid)
 
 

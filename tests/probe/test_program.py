@@ -97,7 +97,7 @@ kernel KERNELS:tuned --on H200 --args MATRICES num_warps=8 --config 1 --suggest 
 kernel EXAMPLES:plain --on MI300X X BLOCK_SIZE=1024 --suggest | 0 | num_warps 16 num_stages 1 16 warps, 1
 kernel RMS:rms_norm_kernel --on MI300X --args ROWS --suggest rows=n_rows cols=n_cols block=BLOCK --explain | 0 |
     why num_programs ;; limits ;; expected (not calibrated for this device) ;; BLOCK=4096 (suggested) ;;
-    # the least expected time ;; triton.Config({'BLOCK': 4096, 'STAGES': 1}, num_warps=2, num_stages=2), # amd/mi300x
+    # the least expected time ;; triton.Config({'BLOCK': 4096, 'STAGES': 1}, num_warps=4, num_stages=2), # amd/mi300x
 kernel EXAMPLES:tuned_once --on H200 intel/arc-a770 TYPES | 4 | 8 warps, 2 stages ;; : TargetError: this Triton's backends (
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 | 0 | add on nvidia/h200; Triton ;; next step spills
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 --no-spills | 1 | CheckFailed: spills

@@ -1,0 +1,88 @@
+"""One choice serves a bucket of rows: the kernel, the tiling and the way of reading are those of every number in it."""
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from offline import light
+from random_plans import random_problems
+
+from portable_softmax import Device
+from portable_softmax.planning.buckets import bucket_of, representative
+from portable_softmax.planning.grid import readings
+from portable_softmax.planning.planner import choice_of, choose, of_size, ranked
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime import plans
+from portable_softmax.runtime.kernel_form import config_of, signature_of
+from portable_softmax.runtime.specialization import KernelSpec
+
+H200 = Device.from_profile("nvidia/h200")
+
+
+@given(st.integers(2, 2**40))
+def test_a_number_stands_for_those_of_its_half_of_an_octave(number):
+    middle = representative(number)
+    assert representative(middle) == middle
+    assert max(number, middle) < 1.5 * min(number, middle) + 1
+    octave = 1 << number.bit_length() - 1
+    same = {representative(one) for one in (octave, octave + octave // 2 - 1, octave + octave // 2, 2 * octave - 1)}
+    assert len(same) <= 2
+    assert middle in same
+
+
+@pytest.mark.parametrize("product", ["nvidia/h200", "amd/mi300x", "ascend/910b3"])
+def test_kernels_of_a_bucket_are_those_of_its_problems(product):
+    """What is compiled, and how rows may be read, follow from the bucket: layouts, masks and strides of all kinds."""
+    device, seen = Device.from_profile(product), 0
+    for problem in itertools.islice(random_problems(device, seed=9), 60):
+        for launch in ranked(bucket_of(problem), device)[:3]:
+            reading = launch.problem
+            own = replace(problem, vector=reading.vector, unaligned=reading.unaligned, scattered=reading.scattered)
+            specs = [KernelSpec.of(one, launch.tiling) for one in (reading, own)]
+            compiled = [(config_of(spec, device), signature_of(spec), spec.kernel_name) for spec in specs]
+            assert compiled[0] == compiled[1]
+            seen += 1
+        ways = [
+            [(one.vector, one.unaligned, one.scattered) for one in readings(some, device)]
+            for some in (problem, bucket_of(problem))
+        ]
+        assert ways[0] == ways[1]
+    assert seen > 60
+
+
+def test_batch_invariance_has_one_bucket():
+    problems = [contiguous_problem(rows, 4096, "float32", batch_invariant=True) for rows in (1, 7, 300, 10**6)]
+    assert len({replace(bucket_of(problem), n_rows=1) for problem in problems}) == 1
+    assert len({(choose(problem, H200, light).tiling) for problem in problems[1:]}) == 1
+
+
+def test_a_known_bucket_plans_and_compiles_nothing(monkeypatch):
+    """Counts choices and compilations over 1,000 numbers of rows, of which 20 have met all buckets."""
+    compiled = []
+    monkeypatch.setattr(plans, "_compile", lambda *candidate: compiled.append(candidate) or light(*candidate))
+    plans._choice.cache_clear()
+    chance, at = random.Random(3), 2**10
+    met = [at << octave | half * (at << octave) // 2 for octave in range(10) for half in (0, 1)]
+    launches = [plans.plan_problem(contiguous_problem(rows, 4096, "bfloat16"), H200) for rows in met]
+    before, made = len(compiled), plans._choice.cache_info().misses
+    for rows in (chance.randrange(at, at << 10) for _ in range(1000)):
+        launch = plans.plan_problem(contiguous_problem(rows, 4096, "bfloat16"), H200)
+        assert launch.problem.n_rows == rows
+        assert launch.num_programs % launch.tiling.splits == 0
+        assert any(replace(launch.tiling, walk=False) == replace(one.tiling, walk=False) for one in launches)
+    assert (len(compiled), plans._choice.cache_info().misses) == (before, made)
+    plans._choice.cache_clear()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 2**14), st.sampled_from([781, 4096, 32000, 131072]), st.sampled_from(["nvidia/h200", "amd/mi300x"]))
+def test_split_rows_are_resident_for_every_number(rows, n_cols, product):
+    device = Device.from_profile(product)
+    problem = contiguous_problem(rows, n_cols, "bfloat16")
+    launch = of_size(choice_of(bucket_of(problem), device, light), problem, device)
+    assert launch.num_programs >= launch.tiling.splits
+    assert not launch.tiling.is_shared or device.resident(launch.occupancy) >= launch.tiling.splits
+    assert launch.us <= 1.15 * choose(problem, device, light).us
