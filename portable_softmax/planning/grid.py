@@ -78,7 +78,7 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
     operands, narrow = 2 if problem.backward else 1, problem.across and tiling.is_shared and problem.vector == 1
     elements = -(-tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) * operands // threads)
-    elements = elements // 2 + FEW if holds_as_loaded(problem, tiling, device) else elements
+    elements = elements // 2 if holds_as_loaded(problem, tiling, device) else elements
     wanted = REGISTERS * operands + elements + elements // 2 if narrow else REGISTERS + elements
     there = min(available(wanted, threads, device), tiling.max_registers or wanted)
     return KernelResources(tiling.num_warps, there, spilled_bytes_per_thread=WORD_BYTES * (wanted - there))
