@@ -21,7 +21,9 @@ def draw(path: Path = CHART) -> None:
     from matplotlib import pyplot
 
     cells = cells_of(
-        result for result in kept() if (result.sweep, result.dtype, result.direction) == ("tutorial", "bfloat16", "forward")
+        result
+        for result in kept("h100")
+        if (result.sweep, result.dtype, result.direction) == ("tutorial", "bfloat16", "forward")
     )
     figure, axes = pyplot.subplots(figsize=(7, 3), layout="constrained")
     for provider, (label, color) in LINES.items():

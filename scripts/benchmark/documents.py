@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "scripts" / "results"
 TABLES_OF_CARDS = sorted(KEPT.glob("nvidia_*.csv"))
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "speed.md", ROOT / "docs" / "log_probs.md")
-BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- table: (\w+) (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 OTHERS = {"host", "attention", "sampling", "log_probs", "own"}  # sweeps with tables of their own
 DIRECTIONS = ("forward", "backward")
 SLOWER = 0.98  # of the best alternative's speed
@@ -37,23 +37,24 @@ def write() -> None:
 
 
 def filled(document: str) -> str:
-    """Returns a document with its tables computed from the results.
+    """Returns a document with its tables computed from the results of the cards that they name.
 
     Raises:
         KeyError: a block names an unknown table.
+        FileNotFoundError: there are no results of a card.
     """
-    return BLOCK.sub(lambda block: f"{block[1]}{TABLES[block[2]]()}\n\n", document)
+    return BLOCK.sub(lambda block: f"{block[1]}{TABLES[block[2]](block[3])}\n\n", document)
 
 
 @cache
-def kept() -> list[Result]:
-    """Returns all results."""
-    return [result for file in TABLES_OF_CARDS for result in read(file)]
+def kept(card: str) -> list[Result]:
+    """Returns all results of a card, such as h100."""
+    return list(read(KEPT / f"nvidia_{card}.csv"))
 
 
-def _cells() -> list[Cell]:
+def _cells(card: str) -> list[Cell]:
     """Returns the cells of plain softmaxes and their gradients."""
-    results = (result for result in kept() if result.sweep not in OTHERS and result.direction in DIRECTIONS)
+    results = (result for result in kept(card) if result.sweep not in OTHERS and result.direction in DIRECTIONS)
     return [cell for cell in cells_of(results) if OURS in cell.us]
 
 
@@ -81,21 +82,22 @@ def _percent(ratio: float) -> str:
     return "-" if ratio != ratio else f"{ratio:.0%}"
 
 
-def performance() -> str:
+def performance(card: str) -> str:
     """Returns microseconds of the README's calls beside torch, torch.compile and a copy."""
-    cells = {(cell.result.direction.split(",")[0], cell.result.shape, cell.result.dtype): cell for cell in cells_of(kept())}
+    cells = {(cell.result.direction.split(",")[0], cell.result.shape, cell.result.dtype): cell for cell in cells_of(kept(card))}
     rows = []
     for name, *key in README_CELLS:
-        cell = cells[key[0], key[1], key[2]]
+        if (cell := cells.get((key[0], key[1], key[2]))) is None:
+            continue
         us = [_us(cell.us.get(provider)) for provider in ("torch", "compile", OURS, COPY)]
         ratios = _times(cell.ratio("torch")), _times(cell.ratio("compile"))
         rows.append((name, cell.result.shape.replace("x", " x "), *us, *ratios))
     return _table("call; shape; torch; torch.compile; this; copy; vs torch; vs torch.compile", rows)
 
 
-def measured() -> str:
+def measured(card: str) -> str:
     """Returns what the results were measured with."""
-    results = [result for result in kept() if result.sweep not in OTHERS - {"host"}]
+    results = [result for result in kept(card) if result.sweep not in OTHERS - {"host"}]
     versions = (
         ", ".join(sorted({getattr(result, name).partition("+")[0] for result in results} - {""}))
         for name in ("device", "driver", "triton", "torch")
@@ -122,34 +124,34 @@ def _slower(cells: Iterable[Cell]) -> list[Cell]:
     return [cell for cell in compared(cells) if to_best(cell) < SLOWER]
 
 
-def classes() -> str:
+def classes(card: str) -> str:
     """Returns a row for each class of shapes, type and direction."""
-    groups = _grouped(_cells(), lambda cell: (cell.result.sweep, cell.result.dtype, cell.result.direction))
+    groups = _grouped(_cells(card), lambda cell: (cell.result.sweep, cell.result.dtype, cell.result.direction))
     rows = ((sweep, _columns(cells), *rest, *_ratios(cells)) for (sweep, *rest), cells in sorted(groups.items()))
     return _table("class; columns; dtype; direction; cells; of a copy; vs torch; vs best alternative; slower", rows)
 
 
-def _calls(header: str, sweeps: Iterable[str]) -> str:
+def _calls(card: str, header: str, sweeps: Iterable[str]) -> str:
     """Returns a row for each call of sweeps, and type."""
-    cells = (cell for cell in cells_of(kept()) if cell.result.sweep in sweeps)
+    cells = (cell for cell in cells_of(kept(card)) if cell.result.sweep in sweeps)
     groups = _grouped(cells, lambda cell: (cell.result.direction, cell.result.dtype))
     rows = ((call, _columns(cells), dtype, *_ratios(cells)) for (call, dtype), cells in groups.items() if call != "plain")
     return _table(f"{header}; columns; dtype; cells; of a copy; vs torch; vs best alternative; slower", rows)
 
 
-def scores() -> str:
+def scores(card: str) -> str:
     """Returns a row for each call with a mask, causal or a temperature, and type."""
-    return _calls("call", ("attention", "sampling"))
+    return _calls(card, "call", ("attention", "sampling"))
 
 
-def own() -> str:
+def own(card: str) -> str:
     """Returns a row for each row kernel of examples/, and type."""
-    return _calls("kernel", ("own",))
+    return _calls(card, "kernel", ("own",))
 
 
-def behind() -> str:
+def behind(card: str) -> str:
     """Returns how many cells are slower than an alternative, and those of them that are furthest behind."""
-    cells = _cells()
+    cells = _cells(card)
     slower = _slower(cells)
     large = [cell for cell in slower if cell.us[OURS] >= SMALL_US]
     rows = [
@@ -161,9 +163,9 @@ def behind() -> str:
     return f"{count} Of the others, those furthest behind:\n\n{table}" if rows else count
 
 
-def host() -> str:
+def host(card: str) -> str:
     """Returns microseconds of the host for a call."""
-    cells = (cell for cell in cells_of(kept()) if cell.result.sweep == "host")
+    cells = (cell for cell in cells_of(kept(card)) if cell.result.sweep == "host")
     rows = (
         (cell.result.direction, _us(cell.us.get("torch")), _us(cell.us.get(OURS)), text(1 / cell.ratio("torch")))
         for cell in cells
@@ -171,9 +173,9 @@ def host() -> str:
     return _table("call; torch; this; this / torch", rows)
 
 
-def log_probs() -> str:
+def log_probs(card: str) -> str:
     """Returns a row for each call of log-probabilities, shape and type."""
-    cells = cells_of(sorted((result for result in kept() if result.sweep == "log_probs"),
+    cells = cells_of(sorted((result for result in kept(card) if result.sweep == "log_probs"),
                             key=lambda result: list(STREAMS).index(result.direction)))  # fmt: skip
     rows = []
     for cell in cells:
@@ -185,6 +187,6 @@ def log_probs() -> str:
     return _table("call; logits; dtype; this, us; torch; best alternative; of reading or copying", rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {
+TABLES: dict[str, Callable[[str], str]] = {
     table.__name__: table for table in (performance, measured, classes, scores, own, behind, host, log_probs)
 }

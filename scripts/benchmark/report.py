@@ -5,7 +5,7 @@ which the tables of documents are made of.
 
     python scripts/benchmark report rows.csv
     python scripts/benchmark report *.csv --keep scripts/results/nvidia_h100.csv
-    python scripts/benchmark report --write          # the tables between <!-- table: NAME --> and <!-- end -->
+    python scripts/benchmark report --write          # the tables between <!-- table: NAME CARD --> and <!-- end -->
 """
 
 import argparse
