@@ -13,7 +13,7 @@ from machine import Launch, on_host
 from triton.backends import Backend, backends
 from triton.backends.ascend.compiler import _parse_linalg_metadata
 
-from portable_softmax.devices.backends.npu_compiler import generation_of, planned
+from portable_softmax.devices.backends.npu_compiler import planned
 from portable_softmax.errors import CompileError
 from virtual.machine import MACHINE
 from virtual.mlir import shared_object
@@ -39,7 +39,7 @@ class VirtualBackend(REAL.compiler):
         """Bytes of the Unified Buffer as planned; else what the real last stage raises, which Triton quotes."""
         there = MACHINE.npus[MACHINE.index(self.target.arch)].unified_buffer_bytes
         try:
-            size = planned(linalg, generation_of(self.target.arch), {}).size
+            size = planned(linalg, self.target.arch, {}).size
             error = f"error: ub overflow, requires {8 * size} bits while {8 * there} bits available!" if size > there else ""
         except CompileError as refused:
             error = str(refused)

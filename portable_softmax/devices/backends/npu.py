@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy
-from portable_softmax.devices.backends.npu_compiler import NAME, Plan, generation_of, missing
+from portable_softmax.devices.backends.npu_compiler import NAME, Plan, is_950, missing
 from portable_softmax.devices.backends.npu_estimate import bytes_of
 from portable_softmax.devices.backends.npu_stages import PLAN, offline
 from portable_softmax.devices.schema import Hardware
@@ -96,8 +96,8 @@ class Npu(Backend):
         """Estimates the Unified Buffer of a tile of this package's kernels; rows that are narrower than a block are padded."""
         rows, length = tile
         padded = rows, max(length, (device.hardware.memory_alignment or 1) // size)
-        is_950 = generation_of(device.arch).is_950
-        return KernelResources(shared_memory_bytes=bytes_of(padded, size, operations, is_950), estimated=True)
+        used = bytes_of(padded, size, operations, is_950(device.arch))
+        return KernelResources(shared_memory_bytes=used, estimated=True)
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts one program, as it runs alone on a core, or none if its tile does not fit the Unified Buffer."""

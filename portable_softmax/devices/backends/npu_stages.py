@@ -8,10 +8,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from portable_softmax.devices.backends.npu_compiler import OPTIONS, generation_of, identity, lowered, missing, planned
+from portable_softmax.devices.backends.npu_compiler import FLAGS, identity, lowered, missing, planned
 
 PLAN = "plan"  # the last stage
-LIBDEVICE = re.compile(r'"__nv_((?:atan|ilogb|isinf|isnan|ldexp|log1p|pow|round|tan|tanh)f)"')  # whose functions Ascend has too
 _one_at_a_time = threading.RLock()  # Triton has one table of backends for all threads
 
 
@@ -19,7 +18,6 @@ _one_at_a_time = threading.RLock()  # Triton has one table of backends for all t
 def offline() -> Iterator[None]:
     """Makes Triton compile for Ascend up to the memory plan; leaves Triton as it is where Ascend's compiler is missing."""
     from triton.backends import Backend, backends
-    from triton.backends.compiler import GPUTarget
 
     name = "ascend" if "ascend" in backends else "nvidia"
     if missing() or name not in backends:
@@ -27,7 +25,7 @@ def offline() -> Iterator[None]:
         return
     with _one_at_a_time:
         before = backends.get("ascend")
-        backends["ascend"] = Backend(_up_to_the_plan(backends[name].compiler, GPUTarget), backends[name].driver)
+        backends["ascend"] = Backend(_up_to_the_plan(backends[name].compiler), backends[name].driver)
         try:
             yield
         finally:
@@ -35,20 +33,14 @@ def offline() -> Iterator[None]:
             backends.update({"ascend": before} if before else {})
 
 
-def _named(module: Any, metadata: dict[str, Any]) -> Any:
-    """Adds the metadata that other stages would read from the IR."""
-    match = re.search(r"tt\.func public @([\w$.-]+)", str(module))
-    metadata |= {"name": match[1] if match else "kernel", "shared": 0}
-    return module
+def _up_to_the_plan(compiler: Any) -> Any:
+    from triton.backends.compiler import GPUTarget
 
-
-def _up_to_the_plan(compiler: Any, make_target: Any) -> Any:
     class Compiler(compiler):  # type: ignore[misc]
         def __init__(self, target: Any) -> None:
-            self.target, self.binary_ext = target if compiler.supports_target(target) else make_target("cuda", 80, 32), PLAN
+            self.target, self.binary_ext = target if compiler.supports_target(target) else GPUTarget("cuda", 80, 32), PLAN
             self.arch = target.arch  # which a kernel from Triton's cache keeps
             self.capability = self.target.arch  # which stages of Triton 3.2 read
-            self.generation = generation_of(target.arch)
 
         @staticmethod
         def supports_target(target: Any) -> bool:
@@ -56,18 +48,25 @@ def _up_to_the_plan(compiler: Any, make_target: Any) -> Any:
 
         def add_stages(self, stages: dict[str, Any], options: Any, *arguments: Any) -> None:
             super().add_stages(stages, options, *arguments)
-            make, own = stages["ttir"], {name: getattr(options, name, None) for name in OPTIONS}
+            make, own = stages["ttir"], {name: getattr(options, name) for name in FLAGS}
+
+            def make_ttir(source: Any, metadata: dict[str, Any]) -> Any:
+                module = make(source, metadata)
+                match = re.search(r"tt\.func public @([\w$.-]+)", str(module))
+                metadata |= {"name": match[1] if match else "kernel", "shared": 0}  # which later stages would add
+                return module
+
             stages.clear()
-            stages["ttir"] = lambda source, metadata: _named(make(source, metadata), metadata)
-            stages["ttadapter"] = lambda module, _: lowered(LIBDEVICE.sub(r'"__hmf_\1"', str(module)), self.generation, own)
-            stages[PLAN] = lambda linalg, _: json.dumps(planned(linalg, self.generation, own)._asdict())
+            stages["ttir"] = make_ttir
+            stages["ttadapter"] = lambda module, _: lowered(str(module), self.arch)
+            stages[PLAN] = lambda linalg, _: json.dumps(planned(linalg, self.arch, own)._asdict())
 
         def parse_options(self, options: dict[str, Any]) -> Any:
             """Returns the options of the backend that makes the IR, and Ascend's; Ascend's own backend has both."""
-            parsed = super().parse_options({name: value for name, value in options.items() if name not in OPTIONS})
-            fields = [(name, Any, dataclasses.field(default=None)) for name in OPTIONS if not hasattr(parsed, name)]
+            parsed = super().parse_options({name: value for name, value in options.items() if name not in FLAGS})
+            fields = [(name, Any, dataclasses.field(default=None)) for name in FLAGS if not hasattr(parsed, name)]
             kind = dataclasses.make_dataclass(type(parsed).__name__, fields, bases=(type(parsed),), frozen=True)
-            return kind(**{**vars(parsed), **{name: options.get(name) for name in OPTIONS}})
+            return kind(**vars(parsed) | {name: options.get(name) for name in FLAGS})
 
         def hash(self) -> str:
             return f"{identity()}, {self.arch}, {super().hash()}"
