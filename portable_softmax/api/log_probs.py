@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, check_inplace, check_out, check_tensor
+from portable_softmax.operators.arguments import Factor, check_tensor
 from portable_softmax.operators.log_probs import NAME, compute
+from portable_softmax.operators.memory import check_inplace, check_out
 
 
 def token_log_probs(

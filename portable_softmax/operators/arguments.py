@@ -28,22 +28,13 @@ Factor = Tensor | float | None
 
 
 class Inputs(NamedTuple):
-    """Tensors and numbers of a softmax, in the order in which all functions take them."""
+    """Tensors and numbers of a softmax, in the order in which all functions take them; those that its gradient requires."""
 
     x: Any
     mask: Any = None
     scale: Any = None
     temperature: Any = None
     sink: Any = None
-    softcap: Any = None
-
-
-class Factors(NamedTuple):
-    """What the gradient of x depends on beside dy and y; x only if there is a softcap."""
-
-    x: Any = None
-    scale: Any = None
-    temperature: Any = None
     softcap: Any = None
 
 
@@ -148,14 +139,18 @@ def as_float(name: str, argument: str, number: Any, kinds: str = "a number or Te
 
 
 def normalized(name: str, inputs: Inputs) -> Inputs:
-    """Returns the inputs with numbers as floats and a sink as a tensor that broadcasts.
+    """Returns the inputs with numbers as floats, and a sink as a tensor that broadcasts.
 
     Raises:
         TypeError, ValueError: an option has another type, or a softcap is not positive and finite.
     """
-    x, mask, scale, temperature, sink, softcap = inputs
-    scale, temperature = as_float(name, "scale", scale), as_float(name, "temperature", temperature)
-    return Inputs(x, mask, scale, temperature, sink_of(name, x, sink), softcap_of(name, softcap))
+    x, mask, *numbers, softcap = inputs
+    scale, temperature, sink = map(as_float, (name,) * 3, ("scale", "temperature", "sink"), numbers)
+    if isinstance(sink, Tensor):
+        sink = sink.view(-1, 1, 1) if sink.dim() == 1 and x.dim() > 2 else sink  # one for each head
+    elif sink is not None:
+        sink = x.new_full((1,) * x.dim(), sink, dtype=torch.float32)
+    return Inputs(x, mask, scale, temperature, sink, softcap_of(name, softcap))
 
 
 def wrap_dim(name: str, dim: Any, rank: int) -> int:
@@ -264,16 +259,6 @@ def softcap_of(name: str, softcap: Any) -> Any:
     return softcap
 
 
-def sink_of(name: str, x: Tensor, sink: Any) -> Tensor | None:
-    """Returns the sinks as a tensor that broadcasts: one for all rows, one for each head, or one for each row."""
-    sink = as_float(name, "sink", sink)
-    if sink is None:
-        return None
-    if not isinstance(sink, Tensor):
-        return x.new_full((1,) * x.dim(), sink, dtype=torch.float32)
-    return sink.view(-1, 1, 1) if sink.dim() == 1 and x.dim() > 2 else sink
-
-
 def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any) -> Options:
     """Returns the options of a softmax, after checks of all arguments, which are normalized.
 
@@ -308,46 +293,3 @@ def check_masked_rows(name: str, masked_rows: Any) -> None:
     """Raises ValueError unless it is 'nan' or 'zero'."""
     if not isinstance(masked_rows, str) or masked_rows not in ("nan", "zero"):
         raise ValueError(f"{name}(): argument 'masked_rows' must be 'nan' or 'zero', not {masked_rows!r}")
-
-
-def overlaps(t: Tensor) -> bool:
-    """True if elements may share memory: a stride is within what the smaller ones span."""
-    span = 0
-    for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):
-        if size > 1 and stride <= span:
-            return True
-        span += (size - 1) * stride
-    return False
-
-
-def check_inplace(name: str, x: Any) -> None:
-    """Raises RuntimeError unless a gradient may be written over logits, as an in-place operation could be."""
-    recorded = isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled() and not is_compiling()
-    if not recorded or transforms_are_active() or not is_plain(x):
-        return
-    base = x if x._base is None else x._base
-    # No public name says why a view may not be written; torch's own compilers use this one (2.6 to 2.13).
-    views = torch._C._autograd
-    if x.is_leaf or (base.is_leaf and base.requires_grad):
-        reason = "are a leaf or a view of one, whose elements would be lost"
-    elif x._is_view() and views._get_creation_meta(x) != views.CreationMeta.DEFAULT:
-        reason = "are a view that autograd forbids to write to, such as a part of split() or unbind(); pass the whole tensor"
-    elif overlaps(x):
-        reason = f"share memory among themselves, by strides of {x.stride()}; use contiguous()"
-    else:
-        return
-    raise RuntimeError(f"{name}(): grad_inplace=True would write over logits that {reason}")
-
-
-def check_out(name: str, out: Any, x: Tensor, dtype: torch.dtype, inputs: Any) -> None:
-    """Raises torch's errors for an out= of another type or device, or of a call that autograd would record."""
-    check_tensor(name, "out", out)
-    if needs_of((out, *inputs)):
-        raise RuntimeError(
-            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
-            "requires grad."
-        )
-    if out.dtype != dtype:
-        raise RuntimeError(f"Expected out tensor to have dtype {dtype}, but got {out.dtype} instead")
-    if out.device != x.device:
-        raise RuntimeError(f"Expected out tensor to have device {x.device}, but got {out.device} instead")

@@ -13,7 +13,7 @@ from torch import Tensor
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.operators.arguments import DTYPES, HUGE, TINY, Factors, Inputs, Options
+from portable_softmax.operators.arguments import DTYPES, HUGE, TINY, Inputs, Options
 from portable_softmax.planning.problem import MAX_COLS, LogProbs, Scores
 from portable_softmax.runtime.allocation import allocator
 from portable_softmax.runtime.guard import guarded
@@ -101,11 +101,11 @@ def softmax(inputs: Inputs, options: Options, invariant: bool, out: Tensor | Non
 
 
 def gradient(
-    dy: Tensor, y: Tensor, factors: Factors, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool
+    dy: Tensor, y: Tensor, factors: Inputs, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool
 ) -> Callable[..., Tensor] | None:
     """Returns run(dy, y, factors), which launches `reference.gradient` of plain tensors; None if no kernel computes it."""
-    x, *of_scores = factors
-    fields, capped = _fields_of(*of_scores), x is not None
+    x, _, scale, temperature, _, softcap = factors
+    fields, capped = _fields_of(scale, temperature, softcap), x is not None
     if fields is None or not _is_launched(y, dim, dtype, *((x.dtype,) if capped else ())):
         return None
     scores = Scores(**fields, mask="bool" if voids else None)
@@ -114,13 +114,13 @@ def gradient(
     launch, rows_of = _bound(tensors, 1, dim, form=FORMS[log], backward=True, batch_invariant=invariant, scores=scores)
     empty, layout, plain = allocator(y.device), _layout(dx), rows_of is None and not capped
 
-    def run(dy: Tensor, y: Tensor, factors: Factors) -> Tensor:
+    def run(dy: Tensor, y: Tensor, factors: Inputs) -> Tensor:
         dx = empty(*layout)
         if plain:
             launch(dx, dy, y)
             return dx
-        of_rows, numbers = rows_of(factors[1], factors[2], y) if rows_of else NOTHING
-        launch(*((dx, dy, y, factors[0]) if capped else (dx, dy, y)), *of_rows, *numbers)
+        of_rows, numbers = rows_of(factors.scale, factors.temperature, y) if rows_of else NOTHING
+        launch(*((dx, dy, y, factors.x) if capped else (dx, dy, y)), *of_rows, *numbers)
         return dx
 
     return guarded(run, device_of(y))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, Factors, Inputs, Options, has_voids, is_known
+from portable_softmax.operators.arguments import Factor, Inputs, Options, has_voids, is_known
 
 INF = float("inf")
 
@@ -57,13 +57,13 @@ def softmax(
 
 
 def gradient(
-    dy: Tensor, y: Tensor, factors: Factors, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool = False
+    dy: Tensor, y: Tensor, factors: Inputs, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool = False
 ) -> Tensor:
     """Computes the gradient of x from that of y; with `voids` 0 where y has no weight."""
     compute = torch.promote_types(y.dtype, torch.float32)
     dy, y = dy.to(compute), y.to(compute)
     dx = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
-    x, scale, temperature, softcap = factors
+    x, _, scale, temperature, _, softcap = factors
     if softcap is not None:
         dx = dx * (1 - (scores(x.to(compute), scale, None, softcap)[0] / softcap).square())
     dx = dx if scale is None else dx * scale

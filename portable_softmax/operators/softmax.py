@@ -13,13 +13,11 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import launch, reference
 from portable_softmax.operators.arguments import (
     DTYPES,
-    Factors,
     Inputs,
     Options,
     SpecialCallError,
     check_alike,
     check_factor,
-    check_out,
     check_tensor,
     dtype_of,
     facts,
@@ -28,7 +26,6 @@ from portable_softmax.operators.arguments import (
     joined,
     needs_of,
     normalized,
-    overlaps,
     read,
     softcap_of,
     tensors_and_numbers,
@@ -36,9 +33,10 @@ from portable_softmax.operators.arguments import (
     wrap_dim,
 )
 from portable_softmax.operators.launch import Call
+from portable_softmax.operators.memory import check_out, extent, overlaps
 
 NAMES, GRADIENT = launch.FORMS, "softmax_backward"
-NO_FACTORS = Factors()
+NO_FACTORS = Inputs(None)
 
 
 def compute(log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Any = None) -> Tensor:
@@ -94,7 +92,7 @@ def call_of(
             fits = writes and out.shape == x.shape and not overlaps(out) and (not at_x or out.stride() == x.stride())
         run = launch.softmax(inputs, options, invariant, out) if fits else None
         read_beside = tuple(at for at, t in enumerate(inputs) if isinstance(t, Tensor) and (at or not at_x))
-        apart = 0 if out is None else max(_extent(t) for t in (out, *inputs) if isinstance(t, Tensor))
+        apart = 0 if out is None else max(extent(t) for t in (out, *inputs) if isinstance(t, Tensor))
         call = launch.keep(key, Call(run, options, needs, voids, x.dtype, invariant, apart, read_beside))
     return call
 
@@ -129,11 +127,6 @@ def _into(out: Any, log: bool, inputs: Inputs, dim: Any, dtype: Any, causal: Any
     y = compute(log, inputs, dim, dtype, causal, masked_rows)
     check_out(name, out, x, y.dtype, inputs)
     return out.copy_(y) if out.shape == y.shape else torch.mul(y, 1, out=out)  # which resizes it, with torch's warning
-
-
-def _extent(t: Tensor) -> int:
-    """Returns the bytes from the start of a tensor's first element to the end of its last."""
-    return (1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))) * t.element_size()
 
 
 class Recorded(torch.autograd.Function):
@@ -185,20 +178,20 @@ def gradients(ctx: Any, dy: Tensor, compute_gradient: Callable[..., Tensor]) -> 
             reference.softmax, (x, mask, scale, temperature, sink), needs[:5], (softcap, options), (dy,), twice
         )
         return tuple(grads)
-    factors = Factors(x, scale, temperature, softcap)
+    factors = Inputs(x, None, scale, temperature, None, softcap)
     dx = compute_gradient(dy, y, factors, *rest, call.x_dtype, call.invariant) if needs[0] else None
     if not needs[1]:
         return dx, None, None, None, None
     if isinstance(temperature, Tensor):
         temperature = torch.where(temperature == 0, 0.0, 1.0)
-    greedy = Factors(temperature=temperature if isinstance(temperature, Tensor) or temperature == 0 else None)
+    greedy = Inputs(None, temperature=temperature if isinstance(temperature, Tensor) or temperature == 0 else None)
     wide = torch.promote_types(y.dtype, torch.float32)
     dscores = compute_gradient(dy, y, greedy, *rest, wide, call.invariant)
     return dx, dscores.sum_to_size(mask.shape).to(mask.dtype), None, None, None
 
 
 def launched_gradient(
-    dy: Tensor, y: Tensor, factors: Factors, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool,
+    dy: Tensor, y: Tensor, factors: Inputs, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool,
     otherwise: Callable[..., Any] = reference.gradient,
 ) -> Any:  # fmt: skip
     """Computes `reference.gradient`, of plain tensors by a launch, else by `otherwise`."""
@@ -218,13 +211,10 @@ def launched_gradient(
 # The operator of compilers, by the same rule, with the same checks and gradients. It reads batch_invariant when a graph runs.
 
 
-def _arguments_of(
-    x: Tensor, mask: Any, scale: Any, temperature: Any, sink: Any, scale_number: Any, temperature_number: Any, softcap: Any,
-    log: bool, dim: int, dtype: torch.dtype, causal: str, zero_rows: bool,
-) -> tuple[Inputs, Options]:  # fmt: skip
+def _arguments_of(*arguments: Any) -> tuple[Inputs, Options]:
     """Returns the inputs and options of a call of the operator, after checks."""
-    factors = joined(scale, temperature, scale_number, temperature_number)
-    inputs = Inputs(x, mask, *factors, sink, softcap_of(NAMES[log], softcap))
+    x, mask, scale, temperature, sink, *numbers, softcap, log, dim, dtype, causal, zero_rows = arguments
+    inputs = Inputs(x, mask, *joined(scale, temperature, *numbers), sink, softcap_of(NAMES[log], softcap))
     return inputs, read(NAMES[log], inputs, dim, dtype, causal or False, "zero" if zero_rows else "nan")
 
 
@@ -248,17 +238,15 @@ def backward_operator(
 ) -> Tensor:  # fmt: skip
     """Computes the gradient of x."""
     numbers = scale_number, temperature_number, softcap
-    dim, factors = _gradient_arguments_of(dy, y, x, scale, temperature, *numbers, log, dim, voids, dtype)
+    factors, dim = _gradient_arguments_of(dy, y, x, scale, temperature, *numbers, log, dim, voids, dtype)
     dx: Tensor = launched_gradient(dy, y, factors, log, dim, voids, dtype, is_batch_invariant())
     return dx.contiguous()
 
 
-def _gradient_arguments_of(
-    dy: Tensor, y: Tensor, x: Any, scale: Any, temperature: Any, scale_number: Any, temperature_number: Any, softcap: Any,
-    log: bool, dim: int, voids: bool, dtype: torch.dtype,
-) -> tuple[int, Factors]:  # fmt: skip
-    """Returns (dim counted from 0, factors) of a call of the gradient's operator, after checks."""
-    factors = Factors(x, *joined(scale, temperature, scale_number, temperature_number), softcap_of(GRADIENT, softcap))
+def _gradient_arguments_of(*arguments: Any) -> tuple[Inputs, int]:
+    """Returns (factors, dim counted from 0) of a call of the gradient's operator, after checks."""
+    dy, y, x, scale, temperature, *numbers, softcap, _, dim, _, dtype = arguments
+    scale, temperature = joined(scale, temperature, *numbers)
     if (x is None) != (softcap is None):
         raise ValueError(f"{GRADIENT}(): x is required with a softcap, and only with one")
     check_tensor(GRADIENT, "y", y)
@@ -268,12 +256,12 @@ def _gradient_arguments_of(
     if not is_real(y.dtype, dtype, *(() if x is None else (x.dtype,))):
         raise DtypeError(f"{GRADIENT}(): dtypes must be floating-point of 16 bits or more, not {y.dtype} and {dtype}")
     dim = wrap_dim(GRADIENT, dim, y.dim())
-    check_factor(GRADIENT, "scale", y, factors.scale, dim)
-    check_factor(GRADIENT, "temperature", y, factors.temperature, dim)
-    return dim, factors
+    check_factor(GRADIENT, "scale", y, scale, dim)
+    check_factor(GRADIENT, "temperature", y, temperature, dim)
+    return Inputs(x, None, scale, temperature, None, softcap_of(GRADIENT, softcap)), dim
 
 
-def _gradient_by_operator(dy: Tensor, y: Tensor, factors: Factors, *rest: Any) -> Tensor:
+def _gradient_by_operator(dy: Tensor, y: Tensor, factors: Inputs, *rest: Any) -> Tensor:
     tensors, numbers = tensors_and_numbers(factors.scale, factors.temperature)
     return backward_operator(dy, y, factors.x, *tensors, *numbers, factors.softcap, *rest[:4])
 

@@ -16,7 +16,7 @@ from benchmark.results import COPY, OURS
 from benchmark.timing import Call, Timed
 from portable_probe.closeness import worst_error
 from portable_softmax import softmax
-from portable_softmax.operators.arguments import Factors
+from portable_softmax.operators.arguments import Inputs
 from portable_softmax.operators.softmax import launched_gradient
 
 SCALE = 0.125
@@ -79,7 +79,7 @@ def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, mask_options: dic
         terms = other * (one.abs() + (one * other).abs().sum(-1, keepdim=True))
         return worst_error(dx[0, 0], SCALE * other * (one - (one * other).sum(-1, keepdim=True)), SCALE * terms)
 
-    ours = partial(launched_gradient, dy, y, Factors(scale=SCALE), False, y.dim() - 1, True, y.dtype, False)
+    ours = partial(launched_gradient, dy, y, Inputs(None, scale=SCALE), False, y.dim() - 1, True, y.dtype, False)
     return Timed({COPY: lambda: torch.add(dy, y, out=out), OURS: ours}, error_of)
 
 
