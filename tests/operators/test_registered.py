@@ -11,6 +11,7 @@ import portable_softmax.operators.softmax  # noqa: F401  (registers, as the othe
 
 pytestmark = pytest.mark.kernel
 SHAPE = 2, 3, 4
+ALL = "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
 DIMS = range(-len(SHAPE), len(SHAPE))
 RESULTS = "statistics", "dpicked", "dlse", "dentropy"
 NAMES = "softmax", "softmax_backward", "token_log_probs", "token_log_probs_backward"
@@ -97,7 +98,9 @@ def test_every_dim(name, where):
             for argument in named.values():
                 if isinstance(argument, torch.Tensor) and argument.is_floating_point():
                     argument.requires_grad_()
-        opcheck(operator, tuple(named.values()))
+        # Tracing takes seconds, and differs by gradients: of two dims, one of them from the end.
+        tests = ALL if dim in (-2, 2) else ("test_schema", "test_faketensor")
+        opcheck(operator, tuple(named.values()), test_utils=tests)
         compare(operator, tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, named), f"dim {dim}")
 
 
