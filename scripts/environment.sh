@@ -19,24 +19,23 @@ cpu_index() { # the build for CPUs, where no GPU is visible and PyTorch's index 
     ! "${PYTHON:-python3}" -c "from urllib.request import urlopen; urlopen('$index/torch/', timeout=3)" 2>/dev/null || echo --extra-index-url $index
 }
 
-# Ascend's compiler, two wheels without CANN, into .ascend, behind set_up; 230 MB are downloaded, once.
+# Ascend's compiler, two wheels without CANN, into .ascend, behind set_up: 230 MB are downloaded, unless its releases are there.
 set_up_ascend() {
     export PORTABLE_SOFTMAX_ASCEND=${PORTABLE_SOFTMAX_ASCEND:-$PWD/.ascend}
-    [ ! -d "$PORTABLE_SOFTMAX_ASCEND" ] || return 0
-    local command fetched
-    command=$(python -c 'from portable_softmax.devices.backends.npu_compiler import INSTALL; print(INSTALL)')
-    fetched=$(mktemp -d)
+    local command fetched=.ascend.new
+    command=$(python -c 'from portable_softmax.devices.backends import npu_compiler as c; print(c.INSTALL if c.missing() else "")')
+    [ "$command" ] || return 0
     echo "${command/DIR/.ascend}" >&2
-    if python -m ${command/DIR/$fetched} --quiet --no-compile --disable-pip-version-check; then
-        rm -f "$fetched"/ascendnpuir/bin/bishengir-opt* # of no use here, 250 MB
-        chmod 755 "$fetched"
-        mv "$fetched" "$PORTABLE_SOFTMAX_ASCEND"
-    else
-        rm -rf "$fetched"
+    rm -rf $fetched
+    if ! python -m ${command/DIR/$fetched} --quiet --no-compile --disable-pip-version-check; then
+        rm -rf $fetched
         unset PORTABLE_SOFTMAX_ASCEND
         echo "Ascend's compiler is not for this machine: kernels for Ascend are NOT CHECKED, their plans are estimates" >&2
         return 1
     fi
+    rm -rf $fetched/ascendnpuir/bin/bishengir-opt* .ascend # of no use here, 250 MB; of other releases
+    mv $fetched .ascend
+    PORTABLE_SOFTMAX_ASCEND=$PWD/.ascend
 }
 
 make_venv() {
