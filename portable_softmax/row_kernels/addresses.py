@@ -5,9 +5,10 @@ import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from portable_softmax.row_kernels.following import COLUMNS, LAST, PROGRAM, Access, Run
+from portable_softmax.row_kernels.following import COLUMNS, LAST, PROGRAM, Run
 from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.ttir import Function, Op, parsed_of
+from portable_softmax.row_kernels.values import Access
 
 SIGNS = {"arith.muli": "*", "arith.addi": "+", "arith.subi": "-", "arith.shli": "<<"}
 WIDENED = "tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi"

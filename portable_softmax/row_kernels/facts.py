@@ -11,9 +11,10 @@ from portable_softmax.errors import PlanError
 from portable_softmax.planning.facts import Traffic
 from portable_softmax.row_kernels import addresses
 from portable_softmax.row_kernels.decorators import jit_function
-from portable_softmax.row_kernels.following import LAST, MAX_TURNS, PROGRAM, Access, Run
+from portable_softmax.row_kernels.following import LAST, MAX_TURNS, PROGRAM, Run
 from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.ttir import Function
+from portable_softmax.row_kernels.values import Access
 
 ROWS, PROGRAMS = (5, 40, MAX_TURNS), (1, 2, 3, 7)  # small launches that are followed
 MAX_SUM = 4096  # programs that are followed in turn

@@ -6,12 +6,13 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from portable_softmax.row_kernels.ttir import VALUE, Function, Op
 from portable_softmax.row_kernels.values import (
+    Access,
     Known,
     Partly,
     Pointer,
@@ -41,48 +42,6 @@ SAME = (
     | {"bitcast", "convert_layout", "int_to_ptr_range"}
 )  # fmt: skip
 MOVED = "addptr", "make_tensor_descriptor", "make_tensor_ptr", "advance"  # pointers made of pointers
-
-
-class Access(NamedTuple):
-    """A load, store or atomic operation, or the number of a program along an axis other than 0.
-
-    Args:
-        root: parameter that points to the memory; "" if it is unknown.
-        kind: "load", "store", "atomic" or "axis".
-        offset: of the first element, in elements, None if it is unknown; or the axis.
-        place: equal for accesses to the same elements.
-        runs: intervals of elements, [first, end), that no mask hides; None if they are unknown.
-        sources: what the address depends on.
-        loops: numbers of the loops around it, outermost first.
-        elements: of the tensor.
-        size: bytes of an element.
-        hides: a mask hides elements, or may.
-        sure: no unknown mask, branch or loop decides about it.
-        turn, turns: of the outermost loop around it that depends on the program, and all of its turns.
-        stored: equal for values that are computed alike.
-        line: of the kernel's source.
-    """
-
-    root: str
-    kind: str
-    offset: int | None
-    place: Any = None
-    runs: Any = None
-    sources: frozenset[str] = frozenset()
-    loops: tuple[int, ...] = ()
-    elements: int = 0
-    size: int = 1
-    hides: bool = False
-    sure: bool = True
-    turn: int = 0
-    turns: int = 1
-    stored: Any = None
-    line: str = ""
-
-    @property
-    def words(self) -> str:
-        """Returns it in words, such as "a store to y"."""
-        return f"{'an' if self.kind == 'atomic' else 'a'} {self.kind} {'of' if self.kind == 'load' else 'to'} {self.root}"
 
 
 @functools.cache

@@ -274,7 +274,6 @@ def tiled(x, y, n_rows, n_cols, TILE: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(y + row * n_cols + at, tl.load(x + row * n_cols + at, mask=mask) * 2, mask=mask)
 
 
-@triton.autotune([triton.Config({"BLOCK": block}) for block in (64, 128)], key=["n_cols"])
 @triton.jit
 def flat(x, y, n_cols, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -300,6 +299,8 @@ AS_IN_TRITON = {
 @pytest.mark.parametrize("name", AS_IN_TRITON)
 def test_grids_are_those_of_triton(where, name):
     kernel, sizes, grid = AS_IN_TRITON[name]
+    if kernel is flat:  # some releases read the driver here
+        kernel = triton.autotune([triton.Config({"BLOCK": block}) for block in (64, 128)], key=["n_cols"])(flat)
     x = torch.rand(9, 28, device=where)
     run, y = launcher(kernel, cols="n_cols", block="BLOCK", grid=grid), torch.full_like(x, torch.nan)
     run(x, y, *sizes)
