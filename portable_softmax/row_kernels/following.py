@@ -104,20 +104,26 @@ class Run:
 
     def _region(self, ops: Sequence[Op]) -> list[Known]:
         """Follows operations; returns the results of the last one."""
-        at, sure, yielded = 0, self._sure, list[Known]()
+        at, sure, known, yielded = (
+            0,
+            self._sure,
+            True,
+            list[Known](),
+        )  # known: no branch was unknown, so labels and returns count
         while at < len(ops) and not self._returned:
             op = ops[at]
             at += 1
             if op.name in ("cf.br", "cf.cond_br"):
                 condition, of, _ = Known(1) if op.name == "cf.br" else self.known[op.operands[0]]
                 self.decisive |= of
-                self._sure = self._sure and condition is not None
+                known = known and condition is not None
+                self._sure = sure and known
                 target = LABEL.findall(op.text)[0 if condition == 1 else -1]
                 start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
                 self._set(ops[start].results, [self.known[name] for name in op.operands[op.name == "cf.cond_br" :]])
-                at = start if self._sure == sure else at  # else both branches, one behind the other
+                at = start if known else at
             elif op.name == "tt.return":
-                self._returned = self._sure == sure
+                self._returned = known
             elif op.name in ("scf.yield", "scf.condition"):
                 yielded = [self.known[name] for name in op.operands]
             elif op.name != "label":
