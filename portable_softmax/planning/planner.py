@@ -51,7 +51,7 @@ def choice_of(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
         except CompileError as error:
             rejected.append(f"{expected.tiling}: does not compile: {error}")
             continue
-        launch = _launch(expected.problem, expected.tiling, used, _budgets(expected.problem, device))
+        launch = using(expected, used, device)
         if reason := unfit(launch, device):
             rejected.append(f"{launch.tiling}: {reason}")
         else:
@@ -75,6 +75,11 @@ def of_size(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
     reading = _read(problem, choice)
     launch = _launch(reading, choice.tiling, choice.resources, _budgets(reading, device))
     return replace(launch, reasons=(*choice.reasons, *why(launch, device)), warning=choice.warning)
+
+
+def using(launch: LaunchPlan, used: KernelResources, device: Device) -> LaunchPlan:
+    """Returns a launch with the resources that its programs use when they are compiled."""
+    return _launch(launch.problem, launch.tiling, used, _budgets(launch.problem, device))
 
 
 def launch_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:

@@ -14,16 +14,17 @@ from torch.compiler import is_dynamo_compiling
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.planning.buckets import representative
 from portable_softmax.planning.planner import MANY
-from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, decorated, jit_function
 from portable_softmax.row_kernels.facts import Form
-from portable_softmax.row_kernels.measuring import is_capturing, select
+from portable_softmax.row_kernels.measuring import select
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
 from portable_softmax.row_kernels.row_settings import Grid, Request, current_index, device_of, identity_of, request_of
 from portable_softmax.runtime.guard import guarded
 from portable_softmax.runtime.interpreted import ONE_LAUNCH
+from portable_softmax.runtime.timing import check_measure, is_capturing
 
 IN_CAPTURE = "{}: nothing is measured while a stream captures; launch it once, or call its warm_up, before the capture"
 MAX_KEPT = 4096  # launches, of all sizes, and choices
@@ -85,8 +86,7 @@ class Launcher:
         grid: Grid | None = None,
         measure: int | None = None,
     ) -> None:
-        if measure is not None and (type(measure) is not int or measure < 2):
-            raise TypeError(f"measure should be the number of launches that are timed, at least 2, or None, not {measure!r}")
+        check_measure(measure)
         self._measure = measure
         self.kernel, self._jit, self._names, self._grid = kernel, jit_function(kernel), (rows, cols, block), grid
         self._constexprs, known = constexprs_of(self._jit), self._jit.arg_names
@@ -169,7 +169,7 @@ class Launcher:
             return self._choice(request, where).plan(request)
 
     def _choice(self, request: Request, where: Device) -> Choice:
-        rows = MANY if request.fixed else next_power_of_2(max(1, request.rows))
+        rows = MANY if request.fixed else representative(max(1, request.rows))
         choice: Choice | None = self._kept.get(self._key(request, where, rows))
         if choice is None:
             choice = Choice(request, where, rows)
@@ -181,7 +181,7 @@ class Launcher:
         """Returns the key of a choice: all that it depends on."""
         values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
         computed = request.grid is None or callable(request.grid)
-        grid = identity_of(request.grid) if computed else next_power_of_2(math.prod(request.grid_of({})))
+        grid = identity_of(request.grid) if computed else representative(math.prod(request.grid_of({})) or 1)
         return where, rows, request.fixed, request.num_programs, grid, *self._reader((), values)(**values)
 
     def request(self, /, *args: Any, **kwargs: Any) -> Request:

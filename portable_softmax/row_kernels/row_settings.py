@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CellType
 from typing import Any, NamedTuple
 
-import torch
-
 from portable_softmax.devices.detect import chosen, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError
@@ -201,6 +199,8 @@ def request_of(
 
 def device_of(arguments: Mapping[str, Any]) -> Device:
     """Returns the device of tensors, or the current one if there are none; RuntimeError if there are several."""
+    import torch
+
     tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
     places = {tensor.device: name for name, tensor in tensors.items() if tensor.device.type not in ("cpu", "meta")}
     if len(places) > 1:
@@ -212,5 +212,7 @@ def device_of(arguments: Mapping[str, Any]) -> Device:
 @functools.cache
 def current_index() -> Any:
     """Returns torch's function that returns the current device; None where there is one device."""
+    import torch
+
     module = None if interpreting() else getattr(torch, chosen(None).vendor.torch_device_type)
     return module.current_device if module and module.device_count() > 1 else None

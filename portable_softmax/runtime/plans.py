@@ -20,6 +20,7 @@ from portable_softmax.runtime.specialization import KernelSpec
 if TYPE_CHECKING:
     import torch
 
+_measured: dict[tuple[Problem, Device, bool], LaunchPlan] = {}  # by bucket, in place of the choice by cost
 _log = logging.getLogger("portable_softmax")
 
 
@@ -92,7 +93,13 @@ def choice_of(problem: Problem, device: Device) -> LaunchPlan:
         estimated = estimates and (interpreting() or device.vendor.missing() is not None)
         if not estimated:
             compiler.check_compiles()  # or every tiling would fail to compile for this reason
-    return _choice(bucket_of(problem), device, estimated)
+    key = bucket_of(problem), device, estimated
+    return _measured.get(key) or _choice(*key)
+
+
+def prefer(choice: LaunchPlan, problem: Problem, device: Device) -> None:
+    """Lets plans of the bucket of a problem on a present device use a launch that was measured, in this process."""
+    _measured[bucket_of(problem), device, False] = choice
 
 
 @functools.lru_cache(maxsize=4096)

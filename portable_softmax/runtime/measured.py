@@ -1,0 +1,84 @@
+"""Times the first launches of a softmax by cost, and lets its bucket of rows use the fastest."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from statistics import mean
+from typing import Any
+
+import torch
+
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import CompileError
+from portable_softmax.planning.buckets import bucket_of
+from portable_softmax.planning.plan import LaunchPlan, spilled_by
+from portable_softmax.planning.planner import launch_of, ranked, unfit, using
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.compiled import resources_of
+from portable_softmax.runtime.launch import bind_tiling, sizes_of
+from portable_softmax.runtime.plans import choice_of, prefer
+from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime.timing import MIN_US, fastest, is_capturing, timed
+
+PICKED = {"n_ids": 1, "ignored": -100}  # sizes of a launch of log-probabilities
+
+
+def measure(problem: Problem, device: Device, count: int) -> None:
+    """Times the first `count` launches of a contiguous problem on the current device, and keeps the fastest in this process.
+
+    The first by cost stays unless another one is 2% faster twice. Nothing is timed below 10 us, while a stream captures, or
+    where a row's bits may not depend on the launch.
+    """
+    choice = choice_of(problem, device)
+    if problem.batch_invariant or is_capturing(device) or choice.terms is None or choice.us < MIN_US:
+        return
+    candidates = [choice, *_others(choice, problem, device, count)][:count]
+    where = torch.device(device.vendor.torch_device_type, device.index or 0)
+    try:
+        operands = _operands(problem, choice, where)
+        rounds = timed([_call(one, problem, device, where, operands) for one in candidates], device)
+    except torch.OutOfMemoryError:
+        return
+    us = [mean(times) for times in zip(*rounds, strict=True)]
+    lines = [f"{one.tiling} took {time:.1f} us" for one, time in zip(candidates, us, strict=True)]
+    best = fastest(rounds)
+    reason = f"measured: {'; '.join([lines.pop(best), *lines])}"
+    prefer(replace(candidates[best], reasons=(reason, *choice.reasons)), problem, device)
+
+
+def _others(choice: LaunchPlan, problem: Problem, device: Device, count: int) -> list[LaunchPlan]:
+    """Returns the first launches by cost but for a choice, of those that compile, fit and do not spill."""
+    others = []
+    for expected in ranked(bucket_of(problem), device)[:count]:
+        if (expected.problem, replace(expected.tiling, walk=True)) == (choice.problem, replace(choice.tiling, walk=True)):
+            continue
+        try:
+            launch = using(expected, resources_of(KernelSpec.of(expected.problem, expected.tiling), device), device)
+        except CompileError:
+            continue
+        others += [] if unfit(launch, device) or spilled_by(launch.resources) else [launch]
+    return sorted(others, key=lambda launch: launch.us)
+
+
+def _operands(problem: Problem, choice: LaunchPlan, where: torch.device) -> list[Any]:
+    """Returns the tensors of a launch: contiguous, and of random numbers where they are read."""
+    matrix, of_rows = (problem.n_rows, problem.n_cols), (problem.n_rows,)
+    picks = problem.log_probs
+    shapes: dict[str, tuple[int, ...]] = {"ids_ptr": of_rows, "out_ptr": of_rows, "d_out_ptr": of_rows}
+    if picks:
+        shapes["statistics_ptr"] = (picks.n_statistics, problem.n_rows)
+    dtypes = {"*i64": torch.int64, "*fp32": torch.float32, "*fp16": torch.float16, "*bf16": torch.bfloat16}
+    operands = []
+    for name, kind in KernelSpec.of(choice.problem, choice.tiling).tensors().items():
+        dtype = dtypes[kind.removesuffix(":16")]
+        shape = shapes.get(name, matrix)
+        operands.append(torch.zeros(shape, dtype=dtype, device=where))
+        if name not in ("ids_ptr", "statistics_ptr"):
+            operands[-1].normal_()
+    return operands
+
+
+def _call(choice: LaunchPlan, problem: Problem, device: Device, where: torch.device, operands: list[Any]) -> Callable[[], None]:
+    launch = launch_of(choice, problem, device)
+    sizes = {**sizes_of(launch.problem), **PICKED}
+    return partial(bind_tiling(launch.problem, launch.tiling, launch.num_programs, sizes, device, where), *operands)

@@ -1,0 +1,52 @@
+"""Times launches on the current device, with the L2 cache flushed."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from portable_softmax.devices.device import Device
+
+MIN_US = 10  # expected time of launches that are timed: of shorter ones, events measure the host
+ROUNDS, TIMES = 2, 5  # in every round every launch is timed so often, in turn
+FASTER = 1.02  # times that another launch must be faster in every round, to replace the first one
+FLUSHED = 2  # times the bytes of the L2 cache that are written before a launch is timed
+L2_BYTES = 2**26  # of a device that reports none
+
+
+def check_measure(count: object) -> None:
+    """Raises TypeError unless `measure=` is None, or a number of launches that can be compared."""
+    if count is not None and (type(count) is not int or count < 2):
+        raise TypeError(f"measure should be the number of launches that are timed, at least 2, or None, not {count!r}")
+
+
+def is_capturing(device: Device) -> bool:
+    """True if launches on the current stream are captured into a graph."""
+    module = getattr(torch, device.vendor.torch_device_type)
+    return hasattr(module, "is_current_stream_capturing") and bool(module.is_current_stream_capturing())
+
+
+def timed(calls: Sequence[Callable[[], Any]], device: Device) -> list[list[float]]:
+    """Returns the median microseconds of calls that launch a kernel, by round and call, with the L2 cache flushed."""
+    module = getattr(torch, device.vendor.torch_device_type)
+    where = torch.device(device.vendor.torch_device_type, module.current_device())
+    flushed = torch.empty(FLUSHED * (device.hardware.l2_cache_bytes or L2_BYTES), dtype=torch.int8, device=where)
+    for call in calls:
+        call()
+    events = [[[[module.Event(enable_timing=True) for _ in "01"] for _ in calls] for _ in range(TIMES)] for _ in range(ROUNDS)]
+    for pairs in (pair for turns in events for pair in turns):
+        for call, (start, end) in zip(calls, pairs, strict=True):
+            flushed.zero_()
+            start.record()
+            call()
+            end.record()
+    module.synchronize()
+    of_calls = (zip(*turns, strict=True) for turns in events)
+    return [[1e3 * statistics.median(start.elapsed_time(end) for start, end in pairs) for pairs in calls] for calls in of_calls]
+
+
+def fastest(rounds: Sequence[Sequence[float]]) -> int:
+    """Returns the number of the launch to use: the first, unless another one is faster in every round by more than noise."""
+    best = min(range(len(rounds[0])), key=lambda at: sum(times[at] for times in rounds))
+    return best if all(times[best] * FASTER <= times[0] for times in rounds) else 0

@@ -1,0 +1,61 @@
+"""warm_up(measure=) times the first launches of a softmax, and its bucket of rows uses the fastest."""
+
+import pytest
+import torch
+
+from portable_softmax import Device, warm_up
+from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.runtime import measured, plans
+
+H200 = Device.from_profile("nvidia/h200")
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Returns what is timed, of which every launch but the first takes half as long."""
+    calls = []
+    monkeypatch.setattr(plans, "_measured", {})
+    monkeypatch.setattr(measured, "_operands", lambda *of: [])
+    monkeypatch.setattr(measured, "_call", lambda choice, *of: choice)
+    monkeypatch.setattr(measured, "is_capturing", lambda device: False)
+    monkeypatch.setattr(measured, "timed", lambda some, device: calls.extend(some) or [[8, *[4] * (len(some) - 1)]] * 2)
+    return calls
+
+
+@pytest.mark.parametrize("form", ["softmax", "token_log_probs"])
+def test_the_fastest_launch_serves_its_bucket(timed, form):
+    problem = contiguous_problem(4096, 32000, "bfloat16", form=form)
+    first = plans.plan_problem(problem, H200)
+    measured.measure(problem, H200, 3)
+    assert len(timed) == 3
+    assert timed[0].tiling.tile_cols == first.tiling.tile_cols
+    assert len({(one.tiling, one.problem.unaligned) for one in timed}) == 3
+    for rows in (4096, 5000):
+        plan = plans.plan_problem(contiguous_problem(rows, 32000, "bfloat16", form=form), H200)
+        assert plan.tiling == timed[1].tiling
+        assert plan.reasons[0].startswith(f"measured: {plan.tiling} took 4.0 us; {first.tiling} took 8.0 us")
+    other = contiguous_problem(12288, 32000, "bfloat16", form=form)
+    assert not any("measured" in reason for reason in plans.plan_problem(other, H200).reasons)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "about"), [((4096, 32000), {"batch_invariant": True}), ((64, 128), {})], ids=["promised bits", "a short launch"]
+)
+def test_what_is_not_measured(timed, sizes, about):
+    measured.measure(contiguous_problem(*sizes, "bfloat16", **about), H200, 4)
+    assert not timed
+
+
+@pytest.mark.parametrize("form", ["softmax", "log_softmax", "token_log_probs"])
+@pytest.mark.parametrize("backward", [False, True])
+def test_operands_are_those_of_the_kernel(form, backward):
+    problem = contiguous_problem(96, 4096, "bfloat16", form=form, backward=backward)
+    operands = measured._operands(problem, plans.choice_of(problem, H200), torch.device("cpu"))
+    assert {operand.dtype for operand in operands} <= {torch.bfloat16, torch.float32, torch.int64}
+    assert operands[0].shape == (96, 4096)
+    assert all(operand.shape[-1] in (96, 4096) for operand in operands)
+
+
+def test_measure_is_a_number_of_launches():
+    with pytest.raises(TypeError, match="measure should be the number of launches that are timed, at least 2, or None, not 1"):
+        warm_up([(4, 4)], ["float32"], measure=1, device=H200)
