@@ -49,5 +49,5 @@ if [ "$all" ]; then
 fi
 step virtual NPU
 wait
-bash scripts/virtual_npu.sh ${REQUIRE_VIRTUAL_NPU:+--required} -n auto -m "${quick# and }"
+bash scripts/virtual_npu.sh ${REQUIRE_VIRTUAL_NPU:+--required} -m "${quick# and }"
 step done

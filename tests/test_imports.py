@@ -1,8 +1,7 @@
-"""The houses and their rooms: imports go one way, and vendors' names stay in a few rooms: see REPORTS."""
+"""The packages and their folders: imports go one way."""
 
 import ast
 import graphlib
-import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -28,15 +27,6 @@ ARROWS = {
     "__main__": {"program"},
 }
 MORE = {"portable_softmax/runtime/kernel_form.py": {"kernels"}}  # the one file that names them
-
-# Words of code that only one vendor's users would know; letters end them, so `is_cuda` and `H200_POLLS` hold one too.
-VENDORS = re.compile(
-    r"(?<![a-z])(nvidia|cuda|cubin|ptx|sm_?\d+|amd|hip|rocm|amdgcn|gfx\d*\w*|ascend(?:\d\w*)?|npu|cann|huawei|intel|xpu|pvc|dg2|sycl|ocloc|hopper|blackwell|[rc]dna"
-    r"|v100|t4|a100|h20|g?h[12]00|b[23]00|rtx|mi\d\d\d?\w?|rx|910\w*|950pr\w*)(?![a-z])",
-    re.IGNORECASE,
-)
-REPORTS = "portable_probe/", "portable_softmax/devices/backends/"
-WITHOUT_VENDORS = "portable_probe/tune/"
 
 
 def room_of(module):
@@ -77,19 +67,3 @@ def test_packages_import_one_way_and_no_modules_each_other():
         wrong = [name for name in names if room_of(name) not in allowed]
         assert not wrong, f"{file} may import {', '.join(sorted(allowed))}, and imports {', '.join(wrong)}"
     graphlib.TopologicalSorter({name_of(file): names for file, names in graph.items()}).prepare()
-
-
-def words_of(tree):
-    """(line, word) of all names and texts in code; docstrings and comments may say whom a rule is for."""
-    scopes = ast.Module, ast.ClassDef, ast.FunctionDef
-    docstrings = [node.body[0].value for node in ast.walk(tree) if isinstance(node, scopes) and ast.get_docstring(node)]
-    for node in ast.walk(tree):
-        if node not in docstrings:
-            words = (getattr(node, field, None) for field in ("id", "attr", "arg", "name", "module", "value"))
-            yield from ((getattr(node, "lineno", 0), word) for word in words if isinstance(word, str))
-
-
-def test_vendors_stand_in_backends_only():
-    files = [path for file, path in FILES.items() if not file.startswith(REPORTS) or file.startswith(WITHOUT_VENDORS)]
-    strings = [(f"{path}:{line}", word) for path in files for line, word in words_of(ast.parse(path.read_text()))]
-    assert [string for string in strings if VENDORS.search(string[1])] == []

@@ -74,8 +74,8 @@ kernel KERNELS:add --on H200 --args VECTORS BLOK=64 | 1 | CompileError: ;; BLOK 
 kernel EXAMPLES:plain --on H200 X BLOCK_SISE=64 | 2 | BLOCK_SISE is no parameter: did you mean BLOCK_SIZE?; pass --args 'BLOCK_
 kernel KERNELS:add --on H200 --args VECTORS num_warp=8 | 1 | CompileError: ;; num_warp is no parameter: did you mean num_warps?
 diff none.json --jsn | 2 | usage: portable-softmax diff ;; unrecognized arguments: --jsn
-kernel KERNELS:add --on H200 --args VECTORS --suggest rows=n cols=n block=BLOCK | 1 | so its grid cannot be computed.
-    Type --suggest cols=n block=BLOCK --case NAME, a function in the file that returns (grid, arguments, expected)
+kernel KERNELS:matmul --on H200 --args MATRICES BM=64 BK=64 --suggest rows=M cols=N block=BN | 1 | grid cannot be computed.
+    Type --suggest cols=N block=BN --case NAME, a function in the file that returns (grid, arguments, expected)
 kernel KERNELS:tuned --on H200 --args MATRICES | 2 | and none was chosen; select one with --config N:
 kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel requires the value of 'n_elements'; pass it
 kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
@@ -164,11 +164,7 @@ def test_what_this_machine_lacks_is_4_and_an_interrupt_is_130(run, monkeypatch):
     assert run("plan", "--on", "h200") == (130, "", "")
 
 
-def test_help_fits_a_screen_and_the_script_has_that_of_plan(run):
-    assert len(run("--help")[1].splitlines()) <= 26
-    for name in program.COMMANDS:
-        code, out, _ = run(name, "--help")
-        assert (code, 5 < len(out.splitlines()) < 70) == (0, True), out
+def test_the_script_of_a_device_has_the_options_of_plan(run):
     script = [sys.executable, "scripts/probe_device.py", "--help"]
     assert subprocess.run(script, capture_output=True, text=True, check=True).stdout.split() == run("plan", "--help")[1].split()
     assert run("--version") == (0, f"portable-softmax {portable_softmax.__version__}\n", "")
