@@ -13,6 +13,7 @@ from table import Row, table
 from portable_softmax.kernels.common import exp
 from portable_softmax.kernels.config import InKernel, KernelConfig
 from portable_softmax.runtime import compiled
+from portable_softmax.runtime.kernel_form import config_of
 
 DEVICE = "device"  # that of --device: a GPU, or Triton's interpreter
 # Every so many rows of the table, and with --all; 5 meets all options of each kind, which are 7 or 13, and all 12 tilings.
@@ -55,6 +56,8 @@ def test_tiles_that_are_kept_as_loaded_have_the_bits_of_others(monkeypatch, kind
         monkeypatch.setattr(compiled, "_compiled", {})
         machines.code.cache_clear()
         results.append(check(row, machine))
+        configs = [config_of(spec, machine.device) for spec, *_ in compiled._compiled]
+        assert any(config.AS_LOADED for config in configs) == bool(register)
     torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
 
 
