@@ -1,6 +1,7 @@
 """Ascend's path on a virtual NPU: devices, launches that fit the Unified Buffer, numbers of the table; most rows are slow."""
 
 import math
+from functools import partial
 from itertools import product
 
 import machines
@@ -8,13 +9,14 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from ascend_kernels import SAID, arguments_of
 from exact import assert_close, expected
 from launched_rows import check
 from sweep import mostly_slow
 from table import TILINGS, table
 from triton.compiler.errors import MLIRCompilationError
 
-from portable_softmax import current_device, plan, profiles, softmax
+from portable_softmax import current_device, inspect_kernel, plan, profiles, softmax
 from portable_softmax.errors import CompileError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
@@ -99,6 +101,17 @@ def test_kernels_run_on_the_tensors_device(machine):
         softmax(torch.zeros(3, 5, device=f"npu:{index}"))
         assert machine.launches[-1].arch == ARCH
         assert torch.npu.current_device() == 0
+
+
+@pytest.mark.parametrize(("kernel", "kind", "block", "device", "options", "said"), SAID[:3], ids=["fits", "overflows", "950"])
+def test_plans_of_triton_ascends_own_ir_are_those_of_tritons(kernel, kind, block, device, options, said):
+    """Those of Triton are in tests/row_kernels/test_ascend.py."""
+    ask = partial(inspect_kernel, kernel, arguments_of(kind), {"BLOCK": block}, device=device, **options)
+    if isinstance(said, int):
+        assert ask().resources.shared_memory_bytes == said
+        return
+    with pytest.raises(CompileError, match=said):
+        ask()
 
 
 @triton.jit
