@@ -106,7 +106,7 @@ def gradient(
     """Returns run(dy, y, factors), which launches `reference.gradient` of plain tensors; None if no kernel computes it."""
     x, _, scale, temperature, _, softcap = factors
     fields, capped = _fields_of(scale, temperature, softcap), x is not None
-    if fields is None or not _is_launched(y, dim, dtype, *((x.dtype,) if capped else ())):
+    if fields is None or not _is_launched(y, dim, dtype):
         return None
     scores = Scores(**fields, mask="bool" if voids else None)
     dx = y.new_empty(y.shape, dtype=dtype)

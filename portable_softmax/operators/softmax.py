@@ -252,8 +252,8 @@ def _gradient_arguments_of(*arguments: Any) -> tuple[Inputs, int]:
     check_tensor(GRADIENT, "y", y)
     check_alike(GRADIENT, "dy", dy, y.shape, y.dtype, y.device)
     if x is not None:
-        check_alike(GRADIENT, "x", x, y.shape, x.dtype, y.device)
-    if not is_real(y.dtype, dtype, *(() if x is None else (x.dtype,))):
+        check_alike(GRADIENT, "x", x, y.shape, dtype, y.device)
+    if not is_real(y.dtype, dtype):
         raise DtypeError(f"{GRADIENT}(): dtypes must be floating-point of 16 bits or more, not {y.dtype} and {dtype}")
     dim = wrap_dim(GRADIENT, dim, y.dim())
     check_factor(GRADIENT, "scale", y, scale, dim)
