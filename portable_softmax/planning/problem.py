@@ -1,4 +1,4 @@
-"""The softmax of rows as a kernel computes it: data, without decisions."""
+"""The softmax of rows as a kernel computes it, and how its rows are read."""
 
 import sys
 from dataclasses import dataclass
@@ -98,6 +98,8 @@ class Problem:
             bytes hold. scattered: a tile takes rows of several matrices.
         scores: what is applied to x first; none for the plain softmax.
         in_place: the result overwrites x, or dy; or y.
+        mask_step: stride of the mask within a line, 0 or 1; None for another one.
+        mask_vector: elements of a load of the mask.
         log_probs: numbers per row that replace the result, or that x has a gradient of; None for neither.
 
     Raises:

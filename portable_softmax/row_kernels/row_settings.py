@@ -9,6 +9,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from types import CellType
 from typing import Any, NamedTuple
 
@@ -178,7 +179,8 @@ def request_of(
     numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
     for name, value, least in numbers:
         if type(value) is not int or value < least:
-            raise TypeError(f"{name} of {jit.__name__} should be an integer of at least {least}, not {value!r}")
+            remedy = f"; pass int({name})" if isinstance(value, Integral) and int(value) >= least else ""  # of numpy
+            raise TypeError(f"{name} of {jit.__name__} should be an integer of at least {least}, not {value!r}{remedy}")
     if grid is not None and num_programs is not None:
         raise TypeError(f"{jit.__name__}: num_programs={num_programs} is for a computed grid, and grid= was passed")
     if grid is None and n_rows is None:

@@ -6,6 +6,7 @@ import pickle
 import re
 from functools import partial
 
+import numpy
 import pytest
 import torch
 import triton
@@ -101,6 +102,7 @@ def test_passed_options_take_precedence():
     ("arguments", "options", "error", "words"),
     [
         (("*fp32", "*fp32", 4.0, 8), {}, TypeError, "n_rows of one_row should be an integer of at least 0, not 4.0"),
+        (("*fp32", "*fp32", numpy.int64(4), 8), {}, TypeError, r"not (np.int64\(4\)|4); pass int\(n_rows\)"),
         (("*fp32", "*fp32", 4), {}, TypeError, "n_cols of one_row should be an integer of at least 1, not None"),
         (("*fp32", "*fp32", 4, 8), {"OTHER": 1}, CompileError, "OTHER"),
         (("*fp32", "*fp32", 4, 8), {"n_rows": 4}, TypeError, "one_row got multiple values for argument 'n_rows'"),
