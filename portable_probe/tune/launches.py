@@ -14,14 +14,15 @@ from triton.testing import do_bench
 
 from portable_probe.tune.fit import Timed
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
+from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, softmax_facts
+from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, row_work, softmax_facts
 from portable_softmax.planning.grid import Budget
 from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
 from portable_softmax.planning.planner import ranked, unfit
-from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.planning.request import problem_of
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.launch import bind_tiling, sizes_of
@@ -111,14 +112,17 @@ def time_kernel(shape: tuple[int, int], dtype: str, block: int, num_warps: int, 
     """Compiles and times a launch of the row kernel, with a program for every row, or resident programs that loop over rows."""
     (n_rows, n_cols), size = shape, DTYPE_BYTES[dtype]
     options = {"BLOCK": block, "num_warps": num_warps}
-    used = kernel_resources(shape, dtype, options, device)
+    used, code = kernel_resources(shape, dtype, options, device)
     fit = device.vendor.occupancy(used, device.hardware)
     if not (resident := fit.programs_per_multiprocessor):
         raise PlanError(f"does not fit: {', '.join(fit.limited_by)}")
     programs = min(n_rows, device.resident(fit) or 1) if loops else n_rows
     traffic = Traffic(2 * n_cols * size, 0, n_cols * size, size, 3, 0, 1.0, 0, 0)
-    about = n_rows, n_cols, min(16, n_cols & -n_cols), programs, resident, num_warps, block, 1, True
-    facts = row_facts(traffic, RowLaunch(*about, used.spilled_bytes_per_thread), device)
+    multiple = min(16, n_cols & -n_cols)
+    of_block = 2 * max(1, block / (num_warps * (device.hardware.warp_size or 1)) / min(VECTOR_BYTES / size, multiple))
+    work = row_work(code, True, -(-n_cols // block) * of_block, of_block)
+    about = n_rows, n_cols, multiple, programs, resident, num_warps, block, 1, True, used.spilled_bytes_per_thread, *work
+    facts = row_facts(traffic, RowLaunch(*about), device)
 
     def prepared() -> Any:
         y, x = operands(shape, dtype, 2, device)
@@ -128,9 +132,12 @@ def time_kernel(shape: tuple[int, int], dtype: str, block: int, num_warps: int, 
     return Timed(f"kernel {shape} {dtype}", facts, median_us(prepared, device))
 
 
-def kernel_resources(shape: tuple[int, ...], dtype: str, options: dict[str, Any], device: Device) -> KernelResources:
-    """Compiles the row kernel."""
-    return device.vendor.resources(row_kernel.warmup(*operands(shape, dtype, 2, device), *shape, grid=(1,), **options))
+def kernel_resources(
+    shape: tuple[int, ...], dtype: str, options: dict[str, Any], device: Device
+) -> tuple[KernelResources, list[Loop]]:
+    """Compiles the row kernel, and returns what a program uses, and its machine code."""
+    compiled = row_kernel.warmup(*operands(shape, dtype, 2, device), *shape, grid=(1,), **options)
+    return device.vendor.resources(compiled), device.vendor.loops(compiled)
 
 
 def operands(shape: tuple[int, ...], dtype: str, number: int, device: Device) -> list[torch.Tensor]:

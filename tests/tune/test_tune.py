@@ -35,7 +35,7 @@ def timed():
         patched.setattr(launches, "median_us", lambda prepared, device: 1.0)
         patched.setattr(launches, "resources_of", lambda spec, device: spilling(estimated(*spec, device)))
         patched.setattr(launches.KernelSpec, "of", lambda problem, tiling: (problem, tiling))
-        patched.setattr(launches, "kernel_resources", lambda *_: spilling(KernelResources(4, 32, 1024)))
+        patched.setattr(launches, "kernel_resources", lambda *_: (spilling(KernelResources(4, 32, 1024)), []))
         results = []
         for job in launches.jobs_of(DEVICE):
             with contextlib.suppress(PlanError):  # does not fit
@@ -145,8 +145,8 @@ def local(device, monkeypatch):
     """Returns the local device, whose interpreter reports no resources."""
     here = current_device()
     if here.index is None:
-        for name in ("resources_of", "kernel_resources"):
-            monkeypatch.setattr(launches, name, lambda *_: KernelResources(1, 32))
+        monkeypatch.setattr(launches, "resources_of", lambda *_: KernelResources(1, 32))
+        monkeypatch.setattr(launches, "kernel_resources", lambda *_: (KernelResources(1, 32), []))
         monkeypatch.setattr(launches, "unfit", lambda *_: None)
     return here
 
