@@ -33,7 +33,6 @@ class Form(NamedTuple):
         grid: such a kernel's grid; "" if it is unknown.
         parts: parameters of which every program writes its own part, and the elements of a part, and ahead of the first.
         decisive: parameters whose values all of this depends on.
-        shared: a parameter that programs share, so that one may do what several do.
     """
 
     walks: bool
@@ -42,7 +41,6 @@ class Form(NamedTuple):
     grid: str = ""
     parts: Mapping[str, tuple[int, int]] = {}
     decisive: frozenset[str] = frozenset()
-    shared: str = ""
 
 
 def form_of(
@@ -77,7 +75,7 @@ def of_launches(observe: Observe, rows_name: str | None) -> Form:
     to without an atomic operation is stored by one program for one row, and nothing that is stored is carried from an earlier
     row. Beside that, every program may write a part of its own of a parameter.
     """
-    shared, parts = "", dict[str, Any]()
+    walks, parts = False, dict[str, Any]()
     for rows in ROWS:
         launched = [observe(rows, programs) for programs in PROGRAMS]
         if axes := sorted({access.offset or 0 for access in launched[0][0] if access.kind == "axis"}):
@@ -91,10 +89,9 @@ def of_launches(observe: Observe, rows_name: str | None) -> Form:
         if unknown := [root for root, part in parts.items() if part is None and root in stored]:
             if alone.keys() - odd:
                 return Form(False, what=f"which part of {' and '.join(sorted(unknown))} a program writes is unknown")
-            shared = ""
+            walks = False
             break
-        if not (common := alone.keys() - odd):
-            shared = ""
+        if not (walks := bool(common := alone.keys() - odd)):
             continue
         if (
             why := addresses.conflict(enumerate(launched[-1]))
@@ -102,11 +99,10 @@ def of_launches(observe: Observe, rows_name: str | None) -> Form:
             or _carried(launched, odd)
         ):
             return Form(False, what=why)
-        shared = min(common, key=lambda root: (root not in stored, root))
         if any(alone[root] > second[root] and third[root] for root in common):
             break  # three programs share it
-    if shared:
-        return Form(True, parts={part: of for part, of in parts.items() if of and of[0]}, shared=shared)
+    if walks:
+        return Form(True, parts={part: of for part, of in parts.items() if of and of[0]})
     return Form(False, what=UNKNOWN_ROWS)
 
 
