@@ -34,7 +34,7 @@ EXIT_CODES = """exit codes:
   1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least or --no-spills
   2  usage: wrong options, names or types of values, missing arguments, or a missing or invalid file
   3  worse than the saved reports (diff)
-  4  not checked: no such local device, Triton does not compile for it, or its cache is not writable
+  4  not checked: no such local device, nothing compiles for it, its cache is not writable, or a plan is an estimate
   130  ended by Ctrl-C"""
 
 
