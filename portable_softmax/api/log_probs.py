@@ -27,7 +27,8 @@ def token_log_probs(
         scale, temperature, softcap: see `softmax`. Gradients of tensors are computed by PyTorch's operators.
         ignore_index: the id of ignored positions, whose log-probability and gradient are 0.
         entropy: True to also return the entropy of each row, including ignored ones. Masked logits (-inf) add 0 to it.
-        return_lse: True to also return the logsumexp of each row's scores; that of a greedy row has no gradient.
+        return_lse: True to also return the logsumexp of each row's scores, which is inf if one of them is. That of a greedy row
+            has no gradient.
         grad_inplace: True to write the gradient over the logits, which are lost, if a kernel computes the call: not on the
             CPU, nor under torch.compile or torch.func, nor for a batch of gradients.
         out: the tensor to write log-probabilities to, of their dtype, shape and device. Not differentiable.

@@ -157,9 +157,9 @@ def log_probs(x, ids, **scores):
     at = torch.where(inside, ids, 0)
     picked = torch.where(ids == IGNORED, 0.0, torch.where(inside, logs.gather(-1, at), torch.nan))
     lse, p = z.logsumexp(-1), logs.exp()
-    if greedy_of(scores).any():  # their scores are not divided
-        top = logits("softmax", x, compute=torch.float32, **(scores | {"temperature": None}))[0].amax(-1)
-        lse = lse + torch.where(greedy_of(scores).squeeze(-1), top, 0.0)
+    greedy, undivided = greedy_of(scores), logits("softmax", x, compute=torch.float32, **(scores | {"temperature": None}))[0]
+    lse = torch.where(greedy.squeeze(-1), lse + undivided.amax(-1), lse)  # scores of greedy rows are not divided
+    lse = torch.where((torch.where(greedy, undivided, z) == INF).any(-1), INF, lse)
     falls = z - z.amax(-1, keepdim=True)
     entropies = -(p * logs.clamp(min=-1e300)).sum(-1)
     size = size_of(p * size_of(falls) * (1 + more)).sum(-1) + size_of(lse - z.amax(-1)) + 1
