@@ -144,8 +144,9 @@ def normalized(name: str, inputs: Inputs) -> Inputs:
     Raises:
         TypeError, ValueError: an option has another type, or a softcap is not positive and finite.
     """
-    x, mask, *numbers, softcap = inputs
-    scale, temperature, sink = map(as_float, (name,) * 3, ("scale", "temperature", "sink"), numbers)
+    x, mask, scale, temperature, sink, softcap = inputs
+    scale, temperature = as_float(name, "scale", scale), as_float(name, "temperature", temperature)
+    sink = as_float(name, "sink", sink)
     if isinstance(sink, Tensor):
         sink = sink.view(-1, 1, 1) if sink.dim() == 1 and x.dim() > 2 else sink  # one for each head
     elif sink is not None:

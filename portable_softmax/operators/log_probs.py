@@ -228,7 +228,7 @@ def operator(
     for at, result in zip((0, -1), results, strict=True):
         if result is not None:
             statistics[at] = result
-    return picked, statistics
+    return picked.contiguous(), statistics
 
 
 @torch.library.custom_op("portable_softmax::token_log_probs_backward", mutates_args=())

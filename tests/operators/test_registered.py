@@ -61,6 +61,7 @@ def changed(named):
         if isinstance(value, torch.Tensor):
             others += [value.narrow(at, 0, n) for at, size in enumerate(value.shape) for n in range(size)]
             others += [torch.cat([value, value], at) for at in range(value.dim())]
+            others += [value.transpose(0, -1).contiguous().transpose(0, -1)] if value.dim() else []
             others += [value[None], value[0], value.flatten(), value.new_ones(()), value.to_sparse(), value.to("meta")]
             kinds = torch.float64, torch.float16, torch.float8_e5m2, torch.int64, torch.bool, torch.complex64
             others += [value.to(kind) for kind in kinds]
