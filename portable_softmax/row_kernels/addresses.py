@@ -32,8 +32,8 @@ def conflict(launch: Iterable[tuple[int, Sequence[Access]]], several: Collection
             sorted(
                 (first, end, program, access.loops[:1], access.turn * (root not in several), access.line)
                 for program, access in every
-                if (access.root, access.kind) == (root, kind) and access.runs is not None
-                for first, end in access.runs.tolist()
+                if (access.root, access.kind) == (root, kind)
+                for first, end in access.intervals()
             )
             for kind in ("store", "load")
         )

@@ -24,8 +24,7 @@ from portable_softmax.row_kernels.values import (
     shaped,
 )  # fmt: skip
 
-LIMIT, MAX_TURNS = 2**31, 300
-LAST = -1  # turn of a loop
+LIMIT, MAX_TURNS, LAST = 2**31, 300, -1  # turns of a loop that are followed, and its last one
 LABEL = re.compile(r"\^\w+")
 CONSTANT = re.compile(r"arith\.constant (?:dense<)?(true|false|-?\d+)>?(?= :| loc|$)")
 RANGE = re.compile(r"end = (-?\d+).*start = (-?\d+)")
@@ -155,11 +154,12 @@ class Run:
         turns = range(first, end, step) if None not in (first, end) and step else None
         names, states = self._begin(op, None if turns is None else len(turns), of), list[list[Known]]()
         loop, sure, done = self._open[-1], self._sure, 0
+        key = hash(tuple(self.known[bound].identity for bound in bounds))
         self._sure = sure and turns is not None
         for turn in (0,) if turns is None else self._followed(len(turns), of):
             self._ahead(names, states, turn - done)
             states.append([self.known[name] for name in names])
-            self.known[variable] = Known(first if turns is None else turns[turn], of)
+            self.known[variable] = Known(first if turns is None else turns[turn], of, key)
             self._turn[loop], done = turn, turn + 1
             self._set(names, self._region(op.regions[0]), self._of(names))
         self._ahead(names, states, None if turns is None else len(turns) - done)

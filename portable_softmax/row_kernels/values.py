@@ -13,6 +13,8 @@ from portable_softmax.row_kernels.ttir import Op
 AXIS = re.compile(r"axis = (\d+)")
 ORDER = re.compile(r"order = array<i32: ([\d, ]+)>")
 
+UNKNOWN = 2**62  # elements
+
 
 def _quotient(a: Any, b: Any) -> Any:
     return abs(a) // abs(b) * (1 - 2 * ((a < 0) ^ (b < 0)))
@@ -98,6 +100,11 @@ class Access(NamedTuple):
     turns: int = 1
     stored: Any = None
     line: str = ""
+
+    def intervals(self) -> list[list[int]]:
+        """Returns its runs; if they are unknown, one behind all memory, equal for accesses to the same elements alone."""
+        start = UNKNOWN + hash(self.place) % UNKNOWN
+        return [[start, start + 1]] if self.runs is None else self.runs.tolist()
 
     @property
     def words(self) -> str:

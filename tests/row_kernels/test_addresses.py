@@ -27,6 +27,12 @@ def walk(x, y, n_rows, n_cols, MORE: tl.constexpr, FORM: tl.constexpr, BLOCK: tl
             tl.store(y + c, tl.load(y + c, mask=mask) + v, mask=mask)
         elif FORM == "a number in memory":
             tl.store(y, tl.load(y) + tl.sum(v, 0))
+        elif FORM == "a sum by block pointers":
+            block = tl.make_block_ptr(y, (n_cols,), (1,), (0,), (BLOCK,), (0,))
+            tl.store(block, tl.load(block, boundary_check=(0,)) + v, boundary_check=(0,))
+        elif FORM == "rows by block pointers":
+            block = tl.make_block_ptr(y + row * n_cols, (n_cols,), (1,), (0,), (BLOCK,), (0,))
+            tl.store(block, v, boundary_check=(0,))
         elif FORM == "rows that overlap":
             tl.store(y + row * (n_cols - 2) + c, v, mask=mask)
         elif FORM == "two rows in one":
@@ -114,6 +120,7 @@ def plan(kernel, rows, cols, device="nvidia/t4", x=None, y=None, **more):
 WALKS = {
     "a sum in memory": "programs 0 and 1 store to the same element of y",
     "a number in memory": "programs 0 and 1 store to the same element of y",
+    "a sum by block pointers": "programs 0 and 1 store to the same element of y",
     "rows that overlap": "programs 0 and 1 store to the same element of y",
     "two rows in one": "programs 0 and 1 store to the same element of y",
     "a running sum": "what it stores to y depends on other rows of its program",
@@ -128,7 +135,7 @@ WALKS = {
 def test_programs_of_a_walk_share_nothing(form, device):
     with pytest.raises(PlanError, match=WALKS[form] + r".* \(test_addresses.py:\d\d\)"):
         plan(walk, 1300, 100, device, MORE=0, FORM=form)
-    for right in ("in place", "elements by their values"):
+    for right in ("in place", "elements by their values", "rows by block pointers"):
         assert plan(walk, 1300, 100, device, MORE=0, FORM=right).num_programs > 1
 
 
