@@ -14,7 +14,9 @@ from portable_probe.program import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-BLOCK = re.compile(r"^```\n(\$ portable-softmax .*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```\n(\$ portable-softmax (?:[^'\\\n]|\\\n|'[^']*')*)\n.*?^```$", re.MULTILINE | re.DOTALL
+)  # a command, its output
 
 
 def filled(page: str) -> str:
@@ -23,21 +25,7 @@ def filled(page: str) -> str:
     Raises:
         RuntimeError: a command failed.
     """
-    return BLOCK.sub(lambda block: f"```\n{_command(block[1])}\n{_output(_command(block[1]))}```", page)
-
-
-def _command(block: str) -> str:
-    """Returns the lines of a command; it ends where its quotes are closed."""
-    lines = block.splitlines()
-    for end in range(1, len(lines) + 1):
-        command = "\n".join(lines[:end])
-        try:
-            shlex.split(command)
-        except ValueError:
-            continue
-        if not command.endswith("\\"):
-            return command
-    raise ValueError(f"a command without an end: {lines[0]}")
+    return BLOCK.sub(lambda block: f"```\n{block[1]}\n{_output(block[1])}```", page)
 
 
 def _output(command: str) -> str:
