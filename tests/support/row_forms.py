@@ -287,7 +287,7 @@ FORMS = {
         other_own, _rows, "part of y, 1 elements apart, with room for 37 programs;", result="logsumexp"
     ),
     "a number of a row": Form(other_number, _rows, "a program takes one row", result="logsumexp"),
-    "a flat number of blocks": Form(other_flat, _blocks, "which rows a program takes"),
+    "a flat number of blocks": Form(other_flat, _blocks, "a program takes"),
     "one program for all": Form(other_alone, (1,), "all its programs do the same"),
     "bounds that are loaded": Form(other_loaded, (4,), "which rows a program takes", {"order": (0, 9, 20, 30, 37)}),
     "a switch of forms": Form(other_switch, _rows, "a program takes one row", {"walks": 3}),
