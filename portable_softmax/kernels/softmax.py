@@ -211,7 +211,8 @@ def gradient(dy, y, total, x, place, x_col, lead, past, there, scale, temperatur
     dx = dy - exp(y, C) * total if C.LOG else y * (dy - total)
     slope = slope_of(scale, temperature, C)
     if C.CAP != 0.0:
-        e = tl.exp2(tl.abs(load(x, place, x_col, lead, past, there, 0.0, EDGE, C) * scale) * (-2.885390081777927 / C.CAP))
+        size = tl.abs(load(x, place, x_col, lead, past, there, 0.0, EDGE, C) * scale)
+        e = tl.exp2(size * (-2.885390081777927 / C.CAP)) if C.FUSED else tl.exp(size * (-2.0 / C.CAP))
         slope = slope * (4.0 * e / ((1.0 + e) * (1.0 + e)))  # 1 - tanh**2, which would cancel
     dx = tl.where(temperature == 0, 0.0, dx * slope) if C.TEMPERATURE != "" else dx * slope
     if C.MASKED_GRADIENT != "":  # what a mask hides has no weight, and rows that it hides wholly are nan
