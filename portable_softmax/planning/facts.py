@@ -12,7 +12,7 @@ from portable_softmax.planning.grid import GB_PER_S, WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
-LINE_PART, LOOKUP = 1 / 3, 4  # accesses of a warp that take as long as a cache line, and as a number of another program
+LINE_PART, LOOKUP = 1 / 3, 6  # accesses of a warp that take as long as a cache line, and as a number of another program
 ELEMENT = (
     0.75  # elements of a row kernel that take as long as one here: least regret of 11,000 launches of H100s, and 112 of an H200
 )
