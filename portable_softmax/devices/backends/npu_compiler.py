@@ -168,7 +168,7 @@ def _run(tool: str, text: str, flags: list[str]) -> tuple[int, str, str]:
             stub.chmod(0o755)
         limited = "sh", "-c", f'ulimit -Ht {SECONDS + 2}; ulimit -St {SECONDS}; exec "$@"', "sh"
         done = subprocess.run(
-            [*limited, Path(os.environ[FOLDER], tool), source, *flags, "-o", result],
+            [*limited, Path(os.environ[FOLDER], tool).absolute(), source, *flags, "-o", result],
             env={**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}, cwd=folder,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", check=False,
         )  # fmt: skip
