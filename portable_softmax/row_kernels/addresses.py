@@ -14,10 +14,16 @@ SIGNS = {"arith.muli": "*", "arith.addi": "+", "arith.subi": "-", "arith.shli": 
 WIDENED = "tt.splat", "tt.broadcast", "tt.expand_dims", "arith.extsi"
 
 
-def corners(function: Function, arguments: Mapping[str, Any], grid: tuple[int, int, int], block: int = 0) -> list[Run]:
-    """Follows programs at the ends of a grid, in the first turns and the last one of loops; `block` as of Run."""
+def corners(
+    function: Function, arguments: Mapping[str, Any], grid: tuple[int, int, int], block: int = 0, rows: int = 0
+) -> list[Run]:
+    """Follows programs at the ends of a grid, and one that may take the last of so many rows.
+
+    Of loops the first turns and the last one are followed; `block` is that of Run.
+    """
     x, y, z = grid
-    programs = itertools.product(sorted({0, 1, x - 2, x - 1} & {*range(x)}), sorted({0, y - 1}), sorted({0, z - 1}))
+    ends = sorted({0, 1, (rows - 1) % max(1, x), x - 2, x - 1} & {*range(x)})
+    programs = itertools.product(ends, sorted({0, y - 1}), sorted({0, z - 1}))
     return [Run(function, arguments, program, grid, also=LAST, block=block) for program in programs]
 
 
@@ -104,12 +110,17 @@ def missing(runs: Sequence[Run], arguments: Mapping[str, Any], cols: int, block:
     return None
 
 
-def check(request: Request, runs: Sequence[Run], block: int) -> tuple[list[str], list[str]]:
+def check(
+    request: Request, function: Function, grid: tuple[int, int, int], block: int
+) -> tuple[list[str], list[str]]:  # fmt: skip
     """Returns what is wrong with the accesses of a launch of blocks of so many elements, and what is to be warned of."""
-    errors, warnings, (_, cols, size) = list[str](), list[str](), request.names
+    runs = corners(function, request.arguments, grid, block, request.rows) if request.rows else []
+    errors, (_, cols, size) = list[str](), request.names
     computed, row = size not in request.meta, f"a row of {request.cols} elements"
-    if request.grid is None and (why := conflict((run.program[0], run.accesses) for run in runs if run.program)):
-        errors.append(why)
+    if request.grid is None and request.rows:
+        errors += filter(None, [conflict((run.program[0], run.accesses) for run in runs if run.program)])
+        runs += corners(function, request.arguments, (1, 1, 1), block)  # which takes the last row in any case
+    warnings = [*overflows(function, runs)]
     if computed and (one := unhidden(runs, request.cols, block)):
         words = f"no mask of {one.words} hides what is behind a row ({one.line}), and the computed {size}={block}"
         errors.append(f"{words} does not divide {row}; add mask=cols < {cols}, or pass {size}=")

@@ -149,10 +149,9 @@ class Choice:
             grid = (best.num_programs, 1, 1) if request.grid is None else request.grid_of(used.constants)
             if refused := refusal(self._device, grid, used.resources.num_warps):
                 raise GridError(f"{self._jit.__name__}: {refused}")
-            runs = addresses.corners(used.function, request.arguments, grid, block) if request.rows else []
-            errors, warned = addresses.check(request, runs, block)
+            errors, warned = addresses.check(request, used.function, grid, block)
             if not errors:
-                return best, grid, [*addresses.overflows(used.function, runs), *warned]
+                return best, grid, warned
             error = error or PlanError(f"{self._jit.__name__}: {errors[0]}")
         raise error or AssertionError
 

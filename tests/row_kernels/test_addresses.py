@@ -203,7 +203,13 @@ def test_accesses_are_compared_with_the_sizes_of_tensors(name):
 
 def test_the_last_turn_of_a_loop_counts_too():
     assert plan(walk_blocks, 37, 5000).warnings == ()
-    for kernel, more in (walk_blocks, {}), (walk_tile, {"TILE": 4}):
+    few = {"num_programs": 16}  # the last of which does not take the last row
+    for kernel, more in (
+        (walk_blocks, {}),
+        (walk_blocks, few),
+        (walk_tile, {"TILE": 4}),
+        (walk, few | {"MORE": 0, "FORM": "plain"}),
+    ):
         with pytest.raises(PlanError, match="a store to y reaches element"):
             plan(kernel, 37, 5000, x=(36, 5000), **more)
 
