@@ -20,8 +20,11 @@ SIZED_VALUE = 0x04  # EIFMT_SVAL: a 16-bit size, then the value
 LOCAL_STORE = 0x387  # STL
 WIDTHS = (1, 1, 2, 2, 4, 8, 16)  # bytes, by bits 73 to 75
 LOADS, COPY, BRANCHES, EXIT = (0x381, 0x981), 0xFAE, (0x547, 0x947), 0x94D  # LDG, LDGSTS, BRA.U and BRA, EXIT
+SPECIAL = {*LOADS, COPY, *BRANCHES, EXIT}  # others mean nothing to loops and loads, but for what they wait for
 FIRST_ARCH, MIN_INSTRUCTIONS = 70, 4  # of this encoding; of a loop
-ALWAYS, NO_BARRIER, BARRIERS = 7, 7, 6  # predicate PT of bits 12 to 15; of bits 110 to 112; bits 116 to 121
+ALWAYS, NO_BARRIER = 7, 7  # predicate PT of bits 12 to 15; of bits 110 to 112
+# Instructions that only wait, by the mask of bits 116 to 121, of six barriers.
+PLAIN = [Instruction(waits=tuple(barrier for barrier in range(6) if mask >> barrier & 1)) for mask in range(64)]
 ARCH_OF_BYTES = 90  # from here on a branch's distance is in bytes, before in words
 
 
@@ -78,12 +81,15 @@ def _loop(code: Sequence[Instruction], span: tuple[int, int], spans: Sequence[tu
     start, end = span
     inner = [other for other in spans if other != span and start <= other[0] and other[1] <= end]
     depth = sum(other[0] <= start and end <= other[1] for other in spans[1:])
-    return loop_of(depth, [code[at] for at in range(start, end + 1) if not any(a <= at <= b for a, b in inner)])
+    within = {at for first, last in inner for at in range(first, last + 1)}
+    return loop_of(depth, [code[at] for at in range(start, end + 1) if at not in within])
 
 
 def _instruction(at: int, low: int, high: int, arch: int) -> Instruction:
-    operation, barrier = low & 0xFFF, high >> 46 & 7
-    target = None
+    operation, plain = low & 0xFFF, PLAIN[high >> 52 & 0x3F]
+    if operation not in SPECIAL:
+        return plain
+    barrier, target = high >> 46 & 7, None
     if operation in BRANCHES:
         signed = ((low >> 34 | (high & 0x3FFFF) << 30) ^ 1 << 47) - (1 << 47)
         words = signed * 256 + (low >> 16 & 0xFF) if arch >= ARCH_OF_BYTES else signed
@@ -93,7 +99,7 @@ def _instruction(at: int, low: int, high: int, arch: int) -> Instruction:
         ends=target == at or (operation == EXIT and low >> 12 & 0xF == ALWAYS),
         loads=operation in LOADS or operation == COPY,
         counter=barrier if operation in LOADS and barrier != NO_BARRIER else None,
-        waits=tuple(number for number in range(BARRIERS) if high >> 52 >> number & 1),
+        waits=plain.waits,
     )
 
 
