@@ -23,6 +23,7 @@ A2_A3: dict[tuple[str, ...], float] = {
     ("cap", "token gradient"): 46,
     ("many", "token gradient"): 46,
     ("square", "token gradient"): 270,  # as many rows as columns
+    ("two rows", "token gradient"): 26,
 }
 A5: dict[tuple[str, ...], float] = {(): 15, ("cap", "many", "token gradient"): 30}
 A5_FLOAT32: dict[tuple[str, ...], float] = A5 | {("bool",): 30, ("added",): 30, ("scale",): 30}
@@ -42,6 +43,6 @@ def bytes_of(tile: tuple[int, int], size: int, operations: Collection[str], is_9
     if is_950:
         least = A5_FLOAT32 if size == FLOAT32 else A5
     rows, length = tile
-    there = {*operations, "square"} if rows == length > 1 else {*operations}
-    per_element = max(number for names, number in least.items() if set(names) <= there)
+    known = {*operations, *["square"] * (rows == length), *["two rows"] * (rows == 2)}
+    per_element = max(number for names, number in least.items() if set(names) <= known)
     return int(rows * length * per_element) + rows * ROW * ("tokens" in operations)
