@@ -64,11 +64,12 @@ class Launcher:
         grid: as in `kernel[grid]`: a tuple, or a function of the arguments by name that returns one. A call may pass another
             one, and any argument that is not to be computed: constexprs, num_warps and options of Triton's backend, and
             num_programs if the grid is computed.
-        measure: number of launches, such as 4, that are timed at the first call for a range of rows; None for none. These are
-            the first ones by expected time, of 10 us and more, on copies of the tensors that the kernel stores to. One that is
-            at least 2% faster twice replaces the first one in this process; `plan` prints what was measured, as arguments that
-            make it permanent. Where bits are promised (`batch_invariant`, num_programs=, deterministic algorithms of torch),
-            BLOCK and num_warps stay those of the first one. Ranks, and later processes, may select other launches.
+        measure: number of configurations, such as 4, that are timed at the first call for a range of rows; None for none. These
+            are the first ones by expected time, of 10 us and more, each with a program for every row and with resident ones,
+            on copies of the tensors that the kernel stores to. A launch that is at least 2% faster twice replaces the first one
+            in this process; `plan` prints what was measured, as arguments that make it permanent. Where bits are promised
+            (`batch_invariant`, num_programs=, deterministic algorithms of torch), BLOCK and num_warps stay those of the first
+            one. Ranks, and later processes, may select other launches.
 
     Raises:
         TypeError: the kernel has no such parameter, or `block` is not a constexpr.

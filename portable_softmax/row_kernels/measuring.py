@@ -55,12 +55,12 @@ def on_copies(named: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def select(choice: Any, request: Request, count: int, call_of: Callable[..., Callable[[], Any]], device: Device) -> None:
-    """Times the first launches of a request by cost, and lets its choice prefer the fastest.
+    """Times the launches of the first settings of a request by cost, and lets its choice prefer the fastest.
 
     Args:
         choice: of the request, a row_choice.Choice.
         request: of tensors on the device.
-        count: most launches that are timed.
+        count: most settings that are timed.
         call_of: returns a call of a launch, a RowPlan, with arguments by name.
         device: the current one.
     """

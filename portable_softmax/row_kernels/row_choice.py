@@ -78,7 +78,7 @@ class Choice:
         return self._plan(request, costed)
 
     def candidates(self, request: Request, most: int, same_bits: bool) -> list[tuple[tuple[Setting, bool], RowPlan]]:
-        """Returns kinds and launches of a request in the order of cost, without those that spill.
+        """Returns kinds and launches of the first settings by cost that do not spill, with all their numbers of programs.
 
         With `same_bits`, or if they may not depend on the number of rows, BLOCK and warps are the first one's.
         """
@@ -88,10 +88,11 @@ class Choice:
         costed = [one for one in self._sorted(request, used, rows, self._most(request)) if not one.spills]
         if request.fixed:
             costed.sort(key=lambda one: one.used.setting != first)
+        settings = [*dict.fromkeys(one.used.setting for one in costed)][:most]
         launches = list[tuple[tuple[Setting, bool], RowPlan]]()
         for one in costed:
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
-                launches += [(one.kind(rows), self._plan(request, [one]))] if len(launches) < most else []
+                launches += [(one.kind(rows), self._plan(request, [one]))] if one.used.setting in settings else []
         return launches
 
     def stored(self, request: Request, settings: Iterable[Setting]) -> set[str] | None:

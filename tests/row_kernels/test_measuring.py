@@ -99,7 +99,9 @@ def test_the_fastest_launch_is_planned_from_then_on(monkeypatch):
     run, arguments = fresh(RMS.rms_norm_kernel), tensors(ARGUMENTS)
     first = run.plan(*arguments, device=H100)
     plans, plan = measured(monkeypatch, run, arguments, lambda plan: 50 - 5 * (plan.meta != first.meta))
-    assert len(plans) == 4
+    kinds = [(plan.meta["BLOCK"], plan.meta["num_warps"], plan.meta["STAGES"]) for plan in plans]
+    assert len({*kinds}) == 4
+    assert len({(kind, plan.num_programs) for kind, plan in zip(kinds, plans, strict=True)}) == len(plans) == 8
     assert plans[0].meta == first.meta
     assert plan.meta != first.meta
     line = next(reason for reason in plan.reasons if reason.startswith("measured: "))
