@@ -33,7 +33,10 @@ class StandIn:
         """
         if any(type(value).__module__.startswith("triton.language") for value in arguments):
             raise NotImplementedError(f"{self.name} is not installed, and this Triton does not compile it")
-        return arguments[0] if len(arguments) == 1 and inspect.isfunction(arguments[0]) else self
+        decorates = len(arguments) == 1 and (
+            inspect.isfunction(arguments[0]) or hasattr(arguments[0], "arg_names")
+        )  # of Triton
+        return arguments[0] if decorates else self
 
 
 class Handle(StandIn):

@@ -71,7 +71,10 @@ def test_a_file_that_asks_about_the_device_when_it_is_imported(tmp_path, device,
 
 ASCEND = """
 import torch
+import acl
 import torch_npu
+import triton.extension.buffer.language as bl
+from triton.runtime.libentry import libentry
 import triton.language.extra.ascend.libdevice
 import triton.language.extra.cann.extension as extension
 import triton.runtime.driver as driver
@@ -95,6 +98,7 @@ def both(x_ptr, BLOCK: tl.constexpr):
     place = x_ptr + tl.arange(0, BLOCK)
     tl.store(place, libdevice.tan(tl.load(place)) + tanh(tl.load(place)))
 
+@libentry()
 @triton.jit
 def sliced(x_ptr, BLOCK: tl.constexpr):
     value = insert_slice(tl.load(x_ptr + tl.arange(0, BLOCK)), 0, BLOCK, 1)

@@ -26,7 +26,7 @@ class Npu(Backend):
     install = "Ascend: pip install torch-npu triton-ascend"
     modules = MappingProxyType(
         {
-            "torch_npu": "",
+            **dict.fromkeys(("acl", "torch_npu", "triton.backends.ascend", "triton.extension", "triton.runtime.libentry"), ""),
             "torch_npu.npu": "torch.npu",
             **dict.fromkeys(("triton.language.extra.ascend", "triton.language.extra.cann"), ""),  # of 3.2.0, and later
             "triton.language.extra.ascend.libdevice": "triton.language.extra.libdevice",

@@ -11,6 +11,9 @@ from typing import Any
 from portable_softmax.devices.backends.npu_compiler import FLAGS, identity, lowered, missing, planned
 
 PLAN = "plan"  # the last stage
+LIBDEVICE = re.compile(
+    r'"__nv_((?:atan|ilogb|isinf|isnan|ldexp|log1p|pow|round|tan|tanh)f)"'
+)  # which Ascend has too, as __hmf_
 _one_at_a_time = threading.RLock()  # Triton has one table of backends for all threads
 
 
@@ -58,7 +61,7 @@ def _up_to_the_plan(compiler: Any) -> Any:
 
             stages.clear()
             stages["ttir"] = make_ttir
-            stages["ttadapter"] = lambda module, _: lowered(str(module), self.arch)
+            stages["ttadapter"] = lambda module, _: lowered(LIBDEVICE.sub(r'"__hmf_\1"', str(module)), self.arch)
             stages[PLAN] = lambda linalg, _: json.dumps(planned(linalg, self.arch, own)._asdict())
 
         def parse_options(self, options: dict[str, Any]) -> Any:
