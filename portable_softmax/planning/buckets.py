@@ -21,7 +21,8 @@ def bucket_of(problem: Problem) -> Problem:
     lines, inner = problem.lines, problem.inner
     if problem.batch_invariant:
         skips = problem.log_probs is not None and problem.n_rows >= MANY_ROWS
-        n_rows = MANY_ROWS if skips else 1  # from which on rows without a token are skipped
+        few = 1 if lines is None else 2  # as many as the lines of a bucket have, or a tile would select from none
+        n_rows = MANY_ROWS if skips else few  # from which on rows without a token are skipped
     elif lines is None:
         n_rows = inner * representative(problem.n_rows // inner)
     else:
