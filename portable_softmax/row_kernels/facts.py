@@ -198,7 +198,9 @@ def check_rows(form: Form, request: Request, function: Function, programs: int) 
         return taken(first, middle) + taken(middle, last) - turns(middle, programs)
 
     one = turns(0, 1)
-    if programs == 1 or taken(0, programs - 1) == one:
+    first = one % programs  # programs that take a turn more, where programs take rows in turn
+    ranges = [(0, first - 1), (first, programs - 1)] if first else [(0, programs - 1)]
+    if programs == 1 or sum(itertools.starmap(taken, ranges)) == one:
         return
     if programs > MAX_SUM or sum(turns(program, programs) for program in range(programs)) != one:
         check_form(Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
