@@ -26,7 +26,7 @@ ARROWS = {
     "program": {PROBE, "tune", "row_kernels", "planning", "devices", "errors"},
     "__main__": {"program"},
 }
-MORE = {"portable_softmax/runtime/kernel_form.py": {"kernels"}}  # the one file that names them
+MORE = {f"portable_softmax/runtime/{file}.py": {"kernels"} for file in ("kernel_form", "bits")}  # those that name them
 
 
 def room_of(module):

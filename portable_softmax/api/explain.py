@@ -13,7 +13,7 @@ from portable_softmax.operators import log_probs
 from portable_softmax.operators.arguments import DTYPES, Factor, Inputs, check_tensor, normalized, read
 from portable_softmax.operators.launch import FORMS, device_of, problem_fields, scores_of
 from portable_softmax.planning.problem import VECTOR_BYTES
-from portable_softmax.runtime.layout import described
+from portable_softmax.runtime.layout import described, expanded
 from portable_softmax.runtime.plans import plan_problem
 
 
@@ -52,12 +52,12 @@ def explain(
         about = {"form": FORMS[False], "scores": scores, "batch_invariant": is_batch_invariant()}
         y = torch.empty(x.shape, dtype=options.dtype, device="meta")
         return "\n".join(_lines((y, _like(x)), options.dim, mask, about if scores is not None else None, target, x))
-    if dtype is not None or mask is not None or causal or sink is not None or masked_rows != "nan":
-        raise ValueError("explain(): with ids, only scale, temperature and softcap of softmax's options are supported")
-    arguments = x, ids, inputs.scale, inputs.temperature, inputs.softcap
+    if dtype is not None or causal or sink is not None:
+        raise ValueError("explain(): with ids, dtype, causal and sink of softmax's options are not supported")
+    arguments = x, ids, mask, inputs.scale, inputs.temperature, inputs.softcap
     checked = log_probs.read(arguments, dim, -100, entropy, return_lse)
-    fields = problem_fields(arguments, torch.float32, is_batch_invariant(), entropy=entropy)
-    return "\n".join(_lines((_like(x),), checked[0], None, fields, target, x))
+    fields = problem_fields(arguments, x.dtype, is_batch_invariant(), masked_rows == "zero", entropy=entropy)
+    return "\n".join(_lines((_like(x),), checked[0], mask, fields, target, x))
 
 
 def _lines(
@@ -74,7 +74,7 @@ def _lines(
         yield f"PyTorch's operators compute it: no kernel supports {reason}"
         return
     device = device or device_of(x)
-    whole_mask = None if mask is None else _like(mask.detach()).expand(x.shape)
+    whole_mask = None if mask is None else expanded(_like(mask.detach()), x, dim)
     copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
     if copy is not None:
         reason = "batch_invariant reads rows as those of a contiguous tensor" if is_batch_invariant() else "of its strides"

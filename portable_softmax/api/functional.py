@@ -27,7 +27,8 @@ def softmax(
         temperature: a number or tensor as `scale`, by which the scores are divided. A row with temperature 0 is greedy: its
             largest unmasked scores share the weight equally, regardless of the sink and an added mask, and its gradients are
             0. Tensors are never read by the host.
-        mask: a tensor that broadcasts against the input: boolean, True to keep an element, or floating-point, which is added.
+        mask: a tensor that broadcasts against the input: boolean, True to keep an element; floating-point, which is added; or
+            int32 with ceil(n / 32) words along `dim` for n elements, of which bit j of word k keeps element 32 k + j.
         causal: True or "upper_left" keeps column j of row i if j <= i, in the last two dimensions; "lower_right" aligns the
             last row with the last column. `dim` must be the last dimension.
         softcap: a positive number, or None.

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
 
-from portable_softmax.operators.arguments import Factor, check_tensor, joined, tensors_and_numbers
+from portable_softmax.operators.arguments import Factor, check_masked_rows, check_tensor, joined, tensors_and_numbers
+from portable_softmax.operators.kept import mask_of
 from portable_softmax.operators.log_probs import compute, read
 
 NAME = "linear_token_log_probs"
@@ -17,7 +18,8 @@ CHUNK_BYTES = 3 << 27  # of logits; with smaller chunks the gradient of the weig
 def linear_token_log_probs(
     hidden: Tensor, weight: Tensor, ids: Tensor, *, bias: Tensor | None = None, chunk_rows: int | None = None,
     accumulate: torch.dtype | None = None, scale: Factor = None, temperature: Factor = None, softcap: float | None = None,
-    ignore_index: int = -100, entropy: bool = False, return_lse: bool = False,
+    mask: Tensor | None = None, kept: Tensor | None = None, masked_rows: str = "nan", ignore_index: int = -100,
+    entropy: bool = False, return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
     """Computes token_log_probs(hidden @ weight.T + bias, ids), and its gradients, without the logits of all rows at once.
 
@@ -31,7 +33,7 @@ def linear_token_log_probs(
         chunk_rows: rows of a chunk. None: as many multiples of 128 as have at most 400 MB of logits.
         accumulate: torch.float32 to sum the gradient of the weight over chunks in float32, which takes 4 bytes for each of its
             elements and a summand as large as the weight. None: in the dtype of the weight, rounded once per chunk.
-        scale, temperature, softcap, ignore_index, entropy, return_lse: see `token_log_probs`; tensors have no gradient.
+        others: see `token_log_probs`; mask, scale and temperature have no gradient.
 
     Returns:
         What `token_log_probs` returns for logits of shape (..., V).
@@ -50,19 +52,29 @@ def linear_token_log_probs(
         raise ValueError(f"{NAME}(): argument 'chunk_rows' must be a positive integer or None, not {chunk_rows!r}")
     if accumulate not in (None, torch.float32):
         raise ValueError(f"{NAME}(): argument 'accumulate' must be torch.float32 or None, not {accumulate!r}")
-    lead, n_rows, options = hidden.shape[:-1], hidden.shape[:-1].numel(), (-1, ignore_index, entropy, return_lse)
-    read((hidden.new_empty(()).expand(*lead, len(weight)), ids, scale, temperature, softcap), *options)  # as of all logits
-    if any(isinstance(factor, Tensor) and factor.requires_grad for factor in (scale, temperature)):
-        raise NotImplementedError(f"{NAME}(): scale and temperature have no gradient; pass .detach() of them")
-    factors = (t.expand(*lead, 1).reshape(n_rows, 1) if isinstance(t, Tensor) else t for t in (scale, temperature))
-    hidden, ids = hidden.reshape(n_rows, weight.shape[1]), ids.reshape(n_rows, *ids.shape[len(lead) :])
+    check_masked_rows(NAME, masked_rows)
+    lead, options = hidden.shape[:-1], (-1, ignore_index, entropy, return_lse, masked_rows == "zero")
+    logits = hidden.new_empty(()).expand(*lead, len(weight))  # for checks, which read no elements
+    mask = mask if kept is None else mask_of(NAME, logits, kept, mask, -1)
+    read((logits, ids, mask, scale, temperature, softcap), *options)
+    if any(isinstance(t, Tensor) and t.requires_grad for t in (mask, scale, temperature)):
+        raise NotImplementedError(f"{NAME}(): mask, scale and temperature have no gradient; pass .detach() of them")
+    by_row = (_by_row(t, lead) for t in (mask, scale, temperature))
+    hidden, ids = hidden.reshape(lead.numel(), weight.shape[1]), ids.reshape(lead.numel(), *ids.shape[len(lead) :])
     if torch.is_autocast_enabled(hidden.device.type):  # here, so that autograd casts the gradients back
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     chunk_rows = chunk_rows or max(1, CHUNK_BYTES // max(1, len(weight) * hidden.element_size()) // 128) * 128
-    results = _Chunks.apply(chunk_rows, accumulate, options, hidden, weight, bias, ids, *factors, softcap)  # type: ignore[no-untyped-call]
+    results = _Chunks.apply(chunk_rows, accumulate, options, hidden, weight, bias, ids, *by_row, softcap)  # type: ignore[no-untyped-call]
     picked, *more = (y.reshape(lead + y.shape[1:]) for y in results if y is not None)
     return (picked, *more) if more else picked
+
+
+def _by_row(t: Any, lead: torch.Size) -> Any:
+    """Returns a mask or factor as [n, ...]: of one row if all have the same; a number as it is."""
+    if not isinstance(t, Tensor) or not t.dim():
+        return t
+    return t.reshape(1, -1) if t.shape[:-1].numel() == 1 else t.expand(*lead, t.shape[-1]).reshape(lead.numel(), t.shape[-1])
 
 
 class _Chunks(torch.autograd.Function):
@@ -70,15 +82,21 @@ class _Chunks(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, chunk_rows: int, accumulate: Any, options: Any, *inputs: Any) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, ids, scale, temperature, softcap = inputs
+        *tensors, scale, temperature, softcap = inputs
         factors, numbers = tensors_and_numbers(scale, temperature)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(hidden, weight, bias, ids, *factors)
-        ctx.chunks, ctx.rest = _chunks(ids, chunk_rows, options), (accumulate, options, numbers, softcap)
+        ctx.save_for_backward(*tensors, *factors)
+        hidden, _, _, ids, _ = tensors
+        _, ignore_index, entropy, lse, _ = options
+        chunks = [slice(at, at + chunk_rows) for at in range(0, len(ids), chunk_rows)]
+        is_capturing = getattr(torch.get_device_module(ids.device), "is_current_stream_capturing", bool)
+        if chunks and not (entropy or lse or is_capturing()):
+            have_tokens = torch.stack([(ids[chunk] != ignore_index).any() for chunk in chunks]).tolist()
+            chunks = [chunk for chunk, has_tokens in zip(chunks, have_tokens, strict=True) if has_tokens]
+        ctx.rest = chunks, accumulate, options, numbers, softcap
         picked = hidden.new_zeros(ids.shape, dtype=torch.promote_types(hidden.dtype, torch.float32))
-        _, _, entropy, lse = options
         results = picked, *(picked.new_zeros(len(ids)) if wanted else None for wanted in (lse, entropy))
-        for chunk in ctx.chunks:
+        for chunk in chunks:
             for result, part in zip(results, compute(_inputs(chunk, *inputs), options, False), strict=True):
                 if result is not None:
                     result[chunk] = part
@@ -88,43 +106,37 @@ class _Chunks(torch.autograd.Function):
     def backward(ctx: Any, *dresults: Tensor | None) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise NotImplementedError(f"{NAME}() has no second derivatives; use token_log_probs of all logits")
-        hidden, weight, bias, ids, *factors = ctx.saved_tensors
-        accumulate, options, numbers, softcap = ctx.rest
-        inputs = hidden, weight, bias, ids, *joined(*factors, *numbers), softcap
-        dtypes = None, accumulate, torch.promote_types(hidden.dtype, torch.float32)
-        of_inputs = zip((hidden, weight, bias), dtypes, ctx.needs_input_grad[3:], strict=False)
-        dhidden, dweight, dbias = (torch.zeros_like(t, dtype=dtype) if needed else None for t, dtype, needed in of_inputs)
-        for chunk in ctx.chunks if any(dy is not None for dy in dresults) else ():
-            logits, *more = _inputs(chunk, *inputs)
-            with torch.enable_grad():  # of a view: a gradient in place is not written over a leaf
-                parts = compute((logits.requires_grad_().view_as(logits), *more), options, True)
-            used, dused = zip(*((y, dy[chunk]) for y, dy in zip(parts, dresults, strict=True) if dy is not None), strict=True)
-            (dlogits,) = torch.autograd.grad(used, logits, dused)
-            if dhidden is not None:
-                torch.mm(dlogits, weight, out=dhidden[chunk])
-            if dweight is not None and accumulate is None:
-                dweight.addmm_(dlogits.t(), hidden[chunk])
-            elif dweight is not None:
-                dweight += torch.mm(dlogits.t(), hidden[chunk])
-            if dbias is not None:
-                dbias += dlogits.sum(0, dtype=dbias.dtype)
-        return None, None, None, dhidden, dweight, dbias, None, None, None, None  # autograd rounds them to the types of inputs
+        *tensors, scale, temperature = ctx.saved_tensors
+        chunks, accumulate, options, numbers, softcap = ctx.rest
+        inputs = *tensors, *joined(scale, temperature, *numbers), softcap
+        dtypes = None, accumulate, torch.promote_types(tensors[0].dtype, torch.float32)
+        of_inputs = zip(tensors[:3], dtypes, ctx.needs_input_grad[3:6], strict=True)
+        sums = [torch.zeros_like(t, dtype=dtype) if needed else None for t, dtype, needed in of_inputs]
+        for chunk in chunks if any(dy is not None for dy in dresults) else ():
+            _add_gradients(sums, chunk, inputs, options, dresults)  # nothing of a chunk outlives it
+        return None, None, None, *sums, *(None,) * 5  # autograd rounds them to the types of inputs
 
 
-def _chunks(ids: Tensor, rows: int, options: Any) -> list[slice]:
-    """Returns the chunks of rows that have a token; all of them if other results are requested, or a graph is captured."""
-    _, ignore_index, entropy, lse = options
-    chunks = [slice(at, at + rows) for at in range(0, len(ids), rows)]
-    is_capturing = getattr(torch.get_device_module(ids.device), "is_current_stream_capturing", bool)
-    if not chunks or entropy or lse or is_capturing():
-        return chunks
-    have_tokens = torch.stack([(ids[chunk] != ignore_index).any() for chunk in chunks]).tolist()
-    return [chunk for chunk, has_tokens in zip(chunks, have_tokens, strict=True) if has_tokens]
+def _add_gradients(sums: list[Tensor | None], chunk: slice, inputs: Any, options: Any, dresults: Any) -> None:
+    """Adds the gradients of a chunk to those of (hidden, weight, bias)."""
+    (hidden, weight, *_), (dhidden, dweight, dbias), (logits, *more) = inputs, sums, _inputs(chunk, *inputs)
+    with torch.enable_grad():  # of a view: a gradient in place is not written over a leaf
+        parts = compute((logits.requires_grad_().view_as(logits), *more), options, True)
+    used, dused = zip(*((y, dy[chunk]) for y, dy in zip(parts, dresults, strict=True) if dy is not None), strict=True)
+    (dlogits,) = torch.autograd.grad(used, logits, dused)
+    if dhidden is not None:
+        torch.mm(dlogits, weight, out=dhidden[chunk])
+    if dweight is not None and dweight.dtype == hidden.dtype:
+        dweight.addmm_(dlogits.t(), hidden[chunk])
+    elif dweight is not None:
+        dweight += torch.mm(dlogits.t(), hidden[chunk])
+    if dbias is not None:
+        dbias += dlogits.sum(0, dtype=dbias.dtype)
 
 
 def _inputs(chunk: slice, hidden: Tensor, weight: Tensor, bias: Tensor | None, *rows: Any) -> tuple[Any, ...]:
-    """Returns the inputs of token_log_probs for a chunk: logits, ids, factors and the cap."""
+    """Returns the inputs of token_log_probs for a chunk: logits, ids, mask, factors and the cap."""
     if weight.numel() and not weight.untyped_storage().size():
         raise NotImplementedError(f"{NAME}(): 'weight' has no storage, as after resharding; call this in its module's forward")
     logits = torch.mm(hidden[chunk], weight.t()) if bias is None else torch.addmm(bias, hidden[chunk], weight.t())
-    return logits, *(t[chunk] if isinstance(t, Tensor) else t for t in rows)
+    return logits, *(t[chunk] if isinstance(t, Tensor) and t.dim() and len(t) > 1 else t for t in rows)

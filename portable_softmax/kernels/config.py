@@ -19,6 +19,7 @@ class KernelConfig:
     LOG: bool = False  # log_softmax
     EXACT: bool = False  # exponentials and quotients to the last bits, for float32 results
     FUSED: bool = True  # fma rounds once; else tl.exp and a quotient are exact, and what is selected takes memory
+    SAMPLE: bool = False  # a token per row is drawn
     ENTROPY: bool = False  # log-probabilities: the entropy per row too
     LSE: bool = False  # their logsumexp is requested, or has a gradient: rows without a token are read too
     MANY: bool = False  # their gradient: rows have more tokens than one
@@ -43,6 +44,7 @@ class KernelConfig:
     WHOLE: int = 0  # number of blocks at the start of every split that lie within rows
     IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time, as with a STEP
     AS_LOADED: str = ""  # constraint of a register with two elements of 16 bits: a tile is kept so, and exp computed twice
+    GROUP: int = 0  # adjacent columns with statistics of their own, of log-probabilities and samples: 8, or all of fewer
     ACCUMULATORS: int = 1  # columns of a block with statistics of their own where rows are read twice: those of threads
     HIDE: str = ""  # the constraint of an empty inline assembly that hides where a column comes from
     WALK: bool = False  # programs take one tile after another: the grid may be smaller than the number of tiles
@@ -58,20 +60,26 @@ class KernelConfig:
     SCALE: str = ""  # "number", or "row": one per row
     TEMPERATURE: str = ""  # the same; 0 leaves the largest elements alone
     CAP: float = 0.0
-    MASK: str = ""  # "bool", or "added"
+    MASK: str = ""  # "bool", "added", or "bits": of 32 columns in a word
     MASK_COL: int = 1  # its stride between columns if 0 or 1, else -1
     MASK_UNIT: int = 1  # what divides its other strides
     MASK_SHARED: bool = False  # by the heads of a batch, which take turns: a cache has it then
-    ACCESS: int = 1  # neighbours that a thread reads at once: they are read if a boolean mask shows any
+    ACCESS: int = 1  # neighbours that a thread reads at once: they are read if a mask shows any
     CAUSAL: str = ""  # "upper_left", or "lower_right"
     SINK: bool = False  # one more logit per row in the denominator
     MASKED_ROWS_ZERO: bool = False  # rows without a score result in 0; else nan
     MASKED_GRADIENT: str = ""  # gradients are 0 where y has no weight: "elements", or "rows" of nan too
 
+    # Samples.
+    SEED: str = ""  # "number", or "row", as of a scale
+    POSITION: str = ""  # the same
+    MIN_P: str = ""  # the same; "" if all tokens may be drawn
+    LOG2: str = ""  # assembly of a logarithm, where that of Triton is a long function
+
     @property
     def STREAM(self) -> int:
         """Columns of a block where rows are read twice. Smaller where that is the exception, so it costs no registers."""
-        return self.BLOCK if not self.IN_REGISTERS else max(self.VECTOR, self.BLOCK // max(1, 4 // self.BLOCKS))
+        return self.BLOCK if not self.IN_REGISTERS else max(self.VECTOR, self.GROUP, self.BLOCK // max(1, 4 // self.BLOCKS))
 
     @property
     def LANES(self) -> int:
@@ -84,9 +92,14 @@ class KernelConfig:
         return self.AXIS == 1 and (self.UNALIGNED or self.CAUSAL != "") and self.FUSED
 
     @property
+    def HIDES(self) -> bool:
+        """True for a mask that makes scores -inf, and adds nothing."""
+        return self.MASK in ("bool", "bits")
+
+    @property
     def SELECT(self) -> bool:
         """True if the -inf that is loaded past a row's end does not stay so by itself."""
-        return "row" in (self.SCALE, self.TEMPERATURE) or self.CAP != 0.0 or self.MASK == "bool"
+        return "row" in (self.SCALE, self.TEMPERATURE) or self.CAP != 0.0
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import INTERPRETED, NEG_INF, TRITON, along
+from portable_softmax.kernels.groups import reduce_groups
 from portable_softmax.kernels.scores import merge, reduce_row
 
 gather = getattr(tl, "gather", None)  # Triton 3.2 has none, and that of 3.3 does not compile
@@ -24,8 +25,12 @@ def word_of(number, half):
 
 @triton.jit
 def words_of(words_ptr, tile, C: tl.constexpr):
-    """Returns a pointer to the words of a tile; with ENTROPY a tile has as many again, for falls."""
-    return words_ptr + tl.cast(tile, tl.int64) * ((4 if C.ENTROPY else 2) * C.SPLITS * C.ROWS) if C.SPLITS > 1 else tile
+    """Returns a pointer to the words of a tile; with ENTROPY, or of samples, a tile has as many again."""
+    return (
+        words_ptr + tl.cast(tile, tl.int64) * ((4 if C.ENTROPY or C.SAMPLE else 2) * C.SPLITS * C.ROWS)
+        if C.SPLITS > 1
+        else tile
+    )
 
 
 @triton.jit
@@ -91,8 +96,13 @@ def of_splits(words, x, mask, x_col, m_col, lead, past, exists, scale, temperatu
         words += 2 * C.SPLITS * C.ROWS
         _, parts, lowest = look(words, epoch, C) if C.STEP == "" else left_behind(words, C)
         late = late | (tl.max(lowest) == MISSING)
-    if late if C.STEP == "" else False:
-        peak, total, falls = reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, 0, C)
+    if late if C.STEP == "" and not C.SAMPLE else False:  # samples are read anew with their noise
+        if C.GROUP > 0:
+            peak, total, falls, _best, _at = reduce_groups(
+                x, mask, m_col, lead, past, exists, scale, temperature, 0, 0, 0, 0.0, 1, C
+            )
+        else:
+            peak, total, falls = reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, 0, C)
     else:
         by = tl.reshape(temperature, (1, C.ROWS)) if C.TEMPERATURE == "row" else temperature
         total, falls = merge(peaks, highest, totals, parts, by, 0, C)
@@ -104,7 +114,7 @@ def of_splits(words, x, mask, x_col, m_col, lead, past, exists, scale, temperatu
 def of_rows(numbers, C: tl.constexpr):
     """Returns [1, ROWS] in the shape that broadcasts against a tile, and in a layout that Triton does not spread over it."""
     if C.ROWS == 1:
-        shaped = tl.full((1, 1), tl.max(numbers), tl.float32)
+        shaped = tl.full((1, 1), tl.max(numbers), numbers.dtype)
     else:  # gathered in a layout of its own: else a tile is converted to that of the words, block by block
         numbers = tl.reshape(numbers, (C.ROWS,))
         shaped = along(gather(numbers, tl.arange(0, C.ROWS), 0) if GATHERS else numbers, C)

@@ -9,29 +9,30 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, HIGHEST, along, bounded, end_of_split, exp, find_tile, finite, first_column, last_tile,
-    load_per_row, places, places_of_ends, store,
+    BOTH, ENDS, HIGHEST, NEG_INF, along, bounded, end_of_split, exp, find_tile, first_column, last_tile, load_per_row,
+    places, places_of_ends, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import of_splits, publish, words_of
-from portable_softmax.kernels.scores import (
-    add_powers, capped, fall_of, load_scores, load_tile, reduce_row, slope_of,
-)  # fmt: skip
+from portable_softmax.kernels.groups import reduce_groups, reduce_tile
+from portable_softmax.kernels.scores import capped, fall_of, find_mask, load_scores, slope_of
 
 
 @triton.jit
 def token_log_probs_kernel(
-    out_ptr, statistics_ptr, x_ptr, ids_ptr, scale, temperature, words_ptr,
-    n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, n_ids, ignored, epoch, C: tl.constexpr,
+    out_ptr, statistics_ptr, x_ptr, mask_ptr, ids_ptr, scale, temperature, words_ptr,
+    n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, m_batch, m_head, m_query, m_col, n_ids, ignored,
+    epoch, C: tl.constexpr,
 ):  # fmt: skip
     """log_softmax(scores of x) at ids, and statistics of rows. The program of a row's last split writes them."""
     n_cols *= C.ROW_UNIT
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, _head, _query, exists, x_at, _y_at, lead, past, reads = find_tile(
+        rows, head, query, exists, x_at, _y_at, lead, past, reads = find_tile(
             tile, n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
         )
         x = x_ptr + x_at
+        mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, m_col, lead, C)
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         writes = exists & (split + 0 * rows == C.SPLITS - 1)  # by row: Triton 3.9's interpreter makes no mask of scalars
@@ -49,25 +50,28 @@ def token_log_probs_kernel(
         else:
             if C.STEP != "map":
                 if C.IN_REGISTERS:
-                    scores, peak = load_tile(x, x, 1, 0, lead, end, reads, by, heat, first, C)
-                    _powers, total, falls = add_powers(scores, finite(peak), heat, C)
+                    peak, total, falls, _best, _at = reduce_tile(x, mask, m_col, lead, end, reads, by, heat, first, 0, 0, C)
                 else:
-                    peak, total, falls = reduce_row(x, x, 1, 0, lead, end, reads, by, heat, first, C)
-            score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
+                    peak, total, falls, _best, _at = reduce_groups(
+                        x, mask, m_col, lead, end, reads, by, heat, first, 0, 0, 0.0, 1, C
+                    )
+            score = load_score(x, mask, m_col, ids, lead, n_cols, ignored, by, heat, C)
             if C.SPLITS > 1 and C.STEP != "map":
                 publish(words, split, peak, total, epoch, C)
                 if C.ENTROPY:
                     publish(words + 2 * C.SPLITS * C.ROWS, split, falls, falls, epoch, C)
             if split == C.SPLITS - 1 if C.STEP != "reduce" else False:
                 if C.SPLITS > 1:
-                    peak, total, falls, _late = of_splits(words, x, x, 1, 0, lead, past, reads, by, heat, epoch, C)
+                    peak, total, falls, _late = of_splits(words, x, mask, 1, m_col, lead, past, reads, by, heat, epoch, C)
                 write_rows(statistics_ptr, ids, ids_ptr, rows, exists, n_rows, n_ids, ignored, peak, total, falls, heat, C)
                 for k in tl.range(0, n_ids):
                     log_prob = fall_of(score, peak, heat, C) - tl.log(total)
+                    if C.MASKED_ROWS_ZERO:
+                        log_prob = tl.where((peak == NEG_INF) & (total == 0), NEG_INF, log_prob)
                     log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, tl.where(ids == ignored, 0.0, float("nan")))
                     tl.store(out_ptr + along(rows, C) * n_ids + k, log_prob, mask=along(exists, C))
                     ids = load_ids(ids_ptr, rows, writes, k + 1, n_ids, ignored, C)
-                    score = load_score(x, ids, lead, n_cols, ignored, by, heat, C)
+                    score = load_score(x, mask, m_col, ids, lead, n_cols, ignored, by, heat, C)
 
 
 @triton.jit
@@ -92,10 +96,10 @@ def load_ids(ids_ptr, rows, writes, k, n_ids, ignored, C: tl.constexpr):
 
 
 @triton.jit
-def load_score(x, ids, lead, n_cols, ignored, scale, temperature, C: tl.constexpr):
+def load_score(x, mask, m_col, ids, lead, n_cols, ignored, scale, temperature, C: tl.constexpr):
     """Returns the scores of one token per row, [ROWS, 1]."""
     place = tl.where(is_token(ids, n_cols, ignored), ids.to(tl.int32) + lead, -1)
-    return load_scores(x, x, place, 1, 0, 0, place + 1, place >= 0, scale, temperature, ENDS, C)
+    return load_scores(x, mask, 0, place, 1, m_col, lead, place + 1, place >= lead, scale, temperature, ENDS, C)
 
 
 @triton.jit
@@ -115,23 +119,26 @@ def write_rows(
     tl.store(at, tl.where(read, lse, 0.0), mask=mask)
     tl.store(at + n_rows, tl.where(read, rest, 0.0), mask=mask)
     if C.ENTROPY:  # two terms that are not negative
+        read = read & ((peak != NEG_INF) | (total != 0)) if C.MASKED_ROWS_ZERO else read
         tl.store(at + 2 * tl.cast(n_rows, tl.int64), tl.where(read, more - falls / total, 0.0), mask=mask)
 
 
 # ---------------------------------------------------------------- gradient
 @triton.jit
 def token_log_probs_backward_kernel(
-    dx_ptr, x_ptr, ids_ptr, statistics_ptr, d_out_ptr, d_lse_ptr, d_entropy_ptr, scale, temperature,
-    n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, n_ids, ignored, C: tl.constexpr,
+    dx_ptr, x_ptr, mask_ptr, ids_ptr, statistics_ptr, d_out_ptr, d_lse_ptr, d_entropy_ptr, scale, temperature,
+    n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, m_batch, m_head, m_query, m_col, n_ids, ignored,
+    C: tl.constexpr,
 ):  # fmt: skip
     """The gradient of x from those of log-probabilities, logsumexp and entropies; any may be None. dx may be x."""
     n_cols *= C.ROW_UNIT
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, _head, _query, exists, x_at, dx_at, lead, past, there = find_tile(
+        rows, head, query, exists, x_at, dx_at, lead, past, there = find_tile(
             tile, n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
         )
+        mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, m_col, lead, C)
         x, dx, end = x_ptr + x_at, dx_ptr + dx_at, end_of_split(past, split, n_cols, C)
         by = load_per_row(scale, rows, exists, C.SCALE, C)
         heat = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
@@ -155,19 +162,36 @@ def token_log_probs_backward_kernel(
 
         if split == 0 if C.UNALIGNED else False:  # first: dx may be x, and ends are not stored below
             ends = places_of_ends(past, C)
-            s = load_scores(x, x, ends, 1, 0, lead, past, reads, by, heat, ENDS, C)
+            s = load_scores(x, mask, 0, ends, 1, m_col, lead, past, reads, by, heat, ENDS, C)
             ds = gradient(s, lse, rest, total, slope, C)
-            ds = of_x(ds, s, by, heat, ends - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C)
+            ds = of_x(
+                ds, s, lse, by, heat, ends - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C
+            )
             store(dx, ds, ends, 1, lead, past, there, ENDS, C)
         some = tl.max(reads.to(tl.int32)) != 0
         for column in tl.range(first, tl.max(end), C.STREAM):
             place = places(column, C.STREAM, C)
             ds = tl.full((C.ROWS, C.STREAM), 0.0, tl.float32)
             if some:  # else zeros are stored as fast as memory takes them
-                s = load_scores(x, x, place, 1, 0, lead, end, reads, by, heat, BOTH, C)
+                s = load_scores(x, mask, column, place, 1, m_col, lead, end, reads, by, heat, BOTH, C)
                 ds = gradient(s, lse, rest, total, slope, C)
                 ds = of_x(
-                    ds, s, by, heat, place - lead, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored, C
+                    ds,
+                    s,
+                    lse,
+                    by,
+                    heat,
+                    place - lead,
+                    token,
+                    d_out,
+                    ids_ptr,
+                    d_out_ptr,
+                    rows,
+                    exists,
+                    n_cols,
+                    n_ids,
+                    ignored,
+                    C,
                 )
             store(dx, ds, place, 1, lead, end, there, BOTH, C)
 
@@ -192,7 +216,7 @@ def gradient(score, lse, rest, total, slope, C: tl.constexpr):
 
 @triton.jit
 def of_x(
-    ds, score, scale, temperature, columns, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored,
+    ds, score, lse, scale, temperature, columns, token, d_out, ids_ptr, d_out_ptr, rows, exists, n_cols, n_ids, ignored,
     C: tl.constexpr,
 ):  # fmt: skip
     """Returns the gradient of x, 0 in greedy rows: from that of scores and those of tokens, the first per row is here."""
@@ -207,4 +231,6 @@ def of_x(
     none = ds == 0
     if C.TEMPERATURE != "":
         none = none | (temperature == 0)
+    if C.HIDES or C.MASKED_ROWS_ZERO:  # what is hidden has no gradient, nor have rows without a finite sum
+        none = none | (score == NEG_INF) | (tl.abs(lse) == float("inf")) | (lse != lse)
     return tl.where(none, 0.0, ds * slope)

@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, HIGHEST, NEG_INF, along, bounded, exp, finite, fma, get, hidden, in_vectors, of_row, offsets_of, offsets_of_rows,
+    BOTH, ENDS, HIGHEST, NEG_INF, along, bounded, exp, finite, fma, get, hidden, in_vectors, of_row, offsets_of,
+    offsets_of_rows,
     places, put,
 )  # fmt: skip
 
@@ -21,7 +22,9 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, l
     if C.MASK != "":
         s_query = s_query * C.MASK_UNIT if C.AXIS == 1 else s_query
         offset = offsets_of_rows(head, query, n_heads, s_batch * C.MASK_UNIT, s_head * C.MASK_UNIT, s_query, C)
-        mask = mask_ptr + along(offset, C) - lead * s_col
+        mask = mask_ptr + along(offset, C)
+        if C.MASK != "bits":
+            mask -= lead * s_col
     return mask
 
 
@@ -37,15 +40,26 @@ def causal_past(query, n_cols, n_queries, lead, past, C: tl.constexpr):
 
 
 @triton.jit
-def load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns scores; -inf where the row has no element or a mask hides it."""
+def load_scores(
+    x, mask, column, place, x_col, m_col, lead, past, exists, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr
+):
+    """Returns scores; -inf where the row has no element or a mask hides it. A block begins at `column`; ENDS are anywhere."""
     row, vectors = of_row(place, lead, past, exists, EDGE, C), in_vectors(place, lead, past, exists, EDGE, C)
-    if C.MASK != "":
+    if C.MASK == "bits":
+        words = load_words(mask, column, place, m_col, lead, past, exists, EDGE, C)
+        column_of = place - lead
+        byte = words >> (column_of & 24)  # one shift for neighbours; the bits of theirs are constants where rows are aligned
+        row = (byte & (tl.full((1, 1), 1, tl.int32) << (column_of & 7))) != 0
+        vectors = row
+        if (EDGE < ENDS and C.ACCESS > 1) and not C.UNALIGNED:  # x is not read in vectors without a bit
+            some = ((words >> (place & (32 - C.ACCESS))) & ((1 << C.ACCESS) - 1)) != 0
+            vectors = in_vectors(place, lead, past, exists, EDGE, C) & tl.max_constancy(some, [1, C.ACCESS])
+    elif C.MASK != "":
         at = mask if C.MASK_COL == 0 else mask + place * m_col
         loaded = tl.load(at, mask=exists if C.MASK_COL == 0 else row if C.UNALIGNED else vectors, other=0)
         if C.MASK == "bool":
             row = row & (loaded != 0)
-            vectors = vectors & any_of_vector(loaded, C)
+            vectors = row if EDGE == ENDS else vectors & any_of_vector(loaded, C)
     score = tl.load(x + offsets_of(place, x_col, C), mask=vectors, other=NEG_INF).to(tl.float32)
     if C.SCALE != "":
         score = product(score, scale, C)
@@ -61,9 +75,26 @@ def load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, tempera
         plain = tl.where(added == NEG_INF, added, plain)
     if C.TEMPERATURE != "" and (C.CAP != 0.0 or C.MASK == "added"):
         score = of_greedy(plain, score, temperature, C)
-    if C.SELECT or (C.VECTOR_MASKS and EDGE > 0):
+    if C.HIDES or ((C.SELECT or C.VECTOR_MASKS) and EDGE > 0):  # what is computed of rows that do not exist is not stored
         score = tl.where(row, score, NEG_INF)
     return score
+
+
+@triton.jit
+def load_words(mask, column, place, m_col, lead, past, exists, EDGE: tl.constexpr, C: tl.constexpr):
+    """Returns the word of a mask's bits for every element, loaded once for 32 of an aligned block."""
+    WIDTH: tl.constexpr = place.shape[1]
+    if (EDGE < ENDS and WIDTH >= 32) and (C.AXIS == 1 and not C.UNALIGNED):
+        number = places(column // 32, WIDTH // 32, C)
+        words = tl.load(mask + number * m_col, mask=(number * 32 < past) & exists, other=0)
+        if EDGE % 2 == 1:  # bits behind the row are no elements
+            behind = tl.minimum(tl.maximum(number * 32 + 32 - past, 0), 31)
+            words = words & (tl.full((1, 1), 0xFFFFFFFF, tl.uint32) >> behind.to(tl.uint32)).to(tl.int32, bitcast=True)
+        words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], WIDTH // 32, 32))
+        words = tl.reshape(words, (words.shape[0], WIDTH))
+    else:
+        words = tl.load(mask + ((place - lead) >> 5) * m_col, mask=of_row(place, lead, past, exists, EDGE, C), other=0)
+    return words
 
 
 @triton.jit
@@ -178,7 +209,10 @@ def load_tile(x, mask, x_col, m_col, lead, past, exists, scale, temperature, fir
     highest = None
     for k in tl.static_range(C.BLOCKS):
         place = places(first + k * C.BLOCK, C.BLOCK, C)
-        s = load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, 2 * (k == 0) + (k >= C.WHOLE), C)
+        s = load_scores(
+            x, mask, first + k * C.BLOCK, place, x_col, m_col, lead, past, exists, scale, temperature,
+            2 * (k == 0) + (k >= C.WHOLE), C,
+        )  # fmt: skip
         scores = put(scores, s.to(x.dtype.element_ty) if C.AS_LOADED != "" else s, C)
         highest = s if k == 0 else tl.maximum(highest, s)
     return scores, tl.max(highest, C.AXIS, keep_dims=True)
@@ -214,7 +248,8 @@ def reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, fi
     heat = tl.expand_dims(temperature, C.AXIS) if C.TEMPERATURE != "" else temperature
     for column in tl.range(first, tl.max(past), C.STREAM):
         place = places(column, C.STREAM, C)
-        s = in_lanes(load_scores(x, mask, place, x_col, m_col, lead, past, exists, scale, temperature, BOTH, C), C)
+        s = load_scores(x, mask, column, place, x_col, m_col, lead, past, exists, scale, temperature, BOTH, C)
+        s = in_lanes(s, C)
         higher = tl.maximum(peaks, tl.max(s, C.AXIS))
         base = finite(higher)
         drop = fall_of(peaks, base, temperature, C)

@@ -62,7 +62,7 @@ def softmax_kernel(
             if late if C.IN_REGISTERS else True:
                 for column in tl.range(first, tl.max(end), C.STREAM):
                     place = places(column, C.STREAM, C)
-                    again = load_scores(x, mask, place, x_col, m_col, lead, seen_end, there, by, heat, BOTH, C)
+                    again = load_scores(x, mask, column, place, x_col, m_col, lead, seen_end, there, by, heat, BOTH, C)
                     store(y, result_of(again, peak, total, heat, C), place, y_col, lead, end, there, BOTH, C)
             else:
                 factor, rest = factor_of(base, peak, total, heat, C)
@@ -76,7 +76,7 @@ def softmax_kernel(
                     store(y, result, place, y_col, lead, end, there, 2 * (k == 0) + (k >= C.WHOLE), C)
             if split == 0 if C.UNALIGNED else False:
                 ends = places_of_ends(past, C)
-                s_ends = load_scores(x, mask, ends, x_col, m_col, lead, seen, there, by, heat, ENDS, C)
+                s_ends = load_scores(x, mask, 0, ends, x_col, m_col, lead, seen, there, by, heat, ENDS, C)
                 store(y, result_of(s_ends, peak, total, heat, C), ends, y_col, lead, past, there, ENDS, C)
 
 

@@ -6,4 +6,6 @@ memory.py     what a call may write to
 launch.py     the dictionary of launches, and how a call becomes one
 softmax.py    softmax and log_softmax: the rule, autograd, the operator
 log_probs.py  log-probabilities of tokens, likewise
+sample.py     samples of tokens, likewise
+kept.py       ids of kept tokens as a mask in bits
 """

@@ -100,7 +100,12 @@ def needs_of(inputs: Any) -> tuple[bool, ...]:
 def has_voids(inputs: Inputs, options: Options) -> bool:
     """True if elements may have no weight; their gradients are 0, whatever the gradient of the result is."""
     mask, sink = inputs.mask, inputs.sink
-    return bool(options.causal) or options.zero_rows or sink is not None or (mask is not None and mask.dtype is torch.bool)
+    return bool(options.causal) or options.zero_rows or sink is not None or hides(mask)
+
+
+def hides(mask: Any) -> bool:
+    """True for a mask of kept elements, boolean or in bits, of which others have no gradient; an added one has torch's rule."""
+    return mask is not None and not mask.dtype.is_floating_point
 
 
 def tensors_and_numbers(*factors: Any) -> tuple[list[Any], list[Any]]:
@@ -235,6 +240,26 @@ def check_broadcast(name: str, argument: str, x: Tensor, t: Any) -> None:
         raise RuntimeError(f"{name}(): argument '{argument}' {shapes}")
 
 
+def check_mask(name: str, x: Tensor, mask: Any, dim: int) -> None:
+    """Raises an error unless a mask is None, or broadcasts: boolean, floating-point, or int32 with bits along dim."""
+    if isinstance(mask, Tensor) and mask.dtype is torch.int32 and mask.dim() >= x.dim() - dim:
+        n_words, at = -(-x.shape[dim] // 32), dim - x.dim()
+        if is_known(mask.shape[at] != n_words):
+            raise RuntimeError(
+                f"{name}(): argument 'mask' of int32 must have {n_words} words along dim {dim}, with a bit for each of "
+                f"{x.shape[dim]} elements, not the shape {tuple(mask.shape)}; mask.bool() keeps elements where it is True"
+            )
+        x, mask = x.narrow(dim, 0, 1), mask.narrow(at, 0, 1)
+    if mask is None:
+        return
+    check_broadcast(name, "mask", x, mask)
+    if mask.dtype not in (torch.bool, torch.int32) and not mask.dtype.is_floating_point:
+        raise DtypeError(
+            f"{name}(): argument 'mask' must be boolean, int32 with a bit for each element, or floating to be added, not "
+            f"{mask.dtype}; mask.bool() keeps elements where it is True"
+        )
+
+
 def check_factor(name: str, argument: str, x: Tensor, factor: Any, dim: int) -> None:
     """Raises an error if factor is a tensor but not of one number for each row along dim."""
     if not isinstance(factor, Tensor):
@@ -274,13 +299,7 @@ def read(name: str, inputs: Inputs, dim: Any, dtype: Any, causal: Any, masked_ro
     if causal and (x.dim() < 2 or dim != x.dim() - 1):
         raise ValueError(f"{name}(): causal masks the last two dimensions, and dim must be the last; use mask= instead")
     check_masked_rows(name, masked_rows)
-    if mask is not None:
-        check_broadcast(name, "mask", x, mask)
-        if mask.dtype is not torch.bool and not mask.dtype.is_floating_point:
-            raise DtypeError(
-                f"{name}(): argument 'mask' must be boolean, or floating to be added, not {mask.dtype}; "
-                "mask.bool() keeps elements where it is True"
-            )
+    check_mask(name, x, mask, dim)
     for argument, factor in (("scale", scale), ("temperature", temperature), ("sink", sink)):
         check_factor(name, argument, x, factor, dim)
     options = Options(name == "log_softmax", dim, dtype, CAUSAL[causal], masked_rows == "zero")

@@ -16,11 +16,13 @@ from portable_softmax.devices.device import Device
 from portable_softmax.operators.arguments import DTYPES, HUGE, TINY, Inputs, Options
 from portable_softmax.planning.problem import MAX_COLS, LogProbs, Scores
 from portable_softmax.runtime.allocation import allocator
+from portable_softmax.runtime.bits import pack
 from portable_softmax.runtime.guard import guarded
 from portable_softmax.runtime.launch import name_of
 from portable_softmax.runtime.layout import bind
 
 FORMS = {False: "softmax", True: "log_softmax"}
+MASKS = {torch.bool: "bool", torch.int32: "bits"} | {dtype: name_of(dtype) for dtype in DTYPES}  # that kernels read
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
 calls: dict[tuple[Any, ...], Any] = {}
 NOTHING: tuple[Any, Any] = (), ()  # tensors of rows and numbers of a launch without factors
@@ -32,7 +34,7 @@ class Call(NamedTuple):
 
     Args:
         run: launches calls like it; None for one that the reference computes.
-        options: what is computed: Options of a softmax; (dim, ignore_index, entropy, lse) of log-probabilities.
+        options: what is computed: Options of a softmax; (dim, ignore_index, entropy, lse, zero_rows) of log-probabilities.
         needs: which inputs need a gradient; nothing if autograd does not record the call.
         voids: elements without weight have a gradient of 0, whatever that of the result is.
         x_dtype: type of the gradient of x.
@@ -108,7 +110,7 @@ def gradient(
     fields, capped = _fields_of(scale, temperature, softcap), x is not None
     if fields is None or not _is_launched(y, dim, dtype):
         return None
-    scores = Scores(**fields, mask="bool" if voids else None)
+    scores = Scores(**fields | {"mask": "bool" if voids else None})
     dx = y.new_empty(y.shape, dtype=dtype)
     tensors = (dx, dy, y, x) if capped else (dx, dy, y)
     launch, rows_of = _bound(tensors, 1, dim, form=FORMS[log], backward=True, batch_invariant=invariant, scores=scores)
@@ -132,16 +134,16 @@ def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] 
     `run` returns (log-probabilities, statistics of rows: the logsumexp first, and entropies last if they are requested).
 
     Args:
-        inputs: (x, ids, scale, temperature, softcap), of plain tensors.
-        options: (dim, ignore_index, entropy, lse).
+        inputs: (x, ids, mask, scale, temperature, softcap), of plain tensors.
+        options: (dim, ignore_index, entropy, lse, zero_rows).
         invariant: the bits of a row must not depend on other rows.
     """
-    (x, ids), (dim, ignore_index, entropy, lse) = inputs[:2], options
-    fields = problem_fields(inputs, x.dtype, invariant, entropy=entropy, lse=lse)
+    (x, ids, mask), (dim, ignore_index, entropy, lse, zero_rows) = inputs[:3], options
+    fields = problem_fields(inputs, x.dtype, invariant, zero_rows, entropy=entropy, lse=lse)
     if fields is None or not _is_launched(x, dim):
         return None
     sizes = {"n_ids": ids.shape[-1] if ids.dim() == x.dim() else 1, "ignored": ignore_index}
-    launch, rows_of = _bound((x,), 0, dim, sizes=sizes, **fields)
+    launch, rows_of = _bound((x,), 0, dim, mask, sizes=sizes, **fields)
     empty, as_is, rows = (
         allocator(x.device),
         ids.dtype is torch.int64 and ids.is_contiguous(),
@@ -151,11 +153,11 @@ def log_probs(inputs: Any, options: Any, invariant: bool) -> Callable[..., Any] 
     layout, of_statistics = (_layout(torch.empty(shape, dtype=torch.float32, device="meta")) for shape in shapes)
 
     def run(inputs: Any) -> tuple[Tensor, Tensor]:
-        x, ids, scale, temperature, _ = inputs
+        x, ids, mask, scale, temperature, _ = inputs
         picked, statistics = empty(*layout), empty(*of_statistics)
         ids = ids if as_is else ids.to(torch.int64).contiguous()
         of_rows, numbers = rows_of(scale, temperature, x) if rows_of else NOTHING
-        launch(x, *of_rows, statistics, ids, picked, *numbers)
+        launch(*((x,) if mask is None else (x, mask)), *of_rows, statistics, ids, picked, *numbers)
         return picked, statistics
 
     return guarded(run, device_of(x))
@@ -167,30 +169,62 @@ def log_probs_gradient(
     """Returns run(inputs, results), which launches the gradient of x; None if no kernel computes it.
 
     Args:
-        inputs: (x, ids, scale, temperature, softcap), of plain tensors.
-        options: (dim, ignore_index).
+        inputs: (x, ids, mask, scale, temperature, softcap), of plain tensors.
+        options: (dim, ignore_index, zero_rows).
         in_place: the gradient is written over x.
         results: the statistics, and gradients of log-probabilities, entropies and logsumexp, those that there are.
         lse, entropy: logsumexp and entropies have a gradient.
     """
-    (x, ids), (dim, ignore_index) = inputs[:2], options
+    (x, ids, mask), (dim, ignore_index, zero_rows) = inputs[:3], options
     sizes = {"n_ids": ids.shape[-1] if ids.dim() == x.dim() else 1, "ignored": ignore_index}
-    fields = problem_fields(inputs, None, False, gradient=True, many=sizes["n_ids"] != 1, entropy=entropy, lse=lse)
+    many = sizes["n_ids"] != 1
+    fields = problem_fields(inputs, None, False, zero_rows, gradient=True, many=many, entropy=entropy, lse=lse)
     if fields is None or not _is_launched(x, dim):
         return None
     dx = x if in_place else x.new_empty(x.shape)
-    launch, rows_of = _bound((dx, x), 1, dim, sizes=sizes, **fields)
+    launch, rows_of = _bound((dx, x), 1, dim, mask, sizes=sizes, **fields)
     empty, layout = allocator(x.device), _layout(dx)
     as_is, contiguous = ids.dtype is torch.int64 and ids.is_contiguous(), all(t.is_contiguous() for t in results)
 
     def run(inputs: Any, results: tuple[Tensor, ...]) -> Tensor:
-        x, ids, scale, temperature, _ = inputs
+        x, ids, mask, scale, temperature, _ = inputs
         dx = x.detach() if in_place else empty(*layout)
         statistics, *dresults = results if contiguous else [t.contiguous() for t in results]
         ids = ids if as_is else ids.to(torch.int64).contiguous()
         of_rows, numbers = rows_of(scale, temperature, x) if rows_of else NOTHING
-        launch(dx, x, *of_rows, statistics, ids, *dresults, *numbers)
+        launch(*((dx, x) if mask is None else (dx, x, mask)), *of_rows, statistics, ids, *dresults, *numbers)
         return dx
+
+    return guarded(run, device_of(x))
+
+
+def sample(inputs: Any, invariant: bool) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """Returns run(inputs), which draws (ids, log-probabilities) of calls like this one; None if no kernel does.
+
+    Args:
+        inputs: sample.Inputs, of plain tensors.
+        invariant: the bits of log-probabilities must not depend on other rows.
+    """
+    x, mask, temperature, min_p, softcap, *keys = inputs
+    kinds = [_kind(min_p), *("rows" if isinstance(key, Tensor) else "number" for key in keys)]
+    about = {"sample": True, **dict(zip(("min_p", "seed", "position"), kinds, strict=True))}
+    fields = problem_fields((x, None, mask, None, temperature, softcap), x.dtype, invariant, **about)
+    if fields is None or not _is_launched(x, x.dim() - 1):
+        return None
+    launch, rows_of = _bound((x,), 0, x.dim() - 1, mask, **fields)
+    empty, shape, rows = allocator(x.device), _row_shape(x, x.dim() - 1), x.shape[:-1]
+    layouts = [_layout(torch.empty(rows, dtype=dtype, device="meta")) for dtype in (torch.int64, torch.float32)]
+
+    def run(inputs: Any) -> tuple[Tensor, Tensor]:
+        x, mask, temperature, min_p, _, *keys = inputs
+        ids, picked = empty(*layouts[0]), empty(*layouts[1])
+        of_rows, numbers = rows_of(None, temperature, x) if rows_of else NOTHING
+        factors = [_by_row(min_p, shape, x) if kinds[0] == "rows" else min_p]
+        factors += [key.to(torch.int64).expand(rows).contiguous() if isinstance(key, Tensor) else key for key in keys]
+        tensors = [factor for kind, factor in zip(kinds, factors, strict=True) if kind == "rows"]
+        integers = [factor for kind, factor in zip(kinds, factors, strict=True) if kind == "number"]
+        launch(*((x,) if mask is None else (x, mask)), *of_rows, *tensors, ids, picked, *numbers, *integers)
+        return ids, picked
 
     return guarded(run, device_of(x))
 
@@ -198,36 +232,51 @@ def log_probs_gradient(
 def scores_of(inputs: Inputs, options: Options) -> Scores | None:
     """Returns the scores that a kernel computes from x before a softmax; None if no kernel does."""
     _, mask, scale, temperature, sink, softcap = inputs
-    fields, causal, mask_type = _fields_of(scale, temperature, softcap), options.causal or None, None
-    if mask is not None:
-        mask_type = name_of(mask.dtype)
-    wide = isinstance(sink, Tensor) and sink.dtype is torch.float64
-    if fields is None or wide or not (mask is None or mask.dtype is torch.bool or mask.dtype in DTYPES):
+    fields = _fields_of(scale, temperature, softcap, mask, options.zero_rows)
+    if fields is None or (isinstance(sink, Tensor) and sink.dtype is torch.float64):
         return None
-    return Scores(**fields, mask=mask_type, causal=causal, sink=sink is not None, zero_rows=options.zero_rows)  # type: ignore[arg-type]
+    return Scores(**fields, causal=options.causal or None, sink=sink is not None)  # type: ignore[arg-type]
 
 
-def problem_fields(inputs: Any, y_dtype: torch.dtype | None, invariant: bool, **about: bool) -> dict[str, Any] | None:
+def problem_fields(
+    inputs: Any, y_dtype: torch.dtype | None, invariant: bool, zero_rows: bool = False, **about: Any
+) -> dict[str, Any] | None:
     """Returns the fields of a Problem of log-probabilities, with LogProbs(**about); None if no kernel computes the scores."""
-    fields = _fields_of(*inputs[2:])
+    _, _, mask, scale, temperature, softcap = inputs
+    fields = _fields_of(scale, temperature, softcap, mask, zero_rows)
     if fields is None:
         return None
     scores, wanted = Scores(**fields), LogProbs(**about)
     return {"form": "log_softmax", "batch_invariant": invariant, "scores": scores, "log_probs": wanted, "y_dtype": y_dtype}
 
 
-def _fields_of(scale: Any, temperature: Any, softcap: float | None) -> dict[str, Any] | None:
-    """Returns the fields of Scores for factors and a cap; None if no kernel computes them."""
+def _fields_of(
+    scale: Any, temperature: Any, softcap: float | None, mask: Tensor | None = None, zero_rows: bool = False
+) -> dict[str, Any] | None:
+    """Returns the fields of Scores for factors, a cap and a mask; None if no kernel computes them."""
+    if mask is not None and mask.dtype not in MASKS:
+        return None
     if softcap is not None and not TINY < softcap < HUGE:
         return None
     if any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in (scale, temperature)):
         return None
-    return {"scale": _kind(scale), "temperature": _kind(temperature), "cap": None if softcap is None else float(softcap)}
+    of_mask = {"mask": None if mask is None else MASKS[mask.dtype], "zero_rows": zero_rows}
+    return {"scale": _kind(scale), "temperature": _kind(temperature), "cap": softcap, **of_mask}
 
 
 def _kind(factor: Any) -> Any:
     """Returns how a kernel reads a factor: "number", "rows", or None for none."""
     return None if factor is None else "number" if not isinstance(factor, Tensor) and TINY < factor < HUGE else "rows"
+
+
+def packing(kept: Tensor) -> Callable[[Tensor, int], Tensor] | None:
+    """Returns the launch that packs ids of kept elements into bits; None if no kernel does."""
+    return guarded(pack, device_of(kept)) if kept.numel() and _has_kernels(kept) else None
+
+
+def _has_kernels(x: Tensor) -> bool:
+    """True if kernels run on the device of x."""
+    return not (x.is_cpu and not interpreting()) and x.device.type in _DEVICE_TYPES
 
 
 def _is_launched(x: Tensor, dim: int, *dtypes: torch.dtype) -> bool:
@@ -238,7 +287,7 @@ def _is_launched(x: Tensor, dim: int, *dtypes: torch.dtype) -> bool:
     """
     if not x.dim() or not DTYPES.issuperset((x.dtype, *dtypes)):
         return False
-    if (x.is_cpu and not interpreting()) or x.device.type not in _DEVICE_TYPES:
+    if not _has_kernels(x):
         return False
     if max(x.shape[dim], math.prod(x.shape[dim + 1 :])) > MAX_COLS:
         return False

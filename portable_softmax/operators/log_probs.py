@@ -17,6 +17,7 @@ from portable_softmax.operators.arguments import (
     as_float,
     check_alike,
     check_factor,
+    check_mask,
     check_tensor,
     differ,
     facts,
@@ -40,20 +41,20 @@ def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Result
     """Computes log-probabilities: by a launch for plain calls, the operator for compilers, else the reference.
 
     Args:
-        inputs: (x, ids, scale, temperature, softcap), as the caller passed them.
-        options: (dim, ignore_index, entropy, lse), likewise.
+        inputs: (x, ids, mask, scale, temperature, softcap), as the caller passed them.
+        options: (dim, ignore_index, entropy, lse, zero_rows), likewise, but for the last.
         grad_inplace: the gradient is written over x.
     """
-    x, ids, *numbers, softcap = inputs
+    x, ids, mask, *numbers, softcap = inputs
     if not numbers[0] is numbers[1] is softcap is None:
         factors = zip(("scale", "temperature"), numbers, strict=True)
-        inputs = x, ids, *(as_float(NAME, *factor) for factor in factors), softcap_of(NAME, softcap)
+        inputs = x, ids, mask, *(as_float(NAME, *factor) for factor in factors), softcap_of(NAME, softcap)
     if is_compiling():
         options = read(inputs, *options)
         if x.dtype not in DTYPES or transforms_are_active():
             return reference.log_probs(*inputs, *options)
-        tensors, numbers = tensors_and_numbers(*inputs[2:4])
-        return _results(options, *operator(*inputs[:2], *tensors, *numbers, inputs[4], *options))
+        tensors, numbers = tensors_and_numbers(*inputs[3:5])
+        return _results(options, *operator(*inputs[:3], *tensors, *numbers, inputs[5], *options))
     call = call_of(inputs, options)
     if call is None:
         return reference.log_probs(*inputs, *read(inputs, *options))
@@ -66,14 +67,14 @@ def compute(inputs: Any, options: tuple[Any, ...], grad_inplace: bool) -> Result
 
 def _results(options: tuple[Any, ...], picked: Tensor, statistics: Tensor) -> Results:
     """Returns the results, which a caller may modify: none of them is saved."""
-    _, _, entropy, lse = options
+    _, _, entropy, lse, _ = options
     return picked, statistics[0].clone() if lse else None, statistics[-1].clone() if entropy else None
 
 
 def call_of(inputs: Any, options: tuple[Any, ...]) -> Call | None:
     """Returns the cached form of a call with plain tensors, else None; arguments are checked once per key."""
     try:
-        key = NAME, options, tuple(map(type, options)), is_batch_invariant(), torch.is_grad_enabled(), inputs[4], facts(*inputs)
+        key = NAME, options, tuple(map(type, options)), is_batch_invariant(), torch.is_grad_enabled(), inputs[5], facts(*inputs)
         call: Call | None = launch.calls.get(key)
     except (SpecialCallError, TypeError):  # of an option without a hash, which `read` refuses
         return None
@@ -84,13 +85,13 @@ def call_of(inputs: Any, options: tuple[Any, ...]) -> Call | None:
     return call
 
 
-def read(inputs: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any) -> tuple[Any, ...]:
-    """Returns (dim, ignore_index, entropy, lse) of a call, after checks of all arguments.
+def read(inputs: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any, zero_rows: bool = False) -> tuple[Any, ...]:
+    """Returns (dim, ignore_index, entropy, lse, zero_rows) of a call, after checks of all arguments.
 
     Raises:
         TypeError, ValueError, IndexError, RuntimeError, LayoutError, DtypeError: the cases of api.log_probs.token_log_probs.
     """
-    x, ids, scale, temperature, _ = inputs
+    x, ids, mask, scale, temperature, _ = inputs
     check_tensor(NAME, "logits", x)
     check_tensor(NAME, "ids", ids)
     if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
@@ -114,9 +115,10 @@ def read(inputs: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any) -> tu
         raise ValueError(
             f"{NAME}(): ids must have the shape {rows} of logits without dim, or one more dimension, not {tuple(ids.shape)}"
         )
+    check_mask(NAME, x, mask, dim)
     check_factor(NAME, "scale", x, scale, dim)
     check_factor(NAME, "temperature", x, temperature, dim)
-    return dim, ignore_index, entropy, lse
+    return dim, ignore_index, entropy, lse, zero_rows
 
 
 def rows_of(x: Tensor, dim: int) -> tuple[int, ...]:
@@ -143,27 +145,27 @@ _recorded = super(torch.autograd.Function, Recorded).apply  # as in softmax.py
 
 def save(ctx: Any, call: Call, in_place: bool, inputs: Any, statistics: Tensor) -> None:
     """Saves what gradients need; gradients of results that are not used are None."""
-    x, ids, scale, temperature, softcap = inputs
+    x, ids, mask, scale, temperature, softcap = inputs
     ctx.set_materialize_grads(False)
     tensors, numbers = tensors_and_numbers(scale, temperature)
     ctx.saved = call, in_place, *numbers, softcap
-    ctx.save_for_backward(x, ids, statistics, *tensors)
+    ctx.save_for_backward(x, ids, statistics, mask, *tensors)
 
 
 def gradients(ctx: Any, dresults: tuple[Tensor | None, ...], compute_gradient: Callable[..., Any]) -> tuple[Any, ...]:
-    """Computes the gradients of (x, ids, scale, temperature): all of them, ahead of x being written over."""
+    """Computes the gradients of (x, ids, mask, scale, temperature): all of them, ahead of x being written over."""
     if all(dy is None for dy in dresults):
-        return None, None, None, None
-    x, ids, statistics, *tensors = ctx.saved_tensors
+        return None, None, None, None, None
+    x, ids, statistics, mask, *tensors = ctx.saved_tensors
     call, in_place, *numbers, softcap = ctx.saved
     scale, temperature = joined(*tensors, *numbers)
-    inputs, twice = (x, ids, scale, temperature, softcap), torch.is_grad_enabled()
+    inputs, twice = (x, ids, mask, scale, temperature, softcap), torch.is_grad_enabled()
     # In the reference, the logsumexp of a greedy row has no gradient.
     if not (twice or any(call.needs[2:]) or (dresults[1] is not None and temperature is not None)):
         dx = compute_gradient(inputs, statistics, dresults, call.options, in_place)
         if dx is not None:
-            return dx, None, None, None
-    grads = reference.differentiate(reference.log_probs, inputs[:4], call.needs[:4], (softcap, *call.options), dresults, twice)
+            return dx, None, None, None, None
+    grads = reference.differentiate(reference.log_probs, inputs[:5], call.needs[:5], (softcap, *call.options), dresults, twice)
     if in_place and not twice and grads[0] is not None and is_plain(grads[0]) and is_plain(x):
         grads[0] = x.detach().copy_(grads[0])
     return tuple(grads)
@@ -173,10 +175,10 @@ def launched_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: A
     """Computes the gradient of x by one launch; returns None for calls that are not plain.
 
     Args:
-        inputs: (x, ids, scale, temperature, softcap).
+        inputs: (x, ids, mask, scale, temperature, softcap).
         statistics: of rows, as a launch leaves them.
         dresults: gradients of log-probabilities, logsumexp and entropies, or None.
-        options: (dim, ignore_index, entropy, lse).
+        options: (dim, ignore_index, entropy, lse, zero_rows).
         in_place: the gradient is written over x.
     """
     if is_compiling():  # compiled autograd
@@ -185,14 +187,15 @@ def launched_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: A
     if dpicked is None:
         dpicked = statistics.new_zeros(inputs[1].shape)
     try:
-        key = GRADIENT, options[:2], in_place, inputs[4], facts(*inputs, statistics, dpicked, dentropy, dlse)
+        options = *options[:2], options[-1]
+        key = GRADIENT, options, in_place, inputs[5], facts(*inputs, statistics, dpicked, dentropy, dlse)
     except SpecialCallError:
         return None
     of_rows = tuple(t for t in (statistics, dpicked, dentropy, dlse) if t is not None)
     run = launch.calls.get(key, launch)
     if run is launch:  # None is kept too
         has = {"lse": dlse is not None, "entropy": dentropy is not None}
-        run = launch.keep(key, launch.log_probs_gradient(inputs, options[:2], in_place, of_rows, **has))
+        run = launch.keep(key, launch.log_probs_gradient(inputs, options, in_place, of_rows, **has))
     if run is None:
         return None
     if in_place:
@@ -204,25 +207,26 @@ def launched_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: A
 # The operator of compilers, by the same rule and with the same gradients. It checks its arguments as functions do.
 
 
-def _arguments_of(x: Tensor, ids: Tensor, *arguments: Any) -> tuple[Any, Any]:
+def _arguments_of(x: Tensor, ids: Tensor, mask: Tensor | None, *arguments: Any) -> tuple[Any, Any]:
     """Returns the inputs and options of a call of an operator, after checks."""
-    *factors, softcap, dim, ignore_index, entropy, lse = arguments
-    inputs = x, ids, *joined(*factors), softcap_of(NAME, softcap)
-    return inputs, read(inputs, dim, ignore_index, entropy, lse)
+    *factors, softcap, dim, ignore_index, entropy, lse, zero_rows = arguments
+    inputs = x, ids, mask, *joined(*factors), softcap_of(NAME, softcap)
+    return inputs, read(inputs, dim, ignore_index, entropy, lse, zero_rows)
 
 
 @torch.library.custom_op("portable_softmax::token_log_probs", mutates_args=())
 def operator(
-    x: Tensor, ids: Tensor, scale: Tensor | None, temperature: Tensor | None, scale_number: float | None,
+    x: Tensor, ids: Tensor, mask: Tensor | None, scale: Tensor | None, temperature: Tensor | None, scale_number: float | None,
     temperature_number: float | None, softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
+    zero_rows: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Computes (log-probabilities of ids, statistics of rows)."""
     factors = scale, temperature, scale_number, temperature_number, softcap
-    inputs, options = _arguments_of(x, ids, *factors, dim, ignore_index, entropy, lse)
+    inputs, options = _arguments_of(x, ids, mask, *factors, dim, ignore_index, entropy, lse, zero_rows)
     call = call_of(inputs, options)
     if call is not None and call.run is not None:
         return call.run(inputs)
-    with_lse = *options[:3], True
+    with_lse = *options[:3], True, zero_rows
     picked, *results = reference.log_probs(*inputs, *with_lse)
     statistics = picked.new_zeros(LogProbs(entropy=entropy).n_statistics, *rows_of(x, options[0]))
     for at, result in zip((0, -1), results, strict=True):
@@ -232,14 +236,15 @@ def operator(
 
 
 @torch.library.custom_op("portable_softmax::token_log_probs_backward", mutates_args=())
-def backward_operator(
+def backward_operator(  # noqa: PLR0913 - a schema has no tuples of tensors and numbers
     x: Tensor, ids: Tensor, statistics: Tensor, dpicked: Tensor | None, dlse: Tensor | None, dentropy: Tensor | None,
-    scale: Tensor | None, temperature: Tensor | None, scale_number: float | None, temperature_number: float | None,
-    softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
+    mask: Tensor | None, scale: Tensor | None, temperature: Tensor | None, scale_number: float | None,
+    temperature_number: float | None, softcap: float | None, dim: int, ignore_index: int, entropy: bool, lse: bool,
+    zero_rows: bool,
 ) -> Tensor:  # fmt: skip
     """Computes the gradient of x."""
     factors = scale, temperature, scale_number, temperature_number, softcap
-    inputs, options = _arguments_of(x, ids, *factors, dim, ignore_index, entropy, lse)
+    inputs, options = _arguments_of(x, ids, mask, *factors, dim, ignore_index, entropy, lse, zero_rows)
     dresults = dpicked, dlse, dentropy
     _check_gradient(inputs, statistics, dresults, options)
     dx = launched_gradient(inputs, statistics, dresults, options)
@@ -248,7 +253,7 @@ def backward_operator(
 
 def _check_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: Any) -> None:
     """Raises RuntimeError unless tensors that kernels read without strides are of the results' shapes, dtype and device."""
-    (x, ids), (dim, _, entropy, lse) = inputs[:2], options
+    (x, ids), (dim, _, entropy, lse, _) = inputs[:2], options
     rows, (dpicked, dlse, dentropy) = rows_of(x, dim), dresults
     like = torch.promote_types(x.dtype, torch.float32), x.device
     check_alike(GRADIENT, "statistics", statistics, (LogProbs(entropy=entropy).n_statistics, *rows), *like)
@@ -262,26 +267,26 @@ def _check_gradient(inputs: Any, statistics: Tensor, dresults: Any, options: Any
 
 
 def _gradient_by_operator(inputs: Any, statistics: Tensor, dresults: Any, options: Any, in_place: bool = False) -> Tensor:
-    x, ids, scale, temperature, softcap = inputs
+    x, ids, mask, scale, temperature, softcap = inputs
     tensors, numbers = tensors_and_numbers(scale, temperature)
-    return backward_operator(x, ids, statistics, *dresults, *tensors, *numbers, softcap, *options)
+    return backward_operator(x, ids, statistics, *dresults, mask, *tensors, *numbers, softcap, *options)
 
 
 def _save_of_operator(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     inputs, options = _arguments_of(*inputs)
-    save(ctx, Call(None, options, ctx.needs_input_grad[:4]), False, inputs, output[1])
+    save(ctx, Call(None, options, ctx.needs_input_grad[:5]), False, inputs, output[1])
 
 
 def _gradients_of_operator(ctx: Any, dpicked: Tensor | None, dstatistics: Tensor | None) -> tuple[Any, ...]:
-    _, _, entropy, lse = ctx.saved[0].options
+    _, _, entropy, lse, _ = ctx.saved[0].options
     dlse = dstatistics[0] if lse and dstatistics is not None else None
     dentropy = dstatistics[-1] if entropy and dstatistics is not None else None
-    return *gradients(ctx, (dpicked, dlse, dentropy), _gradient_by_operator), *(None,) * 7
+    return *gradients(ctx, (dpicked, dlse, dentropy), _gradient_by_operator), *(None,) * 8
 
 
 @operator.register_fake
 def _(*arguments: Any) -> tuple[Tensor, ...]:
-    (x, ids, *_), (dim, _, entropy, _) = _arguments_of(*arguments)
+    (x, ids, *_), (dim, _, entropy, _, _) = _arguments_of(*arguments)
     shapes = ids.shape, (LogProbs(entropy=entropy).n_statistics, *rows_of(x, dim))
     return tuple(torch.empty(shape, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device) for shape in shapes)
 

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, Inputs, Options, has_voids, is_known
+from portable_softmax.operators.arguments import Factor, Inputs, Options, has_voids, hides, is_known
 
 INF = float("inf")
+LOW = 0xFFFFFFFF
+GROUP = 8  # columns that share noise, as in kernels
 
 
 def softmax(
@@ -31,12 +33,7 @@ def softmax(
     if voids := has_voids(Inputs(x, mask, scale, temperature, sink, softcap), options):
         x = torch.where(x.isnan(), x.detach(), x)  # the gradient of tanh would be 0 * nan
     values, greedy = scores(x, scale, temperature, softcap)
-    if mask is not None and mask.dtype is not torch.bool:
-        added = mask.to(x.dtype)
-        values = values + (added if greedy is None else torch.where(greedy & (added > -INF), 0.0, added))
-    seen = visible(x, mask, causal)
-    if seen is not None:
-        values = torch.where(seen, values, -INF)
+    values = masked(values, mask, greedy, causal, dim)
     peak = values.amax(dim, keepdim=True)
     if greedy is not None:
         # The largest are 0 and all others -inf: a softmax of these shares the weight, and has no gradient.
@@ -87,20 +84,102 @@ def scores(x: Tensor, scale: Factor, temperature: Factor, softcap: float | None)
     return x / torch.where(greedy, 1.0, t), greedy
 
 
-def visible(x: Tensor, mask: Tensor | None, causal: str) -> Tensor | None:
-    """Returns where a boolean mask and causal leave x; None for everywhere."""
-    seen = mask if mask is not None and mask.dtype is torch.bool else None
+def masked(values: Tensor, mask: Tensor | None, greedy: Tensor | None, causal: str, dim: int) -> Tensor:
+    """Returns scores with a mask, and -inf where it is boolean or in bits, or causal, and hides them."""
+    if mask is not None and mask.dtype.is_floating_point:
+        added = mask.to(values.dtype)
+        values = values + (added if greedy is None else torch.where(greedy & (added > -INF), 0.0, added))
+    elif mask is not None:
+        seen = mask if mask.dtype is torch.bool else unpacked(mask, values.shape[dim], dim - values.dim())
+        values = torch.where(seen, values, -INF)
     if causal:
-        n_rows, n_cols = x.shape[-2:]
-        rows, columns = (x.new_ones(size, dtype=torch.int64).cumsum(0) for size in (n_rows, n_cols))  # of the class of x
+        n_rows, n_cols = values.shape[-2:]
+        rows, columns = (values.new_ones(size, dtype=torch.int64).cumsum(0) for size in (n_rows, n_cols))  # of its class
         below = columns <= rows.unsqueeze(1) + (n_cols - n_rows if causal == "lower_right" else 0)
-        seen = below if seen is None else seen & below
-    return seen
+        values = torch.where(below, values, -INF)
+    return values
+
+
+def unpacked(words: Tensor, size: int, dim: int) -> Tensor:
+    """Returns the bits of words of 32 along dim, the lowest first, as a boolean tensor with so many of them."""
+    bits = (words.movedim(dim, -1).unsqueeze(-1) >> torch.arange(32, device=words.device)) & 1
+    return bits.flatten(-2).narrow(-1, 0, size).bool().movedim(-1, dim)
+
+
+def sample(
+    x: Tensor, mask: Tensor | None, temperature: Factor, min_p: Factor, softcap: float | None, seed: Any, position: Any
+) -> tuple[Tensor, Tensor]:
+    """Draws (ids, log-probabilities) by the noise of the kernels."""
+    x = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+    seed, position = (torch.as_tensor(t, dtype=torch.int64, device=x.device).expand(x.shape[:-1]) for t in (seed, position))
+    values, greedy = scores(x, None, temperature, softcap)
+    values = masked(values, mask, greedy, "", -1)
+    peak = values.amax(-1, keepdim=True)
+    greedy = torch.zeros_like(peak, dtype=torch.bool) if greedy is None else greedy.expand(peak.shape)
+    ids = _drawn(values, greedy, seed, position, 0)
+    if min_p is not None:
+        least = peak + torch.as_tensor(min_p, dtype=x.dtype, device=x.device).log()
+        others = _drawn(torch.where(values < least, -INF, values), greedy, seed, position, 2)
+        below = (values.gather(-1, ids.unsqueeze(-1)) < least) & (least <= peak)
+        ids = torch.where(below.squeeze(-1), others, ids)
+    logs = torch.where(greedy, torch.where(values == peak, 0.0, -INF), values).log_softmax(-1)
+    none = (values.isnan().any(-1, keepdim=True) | (peak.abs() == INF)).squeeze(-1)
+    return torch.where(none, -1, ids), torch.where(none, torch.nan, logs.gather(-1, ids.unsqueeze(-1)).squeeze(-1))
+
+
+def _drawn(values: Tensor, greedy: Tensor, seed: Tensor, position: Tensor, purpose: int) -> Tensor:
+    """Returns ids: of the columns of the group with the largest noisy logsumexp, the one with the largest noisy score."""
+    n_groups = -(-values.shape[-1] // GROUP)
+    groups = torch.nn.functional.pad(values, (0, n_groups * GROUP - values.shape[-1]), value=-INF).unflatten(
+        -1, (n_groups, GROUP)
+    )
+    number = torch.arange(n_groups, device=values.device)
+    noisy = torch.where(greedy, groups.amax(-1), groups.logsumexp(-1) + gumbel(number, seed, position, purpose, values.dtype))
+    group = noisy.argmax(-1, keepdim=True)
+    columns = group * GROUP + torch.arange(GROUP, device=values.device)
+    own = groups.gather(-2, group.unsqueeze(-1).expand(*group.shape, GROUP)).squeeze(-2)
+    noise = gumbel(columns, seed, position, purpose + 1, values.dtype)
+    at = torch.where(greedy, own, own + noise).argmax(-1, keepdim=True)
+    return columns.gather(-1, at).squeeze(-1).clamp(max=values.shape[-1] - 1)
+
+
+def gumbel(number: Tensor, seed: Tensor, position: Tensor, purpose: int, dtype: torch.dtype) -> Tensor:
+    """Returns Gumbel noise [..., n], by Philox4x32 with the counter (number, position, purpose) and the key seed."""
+    seed, position = seed.unsqueeze(-1), position.unsqueeze(-1)
+    counter = number, position & LOW, position >> 32 & LOW, number * 0 + purpose
+    word = philox(counter, (seed & LOW, seed >> 32 & LOW))[0]
+    v = (word.to(torch.float64) + 0.5) / 2**32
+    return -(-torch.log1p(-v)).log().to(dtype)
+
+
+def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...], rounds: int = 7) -> tuple[Tensor, ...]:
+    """Returns the four words of 32 bits of Philox4x32, all as int64."""
+    a, b, c, d = counter
+    for turn in range(rounds):
+        keys = [word + turn * step & LOW for word, step in zip(key, (0x9E3779B9, 0xBB67AE85), strict=True)]
+        (high_a, low_a), (high_c, low_c) = _product(a, 0xD2511F53), _product(c, 0xCD9E8D57)
+        a, b, c, d = high_c ^ b ^ keys[0], low_c, high_a ^ d ^ keys[1], low_a
+    return a, b, c, d
+
+
+def _product(word: Tensor, factor: int) -> tuple[Tensor, Tensor]:
+    """Returns the upper and lower half of a product of words, without a signed overflow."""
+    low, high = word * (factor & 0xFFFF), word * (factor >> 16)
+    return high + (low >> 16) >> 16, (high << 16) + low & LOW
+
+
+def packed(ids: Tensor, size: int) -> Tensor:
+    """Returns words of 32 bits, [..., ceil(size / 32)], with the bits of ids [..., K]; those that are no element set none."""
+    n_words = -(-size // 32)
+    at = torch.where((ids >= 0) & (ids < size), ids, 32 * n_words).to(torch.int64)
+    bits = torch.zeros((*ids.shape[:-1], 32 * n_words + 1), dtype=torch.int64, device=ids.device).scatter(-1, at, 1)
+    weights = torch.ones((), dtype=torch.int64, device=ids.device) << torch.arange(32, device=ids.device)
+    return (bits[..., :-1].unflatten(-1, (n_words, 32)) * weights).sum(-1).to(torch.int32)
 
 
 def log_probs(
-    x: Tensor, ids: Tensor, scale: Factor, temperature: Factor, softcap: float | None, dim: int, ignore_index: int,
-    entropy: bool, lse: bool,
+    x: Tensor, ids: Tensor, mask: Tensor | None, scale: Factor, temperature: Factor, softcap: float | None, dim: int,
+    ignore_index: int, entropy: bool, lse: bool, zero_rows: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Computes (log-probabilities of ids, logsumexp of scores, entropies); the last two are None unless requested."""
     x, rows = x.to(torch.promote_types(x.dtype, torch.float32)), [*x.shape[:dim], *x.shape[dim + 1 :]]
@@ -109,16 +188,23 @@ def log_probs(
     outside = ~ignored & ((many < 0) | (many >= x.shape[dim]))
     if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
         x = torch.where(ignored.all(-1, keepdim=True).movedim(-1, dim), 0.0, x)
-    is_empty = is_known(x.shape[dim] == 0)
+    is_empty, voids = is_known(x.shape[dim] == 0), hides(mask) or zero_rows
+    x = torch.where(x.isnan(), x.detach(), x) if voids else x  # as in softmax
     values, greedy = scores(x, scale, temperature, softcap)
-    values, peaks = values.movedim(dim, -1), x.new_zeros(())
+    values, peaks = masked(values, mask, greedy, "", dim).movedim(dim, -1), x.new_zeros(())
     infinite = (values == INF).any(-1)  # so is their logsumexp, whatever else they hold
+    if not is_empty and (voids or greedy is not None):
+        peak = values.detach().amax(-1, keepdim=True)
     if greedy is not None and not is_empty:
-        greedy, peak = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1), values.detach().amax(-1, keepdim=True)
+        greedy = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1)
         largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF)).detach()
         values = torch.where(greedy, largest, values)
         peaks = torch.where(greedy, scores(peak, None, None, softcap)[0], 0.0).squeeze(-1)
+    if voids and not is_empty:
+        values = torch.where((values > -INF) & (peak.abs() < INF), values, values.detach())
     logs, total = values.log_softmax(-1), torch.where(infinite, INF, values.logsumexp(-1) + peaks) if lse else None
+    if zero_rows and not is_empty:
+        logs = torch.where(peak == -INF, -INF, logs)
     inside = torch.where(ignored | outside, 0, many)
     chosen = logs.sum(-1, keepdim=True).expand(many.shape) if is_empty else logs.gather(-1, inside)
     chosen = torch.where(ignored, 0.0, torch.where(outside, torch.nan, chosen)).reshape(ids.shape)

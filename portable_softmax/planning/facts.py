@@ -78,7 +78,7 @@ def _mask(problem: Problem) -> float:
     if mask is None or lines is None or not lines.mask:
         return 0
     shared = [size for (size, _), stride in zip(lines.levels[::-1], lines.mask[1:], strict=True) if not stride]
-    return (1 if mask == "bool" else DTYPE_BYTES[mask]) / math.prod(shared)
+    return {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}[mask] / math.prod(shared)
 
 
 def _pieces(budget: Budget, tiling: Tiling, vector: int, resident: float) -> tuple[float, float, float]:

@@ -104,7 +104,7 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     """Returns the problem once per way in which the device can read its rows, element by element first.
 
     Rows of a batch-invariant problem are not unaligned: the order in which their elements are added up would depend on where
-    one starts.
+    one starts; nor are those of samples, whose groups of columns would.
     """
     budget, vendor = Budget(problem, device), device.vendor
     if problem.across:
@@ -114,7 +114,7 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     levels = problem.lines.levels if problem.lines else ()
     alike = all(len({stride % problem.widest for stride in strides}) == 1 for _, strides in levels)  # all operands' rows start
     vectors = long and levels and alike and problem.vector < problem.widest
-    vectors = vectors and problem.aligned and vendor.aligned_access and not problem.batch_invariant
+    vectors = vectors and problem.aligned and vendor.aligned_access and not (problem.batch_invariant or problem.is_sample)
     return [problem, replace(problem, vector=problem.widest, unaligned=True)] if vectors else [problem]
 
 

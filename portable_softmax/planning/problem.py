@@ -32,7 +32,7 @@ class Scores:
         scale: a positive number, or one number per row.
         temperature: likewise; rows of 0 are greedy: all weight is on their largest elements, whatever the cap is.
         cap: compiled into the kernel. The kernel of a gradient then reads x too.
-        mask: "bool", where True keeps an element, or the dtype of a mask that is added.
+        mask: "bool", where True keeps an element; "bits", of 32 elements in a word; or the dtype of a mask that is added.
         causal: columns above the row's number in its matrix are masked; lower_right: the last row has all columns.
         sink: one more logit per row, in the denominator alone.
         zero_rows: wholly masked rows are 0 instead of nan.
@@ -59,16 +59,22 @@ class LogProbs:
     """Numbers per row that a launch computes, or the gradient of which it computes.
 
     Args:
+        sample: a token is drawn, and its log-probability computed.
         entropy: computed per row too; for a gradient, it has one itself.
         lse: the logsumexp per row is requested; for a gradient, it has one itself.
         gradient: of x, from the gradients of these numbers.
         many: a gradient: rows have another number of chosen elements than one.
+        seed, position, min_p: of samples: a number, or one number per row; min_p may be None.
     """
 
+    sample: bool = False
     entropy: bool = False
     lse: bool = False
     gradient: bool = False
     many: bool = False
+    seed: Factor = "number"
+    position: Factor = "number"
+    min_p: Factor | None = None
 
     @property
     def n_statistics(self) -> int:
@@ -148,8 +154,8 @@ class Problem:
             "cap": scores.cap is not None,
             "scale": scores.scale == "rows",
             "temperature": scores.temperature is not None,
-            "bool": scores.mask == "bool",
-            "added": scores.mask not in (None, "bool"),
+            "bool": scores.mask in ("bool", "bits"),
+            "added": scores.mask not in (None, "bool", "bits"),
         }
         return frozenset(name for name, there in names.items() if there)
 
@@ -174,6 +180,11 @@ class Problem:
         """Returns the pairs of numbers per split that programs exchange; a gradient of log-probabilities needs none."""
         picks = self.log_probs
         return 1 if picks is None else 0 if picks.gradient else 1 + picks.entropy
+
+    @property
+    def is_sample(self) -> bool:
+        """True if tokens are drawn. The launch is that of log-probabilities, so that these are equal in bits."""
+        return self.log_probs is not None and self.log_probs.sample
 
     @cached_property
     def widest(self) -> int:
@@ -209,6 +220,8 @@ class Problem:
     def name(self) -> str:
         """Returns words for error messages: the output's type, the form and the direction."""
         picks, form = self.log_probs, f"{self.form} of scores" if self.scores else self.form
+        if self.is_sample:
+            return f"{self.x_dtype} sample of tokens"
         if picks:
             form = f"log-probabilities of tokens{' and entropy' if picks.entropy else ''}"
             return f"gradient of {form} in {self.y_dtype}" if picks.gradient else f"{self.y_dtype} {form}"

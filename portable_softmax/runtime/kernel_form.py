@@ -11,14 +11,17 @@ from portable_softmax.runtime.specialization import KernelSpec
 if TYPE_CHECKING:
     from portable_softmax.kernels.config import KernelConfig
 
+GROUP = 8  # columns that share a random number, of every type: what a token depends on, so no other number is compatible
 MANY_BLOCKS = 16  # of a row: from here on LLVM keeps the places of their loads for their stores
+KINDS = {None: "", "number": "number", "rows": "row"}  # of a factor: as planning and as kernels name them
 
 
 def kernel_of(spec: KernelSpec) -> Any:
     """Returns the @triton.jit function. Importing the first one is slow, so this is called when it is compiled."""
-    from portable_softmax.kernels import log_probs, softmax
+    from portable_softmax.kernels import log_probs, sample, softmax
 
-    return getattr(log_probs if spec.problem.log_probs else softmax, spec.kernel_name)
+    module = sample if spec.problem.is_sample else log_probs if spec.problem.log_probs else softmax
+    return getattr(module, spec.kernel_name)
 
 
 def signature_of(spec: KernelSpec) -> dict[str, str]:
@@ -41,7 +44,7 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
     threads, polls = _most_threads(spec, device), device.profile.launch.polls
     gradient, hides = picks is not None and picks.gradient, problem.across or tiling.is_shared or tiling.blocks > MANY_BLOCKS
     row_unit, col_unit, unit = units_of(problem)
-    scores, words = problem.scores, {None: "", "number": "number", "rows": "row"}
+    scores = problem.scores
     return KernelConfig(
         LOG=problem.form == "log_softmax" and not picks,
         EXACT=DTYPE_BYTES[problem.y_dtype] > 2 and device.vendor.fuses,
@@ -65,6 +68,7 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
         BLOCKS=tiling.blocks,
         WHOLE=spec.whole,
         IN_REGISTERS=tiling.held and not gradient and not spec.step,
+        GROUP=min(GROUP, tiling.width) if picks and not gradient else 0,
         ACCUMULATORS=_accumulators(spec, threads),
         HIDE=f"={device.vendor.register},0" if hides and device.vendor.register else "",
         AS_LOADED=f"={device.vendor.vector_register},0" if holds_as_loaded(problem, tiling, device) else "",
@@ -74,9 +78,10 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
         POLLS=polls.value if polls else 1,
         ATOMIC_POLL=device.vendor.poll == "atomic",
         STEP=spec.step,
-        SCALE=words[scores.scale],
-        TEMPERATURE=words[scores.temperature],
+        SCALE=KINDS[scores.scale],
+        TEMPERATURE=KINDS[scores.temperature],
         CAP=scores.cap or 0.0,
+        **_of_samples(problem, device),
         **_of_gradient(spec) if problem.backward else _of_mask(spec, threads),
     )
 
@@ -119,13 +124,22 @@ def _of_gradient(spec: KernelSpec) -> dict[str, Any]:
     return {"MASKED_GRADIENT": "rows" if scores.mask == "bool" or scores.causal else "elements" if some else ""}
 
 
+def _of_samples(problem: Problem, device: Device) -> dict[str, Any]:
+    """Returns the fields for what tokens are drawn by."""
+    picks = problem.log_probs
+    if picks is None or not picks.sample:
+        return {}
+    kinds = {"SEED": picks.seed, "POSITION": picks.position, "MIN_P": picks.min_p}
+    return {"SAMPLE": True, "LOG2": device.vendor.log2} | {name: KINDS[kind] for name, kind in kinds.items()}
+
+
 def _of_mask(spec: KernelSpec, threads: int) -> dict[str, Any]:
     """Returns the fields for what hides scores."""
     scores, tiling = spec.problem.scores, spec.tiling
     per_thread = 1 if tiling.num_warps is None else tiling.tile_rows * tiling.width // threads
     at_once = 1 if spec.problem.across or spec.mask_col == 0 else min(spec.problem.vector, tiling.width, per_thread)
     return {
-        "MASK": "added" if scores.mask not in (None, "bool") else scores.mask or "",
+        "MASK": scores.mask if scores.mask in ("bool", "bits") else "added" if scores.mask else "",
         "MASK_COL": spec.mask_col,
         "MASK_UNIT": spec.problem.mask_vector,
         "MASK_SHARED": spec.mask_shared,

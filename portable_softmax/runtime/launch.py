@@ -111,7 +111,7 @@ def problem_from(
         batch_invariant=batch_invariant,
         scores=scores,
         in_place=not log_probs and any(_at_one_place(operands[0], operand) for operand in operands[1:]),
-        mask_aligned=mask is not None and mask.data_ptr() % VECTOR_BYTES == 0,
+        mask_aligned=mask is not None and scores.mask != "bits" and mask.data_ptr() % VECTOR_BYTES == 0,
         log_probs=log_probs,
     )
 

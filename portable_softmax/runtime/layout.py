@@ -32,7 +32,7 @@ def bind(
         sizes: integers that only this kernel has, by name.
         about: what Problem describes of the computation.
     """
-    whole_mask = None if mask is None else mask.expand(tensors[0].shape)
+    whole_mask = None if mask is None else expanded(mask, tensors[0], dim)
     copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
     launch = bind_problem(problem, device, tensors[0].device, sizes)
     if copy is None:
@@ -44,7 +44,7 @@ def bind(
         inputs = [copy(t, dim) for t in operands[n_results : len(tensors)]]
         more = operands[len(tensors) :]
         if copies_mask:
-            more = (copy(more[0].expand(shape), dim), *more[1:])
+            more = (copy(expanded(more[0], operands[0], dim), dim), *more[1:])
         if direct or not n_results:
             launch(*operands[:n_results], *inputs, *more)
             return
@@ -101,6 +101,12 @@ def _as_if_contiguous(tensors: tuple[Tensor, ...], lines: Lines, numbered: bool)
         return False
     vector = math.gcd(lines.length, VECTOR_BYTES // max(t.element_size() for t in tensors))
     return all(map(_is_aligned, tensors)) and all(stride % vector == 0 for stride in lines.strides)
+
+
+def expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:
+    """Returns a mask in the shape of x, by strides of 0; one of bits has its words along dim."""
+    along = x.shape[dim] if mask.dtype is not torch.int32 else mask.shape[dim - x.dim()]
+    return mask.expand(*x.shape[:dim], along, *x.shape[dim + 1 :])
 
 
 def _without_memory(t: Tensor) -> Tensor:

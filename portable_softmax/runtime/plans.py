@@ -2,6 +2,7 @@
 
 import functools
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
@@ -11,10 +12,10 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import grid, planner
 from portable_softmax.planning.buckets import bucket_of
 from portable_softmax.planning.plan import LaunchPlan, Tiling
-from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.problem import LogProbs, Problem
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler
-from portable_softmax.runtime.compiled import resources_of
+from portable_softmax.runtime.compiled import compile_kernel, resources_of
 from portable_softmax.runtime.specialization import KernelSpec
 
 if TYPE_CHECKING:
@@ -112,4 +113,7 @@ def _choice(problem: Problem, device: Device, estimated: bool) -> LaunchPlan:
 
 
 def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    if problem.is_sample:  # it has the launch of log-probabilities, if it compiles
+        compile_kernel(KernelSpec.of(problem, tiling), device)
+        problem = replace(problem, log_probs=LogProbs())
     return resources_of(KernelSpec.of(problem, tiling), device)

@@ -67,7 +67,7 @@ class KernelSpec:
             mask_shared=bool(mask and lines and lines.levels[1][0] > 1 and mask[1] and not mask[2]),
             mask_col=mask[0] if mask and mask[0] in (0, 1) else -1 if mask else 1,
             out_like_x=bool(lines and problem.stores and not lines.out_is_contiguous),
-            skip=problem.skips,
+            skip=problem.skips and not problem.is_sample,
             step="reduce" if tiling.two_launches else "",
         )
 
@@ -79,6 +79,8 @@ class KernelSpec:
     @property
     def kernel_name(self) -> str:
         """Returns the name of the kernel, which profilers see."""
+        if self.problem.is_sample:
+            return "sample_token_kernel"
         name = "token_log_probs" if self.problem.log_probs else "softmax"
         gradient = self.problem.log_probs.gradient if self.problem.log_probs else self.problem.backward
         return f"{name}_backward_kernel" if gradient else f"{name}_kernel"
@@ -89,23 +91,29 @@ class KernelSpec:
         x, y = self._pointer(problem.x_dtype), self._pointer(problem.y_dtype)
         by_row = {"scale": scores.scale == "rows", "temperature": scores.temperature == "rows"}
         of_rows = {name: "*fp32" for name, present in by_row.items() if present}
+        mask = {"mask_ptr": self._mask()} if scores.mask and not problem.backward else {}
+        if picks and picks.sample:
+            kinds = {"min_p": (picks.min_p, "*fp32"), "seed": (picks.seed, "*i64"), "position": (picks.position, "*i64")}
+            of_rows |= {name: pointer for name, (kind, pointer) in kinds.items() if kind == "rows"}
+            return {"x_ptr": x, **mask, **of_rows, "ids_ptr": "*i64", "out_ptr": "*fp32"}
         if picks and picks.gradient:
             more = {"d_entropy_ptr": "*fp32"} if picks.entropy else {}
             more |= {"d_lse_ptr": "*fp32"} if picks.lse else {}
-            own = {"dx_ptr": x, "x_ptr": x, **of_rows, "statistics_ptr": "*fp32"}
+            own = {"dx_ptr": x, "x_ptr": x, **mask, **of_rows, "statistics_ptr": "*fp32"}
             return own | {"ids_ptr": "*i64", "d_out_ptr": "*fp32", **more}
         if picks:
-            return {"x_ptr": x, **of_rows, "statistics_ptr": "*fp32", "ids_ptr": "*i64", "out_ptr": "*fp32"}
+            return {"x_ptr": x, **mask, **of_rows, "statistics_ptr": "*fp32", "ids_ptr": "*i64", "out_ptr": "*fp32"}
         if problem.backward:
             capped = {"x_ptr": x} if scores.cap else {}
             return {"dx_ptr": x, "dy_ptr": y, "y_ptr": y, **capped, **of_rows}
-        mask = {"mask_ptr": self._mask()} if scores.mask else {}
         return {"y_ptr": y, "x_ptr": x, **mask, **of_rows, **({"sink_ptr": "*fp32"} if scores.sink else {})}
 
     def numbers(self) -> tuple[str, ...]:
         """Returns the parameters that are numbers of each launch, in the order of operands, behind the tensors."""
         scores = self.problem.scores
         kinds = {"scale": scores.scale, "temperature": scores.temperature}
+        if (picks := self.problem.log_probs) and picks.sample:
+            kinds |= {"min_p": picks.min_p, "seed": picks.seed, "position": picks.position}
         return tuple(name for name, kind in kinds.items() if kind == "number")
 
     def words(self) -> dict[str, str]:
@@ -124,7 +132,7 @@ class KernelSpec:
         else:
             known |= dict.fromkeys(name for name in names if name.startswith("m_"))
         passed = self.tensors().keys() | self.words().keys() | {*self.numbers()}
-        optional = {"scale", "temperature", "epoch", *(name for name in names if name.endswith("_ptr"))}
+        optional = {"scale", "temperature", "min_p", "epoch", *(name for name in names if name.endswith("_ptr"))}
         return known | dict.fromkeys(name for name in names if name in optional - passed)
 
     def signature(self, names: tuple[str, ...]) -> dict[str, str]:
@@ -136,6 +144,7 @@ class KernelSpec:
         constants, size = self.constants(names), "i64" if self.wide else "i32"
         types = {**self.tensors(), **dict.fromkeys(self.numbers(), "fp32"), **self.words(), "ignored": "i64"}
         types |= dict.fromkeys(("n_cols", "n_ids"), "i32") | dict.fromkeys(INT64, "i64")
+        types |= {name: "i64" for name in ("seed", "position") if name in self.numbers()}
         return {name: types.get(name, size) for name in names if name != "C" and name not in constants}
 
     def _pointer(self, dtype: str) -> str:
@@ -143,7 +152,7 @@ class KernelSpec:
 
     def _mask(self) -> str:
         problem = self.problem
-        kind = "*i8" if problem.scores.mask == "bool" else f"*{TRITON_NAMES[problem.scores.mask or problem.x_dtype]}"
+        kind = {"bool": "*i8", "bits": "*i32"}.get(problem.scores.mask or "") or f"*{TRITON_NAMES[problem.scores.mask or '']}"
         return f"{kind}:16" if problem.mask_vector > 1 else kind
 
 

@@ -25,7 +25,10 @@ def with_workspace(
     The words belong to the call: they are allocated on the current stream, as its result is. A graph replays a launch with the
     same number, so while one is captured they are cleared on the stream too; a second launch reads what the first one wrote.
     """
-    shape, strides = (2 * problem.pairs * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows,), (1,)
+    shape, strides = (
+        (2 * (problem.pairs + problem.is_sample) * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows,),
+        (1,),
+    )
     dtype = torch.int64 if len(launches) == 1 else torch.float32
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", lambda: False)
     empty = allocator(where)

@@ -34,7 +34,7 @@ WRONG = [
     ({"temperature": torch.ones(3, 1, dtype=torch.bool)}, DtypeError, "must hold real numbers, not torch.bool"),
     ({"temperature": torch.ones(3, 1, device="meta")}, RuntimeError, "on the same device"),
     ({"mask": [True]}, TypeError, "argument 'mask' must be Tensor, not list"),
-    ({"mask": torch.ones(5, dtype=torch.int)}, DtypeError, "mask.bool()"),
+    ({"mask": torch.ones(5, dtype=torch.int64)}, DtypeError, "mask.bool()"),
     ({"mask": torch.ones(5).to_sparse()}, LayoutError, "use to_dense"),
     ({"sink": torch.ones(7)}, RuntimeError, "argument 'sink'"),
     ({"out": torch.empty_like(X, dtype=torch.half)}, RuntimeError, "Expected out tensor to have dtype"),
@@ -121,7 +121,7 @@ def test_what_a_launch_computes_and_what_none_does():
     text = explain(META, device=H100)
     assert f"one launch computes bfloat16 softmax of 64 rows of 4096 columns on {H100}, strides (4096, 1) along dim 1" in text
     assert str(plan(64, 4096, "bfloat16", H100)) in text
-    with pytest.raises(ValueError, match="only scale, temperature and softcap"):
+    with pytest.raises(ValueError, match="dtype, causal and sink of softmax"):
         explain(META, ids=META[:, 0], causal=True)
     for x, options, words in (
         (META, {"ids": torch.empty(64, dtype=torch.long, device="meta")}, "log-probabilities of tokens"),

@@ -105,6 +105,7 @@ def test_autocast_checkpoints_and_compilers(where):
     def again(*inputs, **options):
         return checkpoint(linear_token_log_probs, *inputs, **options, use_reentrant=False)
 
+    torch._dynamo.reset()
     compiled = torch.compile(lambda *inputs, **options: linear_token_log_probs(*inputs, **options), backend="eager")
     for function in (again, compiled):
         torch.testing.assert_close(outcome(function, leaves, ids, **options), plain, rtol=0, atol=0)

@@ -149,10 +149,12 @@ def derivative(x=None, scale=1.0, temperature=1.0, softcap=None, **_):
     return slope / torch.cosh(u) ** 2, 4 + 4 * size_of(u)
 
 
-def log_probs(x, ids, **scores):
+def log_probs(x, ids, masked_rows="nan", **scores):
     """Returns three pairs (exact, error): log-probabilities of ids, which have one more dimension; logsumexp; entropies."""
     z, more = rounded(x, 1.0, **scores)
     logs = z.log_softmax(-1)
+    if masked_rows == "zero":
+        logs = torch.where((z == -INF).all(-1, keepdim=True), -INF, logs)
     inside = (ids >= 0) & (ids < x.shape[-1])
     at = torch.where(inside, ids, 0)
     picked = torch.where(ids == IGNORED, 0.0, torch.where(inside, logs.gather(-1, at), torch.nan))
@@ -170,7 +172,7 @@ def log_probs(x, ids, **scores):
     )
 
 
-def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, **scores):
+def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, masked_rows="nan", **scores):
     """Returns (gradient of x, error) from those of the numbers of its rows."""
     z, more = rounded(x, 1.0, **scores)
     logs = z.log_softmax(-1)
@@ -189,6 +191,8 @@ def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, **scores):
     size = sizes + p * weight
     (slope, _), (error, _) = derivative(x, **scores), derivative(**(scores | {"softcap": None}))  # 1 - tanh**2 cancels
     error = (EPS * 4 * size_of(size) + TINY * size_of(weight)) * error.abs()
+    if "mask" in scores:  # what it hides has no gradient, nor have rows without a finite logsumexp
+        exact = torch.where((z == -INF) | ~z.logsumexp(-1, keepdim=True).isfinite(), 0.0, exact)
     return torch.where((exact == 0) | greedy_of(scores), 0.0, exact * slope), error
 
 

@@ -13,6 +13,7 @@ import torch
 from exact import IGNORED, INF, assert_right, logits
 from table import GRADIENTS, KINDS, NAN, hostile, random, values
 
+from portable_softmax.operators import reference
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime.kernel_form import config_of
 from portable_softmax.runtime.launch import bind_tiling, name_of, sizes_of
@@ -117,6 +118,16 @@ def scores_of(machine, arguments):
     return Scores(**kinds, cap=cap, mask=mask, causal=causal, sink="sink" in arguments, zero_rows=zero_rows), named
 
 
+def mask_of(row, machine, arguments, scores):
+    """Returns (Scores, the mask of a call as a kernel reads it): with an option bits, of which those behind a row are set."""
+    shape, mask = row.shape(machine), arguments.get("mask")
+    if mask is None or "bits" not in row.options:
+        return scores, None if mask is None else mask.expand(shape)
+    words = torch.nn.functional.pad(mask, (0, -shape[-1] % 32), value=True).unflatten(-1, (-1, 32))
+    words = (words.long() << torch.arange(32)).sum(-1).to(torch.int32)
+    return replace(scores, mask="bits"), words.to(machine.where).expand(*shape[:-1], words.shape[-1])
+
+
 def _softmax(row, machine):
     shape, layout, log = row.shape(machine), row.lies, row.kind == "log_softmax"
     (x, loose), arguments = values(shape, row.dtype, row.number), row.arguments(shape)
@@ -124,10 +135,11 @@ def _softmax(row, machine):
     if arguments.keys() - {"causal", "masked_rows"} or row.result.itemsize == 2:
         loose.fill_(1.0)
     mask = arguments.get("mask")
+    scores, words = mask_of(row, machine, arguments, scores)
     if mask is not None:
-        lies = layout if row.number % 2 and mask.shape == shape else None
-        named["mask_ptr"] = (placed(machine, lies, mask) if lies else mask.to(machine.where)).expand(shape)
-    hides = {"mask": mask} if scores.mask == "bool" else {}
+        lies = layout if row.number % 2 and mask.shape == shape and scores.mask != "bits" else None
+        named["mask_ptr"] = placed(machine, lies, mask) if lies else words.to(machine.where)
+    hides = {"mask": mask} if scores.mask in ("bool", "bits") else {}
     x[logits("softmax", torch.zeros(shape), causal=scores.causal, **hides)[0] == -INF] = NAN  # it is not seen
     x_there = placed(machine, layout, x)
     y, memory = result(row, machine, shape, x_there, row.result)
@@ -162,6 +174,10 @@ def _log_probs(row, machine):
     for of_row, wrong in zip(ids.view(-1, n_ids)[::3], (IGNORED, -1, 2**40, shape[-1]), strict=False):
         of_row[-1] = wrong
     scores, named = scores_of(machine, arguments)
+    scores, mask = mask_of(row, machine, arguments, scores)
+    if mask is not None:
+        named["mask_ptr"] = mask.to(machine.where)
+        x[~arguments["mask"].expand(shape)] = NAN  # it is not seen
     wanted = {name: name in row.options for name in ("entropy", "lse")}
     sizes = {"statistics_ptr": (2 + wanted["entropy"], *shape[:-1]), "out_ptr": ids.shape}
     named |= {name: torch.full(size, NO_RESULT).to(machine.where) for name, size in sizes.items()}
@@ -187,4 +203,30 @@ def _log_probs(row, machine):
     return dx
 
 
-CHECKS = {kind: _gradient if "gradient" in kind else _softmax for kind in KINDS} | {"log_probs": _log_probs}
+def _sample(row, machine):
+    shape = row.shape(machine)
+    (x, _), arguments = values(shape, row.dtype, row.number), row.arguments(shape)
+    scores, named = scores_of(machine, arguments)
+    scores, mask = mask_of(row, machine, arguments, scores)
+    if mask is not None:
+        named["mask_ptr"] = mask.to(machine.where)
+        x[~arguments["mask"].expand(shape)] = NAN
+    min_p, seed, position = arguments.get("min_p"), torch.arange(math.prod(shape[:-1])) * 2**33 - 5, row.number
+    kind = {torch.Tensor: "rows", float: "number"}.get(type(min_p))
+    named |= {"min_p": min_p.reshape(-1).to(machine.where) if kind == "rows" else min_p} if kind else {}
+    named |= {"seed": seed.to(machine.where), "position": position, "x_ptr": placed(machine, row.lies, x)}
+    outputs = {"ids_ptr": torch.int64, "out_ptr": torch.float32}
+    named |= {name: torch.full(shape[:-1], -7, dtype=dtype).to(machine.where) for name, dtype in outputs.items()}
+    picks = LogProbs(sample=True, seed="rows", min_p=kind)
+    launch(machine, row, named, {"form": "log_softmax", "scores": scores, "log_probs": picks, "y_dtype": row.dtype})
+    ids, log_probs = named["ids_ptr"].cpu(), named["out_ptr"].cpu()
+    factors = arguments.get("temperature"), min_p, arguments.get("softcap")
+    expected, _ = reference.sample(x, arguments.get("mask"), *factors, seed.view(shape[:-1]), position)
+    assert torch.equal(ids, expected)
+    arguments.pop("min_p", None)
+    (picked, error), *_ = exact.log_probs(x, ids.clamp(min=0).unsqueeze(-1), **arguments)
+    assert_right(log_probs, torch.where(ids < 0, NAN, picked[..., 0]), error[..., 0])
+    return log_probs
+
+
+CHECKS = {kind: _gradient if "gradient" in kind else _softmax for kind in KINDS} | {"log_probs": _log_probs, "sample": _sample}

@@ -187,9 +187,7 @@ class Calls:
         if self.chance(0.5):
             if self.chance(0.4):
                 sizes = [size if self.chance(0.7) else 1 for size in shape]
-                seen, added = self.uniform(sizes), self.normal(sizes)
-                added = torch.where(seen < 0.2, -torch.inf, added).to(self.pick((torch.float32, torch.bfloat16)))
-                options["mask"] = self.layout(seen < 0.6 if self.chance(0.5) else added)
+                options["mask"] = self.mask(sizes, shape, dim)
             if self.chance(0.3) and dim == -1:
                 options["causal"] = self.pick((True, "lower_right"))
             if self.chance(0.25):
@@ -201,6 +199,15 @@ class Calls:
             options["dtype"] = self.pick((torch.float32, torch.float16, torch.bfloat16))
         return options
 
+    def mask(self, sizes, shape, dim):
+        """Returns a mask: boolean, added, or in bits, whose sizes along dim are those of x."""
+        kind, seen, added = self.pick(("bool", "added", "bits")), self.uniform(sizes), self.normal(sizes)
+        if kind == "bits":
+            words = torch.randint(-(2**31), 2**31, sizes, dtype=torch.int32, device=self.device)
+            return self.layout(words.narrow(dim, 0, 1).repeat_interleave(-(-shape[dim] // 32), dim))
+        added = torch.where(seen < 0.2, -torch.inf, added).to(self.pick((torch.float32, torch.bfloat16)))
+        return self.layout(seen < 0.6 if kind == "bool" else added)
+
     def log_probs(self, shape, dim, dtype, mode):
         """Returns ids and options of log-probabilities."""
         dim = dim % len(shape)
@@ -208,6 +215,12 @@ class Calls:
         ids = torch.randint(0, shape[dim], rows, device=self.device)
         ids = torch.where(self.uniform(rows) < self.pick((0.1, 0.6, 1.0)), -100, ids).to(self.pick((torch.int64, torch.int32)))
         more = {"entropy": self.chance(0.3), "return_lse": self.chance(0.3), "ignore_index": self.pick((-100, -100, 1))}
+        if self.chance(0.4):
+            sizes = [size if self.chance(0.7) else 1 for size in shape]
+            rows = (*shape[:dim], *shape[dim + 1 :], 4)
+            kept = torch.randint(-1, shape[dim], rows, device=self.device)
+            more |= {"kept": kept} if self.chance(0.3) else {"mask": self.mask(sizes, shape, dim)}
+            more |= {"masked_rows": self.pick(("nan", "zero"))}
         return {"ids": self.layout(ids), **more}
 
     def layout(self, x):

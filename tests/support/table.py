@@ -70,17 +70,21 @@ TILINGS = {  # of rows; tiles of rows side by side have 16
 }
 FORWARD = (
     (), ("boolean mask",), ("scales",), ("added mask", "sink"), ("in place",), ("temperatures",), ("upper left",),
-    ("temperature", "softcap"), ("lower right", "mask of batches", "zero rows"), ("scale",), ("mask of columns", "sink"),
+    ("temperature", "softcap"), ("lower right", "mask of batches", "zero rows"), ("scale", "bits"), ("mask of columns", "sink"),
     ("temperatures", "softcap", "added to heads", "lower right", "sink", "zero rows"), ("mask of rows", "softcap", "scale"),
 )  # fmt: skip
 BACKWARD = (
     (), ("in place",), ("scale", "boolean mask"), ("temperatures",), ("softcap", "scale"), ("sink",), ("scales", "upper left"),
 )  # fmt: skip
 LOG_PROBS = (
-    (), ("entropy",), ("many", "lse"), ("temperature", "in place"), ("entropy", "lse", "temperatures"), ("softcap", "many"),
-    ("scales", "entropy", "many"),
+    (), ("entropy", "bits"), ("many", "lse", "boolean mask"), ("temperature", "in place"), ("entropy", "lse", "temperatures"),
+    ("softcap", "many", "bits", "zero rows"), ("scales", "entropy", "many"),
 )  # fmt: skip
-KINDS = {"softmax": FORWARD, "log_softmax": FORWARD, "gradient": BACKWARD, "log gradient": BACKWARD, "log_probs": LOG_PROBS}
+SAMPLE = (), ("temperatures",), ("temperature", "bits"), ("softcap", "min_p"), ("boolean mask", "temperatures", "min_p")
+KINDS = {
+    "softmax": FORWARD, "log_softmax": FORWARD, "gradient": BACKWARD, "log gradient": BACKWARD, "log_probs": LOG_PROBS,
+    "sample": SAMPLE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,8 @@ def table():
             in_place = "in place" in options and kind != "log_probs" and TILINGS[tiling].is_shared
             if in_place or LAYOUTS[layout].scattered:  # which are never planned
                 options = ()
-            if kind != "log_probs" or not LAYOUTS[layout].across:
+            of_tokens, lies = kind in ("log_probs", "sample"), LAYOUTS[layout]
+            if not of_tokens or (not lies.across and (lies.vector or kind == "log_probs")):
                 rows.append(Row(layout, tiling, kind, DTYPES[number // 2 % 3], options, number))
     return rows
 
@@ -181,6 +186,8 @@ OPTIONS = {
     "temperatures": lambda shape, n: {"temperature": of_rows("temperatures", shape)},
     "softcap": lambda shape, n: {"softcap": (0.3, 5.0, 50.0)[n % 3]},
     "boolean mask": lambda shape, n: {"mask": some(*shape, seed=n)},
+    "bits": lambda shape, n: {"mask": some(*shape[:-2], *([1] if n % 2 else shape[-2:-1]), shape[-1], seed=n)},
+    "min_p": lambda shape, n: {"min_p": 0.3 if n % 2 else torch.rand(*shape[:-1], 1)},
     "mask of columns": lambda shape, n: {"mask": some(shape[-1], seed=n)},
     "mask of rows": lambda shape, n: {"mask": some(*shape[:-1], 1, seed=n)},
     "mask of batches": lambda shape, n: {

@@ -34,6 +34,7 @@ class Cuda(Backend):
     torch_device_type = "cuda"
     poll = "volatile"
     register = vector_register = "r"
+    log2 = "lg2.approx.ftz.f32 $0, $1;"
     tool = "nvidia-smi"
     install = "NVIDIA: pip install torch triton"
     setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
