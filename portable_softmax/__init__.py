@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from portable_softmax.api.log_probs import token_log_probs
     from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
+    from portable_softmax.api.sample import sample_token
     from portable_softmax.row_kernels.inspection import fits, inspect_kernel, resident_programs
     from portable_softmax.row_kernels.launcher import launcher, persistent
     from portable_softmax.runtime.warmup import warm_up
@@ -39,14 +40,14 @@ __all__ = [
     "LogSoftmax", "NoDeviceError", "Occupancy", "PlanError", "PortableSoftmaxError", "ProfileError", "Softmax", "TargetError",
     "batch_invariant", "current_device", "explain", "fits", "inspect_kernel", "is_batch_invariant", "launcher", "limits",
     "linear_token_log_probs", "log_softmax", "occupancy", "override_aten", "persistent", "plan", "profiles",
-    "resident_programs", "set_batch_invariant", "softmax", "softmin", "token_log_probs", "warm_up",
+    "resident_programs", "sample_token", "set_batch_invariant", "softmax", "softmin", "token_log_probs", "warm_up",
 ]  # fmt: skip
 __version__ = "0.9.0"
 
 _LAZY = {
     "api.explain": ("explain",), "api.functional": ("log_softmax", "softmax", "softmin"),
     "api.linear_log_probs": ("linear_token_log_probs",), "api.log_probs": ("token_log_probs",),
-    "api.modules": ("LogSoftmax", "Softmax"), "api.override": ("override_aten",),
+    "api.modules": ("LogSoftmax", "Softmax"), "api.override": ("override_aten",), "api.sample": ("sample_token",),
     "row_kernels.inspection": ("fits", "inspect_kernel", "resident_programs"),
     "row_kernels.launcher": ("launcher", "persistent"), "runtime.warmup": ("warm_up",),
 }  # fmt: skip
