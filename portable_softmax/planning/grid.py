@@ -73,7 +73,8 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     """
     lines = tiling.tile_rows, tiling.tile_cols if tiling.held else tiling.width
     tile = lines[::-1] if problem.across else lines
-    if modelled := device.vendor.model(tile, DTYPE_BYTES[problem.x_dtype], problem.operations, device):
+    edge = {"edge"} if problem.n_cols % tiling.width else set()  # a row ends within a block
+    if modelled := device.vendor.model(tile, DTYPE_BYTES[problem.x_dtype], problem.operations | edge, device):
         return modelled
     threads = (tiling.num_warps or 1) * (device.hardware.warp_size or 1)
     operands, narrow = 2 if problem.backward else 1, problem.across and tiling.is_shared and problem.vector == 1

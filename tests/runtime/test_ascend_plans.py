@@ -19,6 +19,7 @@ TOKENS = contiguous_problem(4000, 8192, "bfloat16", TOKEN_LOG_PROBS, backward=Tr
 PLANNED = {  # problem, device, tile: whole rows are read once, "online" ones twice
     "plain": (contiguous_problem(60, 16384, "float32"), A2, "tile 1 x 16384"),
     "added": (contiguous_problem(60, 12672, "bfloat16", scores=Scores(mask="bfloat16")), A2, "tile 1 x 16384"),
+    "ending": (contiguous_problem(60, 12672, "float32", scores=Scores(temperature="rows")), A2, "online 1 x 4096"),
     "capped": (contiguous_problem(60, 8192, "float32", scores=Scores(cap=30.0, temperature="rows")), A2, "tile 1 x 8192"),
     "masked": (contiguous_problem(60, 16384, "float32", scores=Scores(mask="bool")), A2, "online 1 x 4096"),
     "everything": (contiguous_problem(4000, 1000, "float32", scores=EVERYTHING), A2, "tile 4 x 1024"),

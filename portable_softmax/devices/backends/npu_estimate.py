@@ -15,11 +15,14 @@ A2_A3: dict[tuple[str, ...], float] = {
     ("causal", "scale"): 23,
     ("causal", "temperature"): 23,
     ("added", "temperature"): 23,
+    ("edge", "scale"): 23,  # a row ends within the tile, and elements past it are selected
+    ("edge", "temperature"): 23,
     ("gradient",): 23,
     ("causal", "log gradient"): 23,
     ("token gradient",): 22,
     ("bool", "cap", "temperature"): 46,
     ("added", "cap", "temperature"): 46,
+    ("added", "edge", "temperature"): 46,
     ("cap", "token gradient"): 46,
     ("many", "token gradient"): 46,
     ("square", "token gradient"): 270,  # as many rows as columns
