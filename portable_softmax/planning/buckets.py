@@ -20,9 +20,7 @@ def bucket_of(problem: Problem) -> Problem:
     """
     lines, inner = problem.lines, problem.inner
     if problem.batch_invariant:
-        skips = problem.log_probs is not None and problem.n_rows >= MANY_ROWS
-        few = 1 if lines is None else 2  # as many as the lines of a bucket have, or a tile would select from none
-        n_rows = MANY_ROWS if skips else few  # from which on rows without a token are skipped
+        n_rows = inner * MANY_ROWS  # a multiple of the rows of a level below, for fewer rows too
     elif lines is None:
         n_rows = inner * representative(problem.n_rows // inner)
     else:

@@ -14,6 +14,7 @@ from portable_softmax import Device
 from portable_softmax.planning.buckets import bucket_of, representative
 from portable_softmax.planning.grid import readings
 from portable_softmax.planning.planner import choice_of, choose, of_size, ranked
+from portable_softmax.planning.problem import NONE, Scores
 from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import plans
 from portable_softmax.runtime.kernel_form import config_of, signature_of
@@ -53,10 +54,17 @@ def test_kernels_of_a_bucket_are_those_of_its_problems(product):
     assert seen > 60
 
 
-def test_batch_invariance_has_one_bucket():
-    problems = [contiguous_problem(rows, 4096, "float32", batch_invariant=True) for rows in (1, 7, 300, 10**6)]
-    assert len({replace(bucket_of(problem), n_rows=1) for problem in problems}) == 1
-    assert len({(choose(problem, H200, light).tiling) for problem in problems[1:]}) == 1
+@pytest.mark.parametrize("n_cols", [501, 4096, 46507])
+@pytest.mark.parametrize(("form", "scores"), [("softmax", NONE), ("token_log_probs", NONE), ("softmax", Scores(scale="rows"))])
+def test_batch_invariance_has_one_bucket(form, scores, n_cols):
+    """Kernels of log-probabilities skip rows from 2,048 on, and numbers of rows are read by matrix."""
+    rows = 1, 7, 300, 3000, 10**6
+    problems = [contiguous_problem(number, n_cols, "float32", form=form, batch_invariant=True) for number in rows]
+    problems = [replace(problem, scores=scores) for problem in problems]
+    assert len(set(map(bucket_of, problems))) == 1
+    launches = [of_size(choice_of(bucket_of(problem), H200, light), problem, H200) for problem in problems]
+    assert len({replace(launch.tiling, walk=True) for launch in launches}) == 1
+    assert choose(problems[1], H200, light).tiling == launches[1].tiling
 
 
 def test_a_known_bucket_plans_and_compiles_nothing(monkeypatch):
