@@ -1,16 +1,16 @@
 """Times a few launches of a row kernel on the device, on copies of what it stores to, and selects the fastest."""
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from portable_softmax.devices.device import Device
-from portable_softmax.row_kernels.following import ACCESSES, Run
+from portable_softmax.row_kernels.following import ACCESSES, ASSIGNED, Run
 from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.ttir import Function, Op
-from portable_softmax.row_kernels.values import Pointer
+from portable_softmax.row_kernels.values import Known, Pointer
 from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.timing import MIN_US, fastest, timed
 
@@ -22,6 +22,22 @@ class Stores(Run):
         self.seen: set[int] = set()
         self.roots: set[str] = set()
         super().__post_init__()
+
+    def _if(self, op: Op) -> None:
+        condition = op.operands[0]
+        self.known[condition] = self.known[condition]._replace(value=None, key=op)  # another turn may take the other branch
+        super()._if(op)
+
+    def _computed(self, op: Op, kind: str) -> Any:
+        value = super()._computed(op, kind)
+        roots = {getattr(self.known[name].value, "root", None) for name in op.operands[1:]}
+        return None if kind == "select" and isinstance(value, Pointer) and len(roots) > 1 else value
+
+    def _end(self, op: Op, results: Sequence[Known], of: frozenset[str], sure: bool) -> None:
+        super()._end(op, results, of, sure)
+        carried = [[self.known[name].value for name in names] for names in ASSIGNED.findall(op.text)[op.name == "scf.for" :]]
+        if any(getattr(now, "root", None) != getattr(first, "root", None) for now, first in carried):
+            self.roots.add("")  # turns that are not followed may store elsewhere
 
     def _access(self, op: Op, kind: str) -> None:
         super()._access(op, kind)
@@ -39,10 +55,14 @@ def stored(function: Function, arguments: Mapping[str, Any]) -> set[str] | None:
     return run.roots if known and not hidden and "" not in run.roots else None
 
 
-def on_copies(named: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """Returns arguments with copies of all memory of those with such names; raises OutOfMemoryError if there is no room."""
-    owned = [named[name].untyped_storage() for name in names]
-    copies = {storage.data_ptr(): storage.clone() for storage in owned}
+def on_copies(named: Mapping[str, Any], names: set[str]) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Returns arguments with copies of all memory of those with such names, and a function that copies it again.
+
+    Raises:
+        OutOfMemoryError: there is no room.
+    """
+    owned = {named[name].untyped_storage().data_ptr(): named[name].untyped_storage() for name in names}
+    copies = {start: storage.clone() for start, storage in owned.items()}
 
     def copied(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.untyped_storage().data_ptr() not in copies:
@@ -51,7 +71,11 @@ def on_copies(named: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
         empty = torch.empty(0, dtype=value.dtype, device=value.device)
         return empty.set_(storage, value.storage_offset(), value.shape, value.stride())
 
-    return {name: copied(value) for name, value in named.items()}
+    def restore() -> None:
+        for start, storage in owned.items():
+            copies[start].copy_(storage, non_blocking=True)
+
+    return {name: copied(value) for name, value in named.items()}, restore
 
 
 def select(choice: Any, request: Request, count: int, call_of: Callable[..., Callable[[], Any]], device: Device) -> None:
@@ -79,9 +103,9 @@ def select(choice: Any, request: Request, count: int, call_of: Callable[..., Cal
         choice.prefer(None, "not measured: Triton's IR does not say which tensors the kernel stores to")
         return
     try:
-        copies = on_copies(request.arguments, names)
+        copies, restore = on_copies(request.arguments, names)
         with guard_of(device).made_current():
-            rounds = timed([call_of(plan, copies) for plan in plans], device)
+            rounds = timed([call_of(plan, copies) for plan in plans], device, restore)
     except torch.OutOfMemoryError:
         choice.prefer(None, f"not measured: there is no memory for copies of {', '.join(sorted(names))}")
         return

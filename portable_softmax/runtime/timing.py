@@ -27,16 +27,21 @@ def is_capturing(device: Device) -> bool:
     return hasattr(module, "is_current_stream_capturing") and bool(module.is_current_stream_capturing())
 
 
-def timed(calls: Sequence[Callable[[], Any]], device: Device) -> list[list[float]]:
-    """Returns the median microseconds of calls that launch a kernel, by round and call, with the L2 cache flushed."""
+def timed(calls: Sequence[Callable[[], Any]], device: Device, restore: Callable[[], None] = lambda: None) -> list[list[float]]:
+    """Returns the median microseconds of calls that launch a kernel, by round and call, with the L2 cache flushed.
+
+    Every call follows `restore`, which restores the tensors that it changes: others may not be valid as its inputs.
+    """
     module = getattr(torch, device.vendor.torch_device_type)
     where = torch.device(device.vendor.torch_device_type, module.current_device())
     flushed = torch.empty(FLUSHED * (device.hardware.l2_cache_bytes or L2_BYTES), dtype=torch.int8, device=where)
     for call in calls:
+        restore()
         call()
     events = [[[[module.Event(enable_timing=True) for _ in "01"] for _ in calls] for _ in range(TIMES)] for _ in range(ROUNDS)]
     for pairs in (pair for turns in events for pair in turns):
         for call, (start, end) in zip(calls, pairs, strict=True):
+            restore()
             flushed.zero_()
             start.record()
             call()

@@ -22,7 +22,20 @@ def scattering(x, y, places, n_rows, n_cols, BLOCK: tl.constexpr, WHERE: tl.cons
     cols = tl.arange(0, BLOCK)
     for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0)):
         value = tl.load(x + row * n_cols + cols, mask=cols < n_cols)
-        if WHERE == "last":
+        if WHERE == "y and x":
+            to, other = y, x
+            for _ in range(tl.load(places)):
+                tl.store(to + cols, value, mask=cols < n_cols)
+                between = to
+                to = other
+                other = between
+        elif WHERE == "x, then y":
+            to = x
+            for i in range(n_cols):
+                if i == 5:
+                    to = y
+                tl.store(to + cols, value, mask=cols < n_cols)
+        elif WHERE == "last":
             if row == n_rows - 1:
                 tl.store(y + cols, value, mask=cols < n_cols)
         elif WHERE == "pointer":
@@ -31,7 +44,9 @@ def scattering(x, y, places, n_rows, n_cols, BLOCK: tl.constexpr, WHERE: tl.cons
             tl.atomic_add(places + tl.load(places + row), tl.cast(tl.sum(value), tl.int64))
 
 
-@pytest.mark.parametrize(("where", "names"), [("last", {"y"}), ("pointer", None), ("atomic", {"places"})])
+@pytest.mark.parametrize(
+    ("where", "names"), [("last", {"y"}), ("pointer", None), ("atomic", {"places"}), ("y and x", None), ("x, then y", None)]
+)
 def test_what_a_kernel_stores_to_is_read_from_its_ir(where, names):
     values = {"x": torch.empty(8, 16, device="meta"), "y": torch.empty(16, device="meta")}
     values |= {
@@ -48,7 +63,10 @@ def test_what_a_kernel_stores_to_is_read_from_its_ir(where, names):
 def test_copies_keep_views_of_one_memory_together():
     memory = torch.arange(24.0)
     named = {"x": memory[4:16].view(3, 4), "y": memory[8:].view(2, 8)[:, ::2], "w": torch.ones(4), "n": 3}
-    copies = on_copies(named, {"y"})
+    copies, restore = on_copies(named, {"y"})
+    copies["y"].fill_(7)
+    restore()
+    assert torch.equal(copies["y"], named["y"])
     copies["y"].zero_()
     assert memory.tolist() == list(range(24))
     assert copies["x"].flatten().tolist() == [4, 5, 6, 7, 0, 9, 0, 11, 0, 13, 0, 15]
@@ -68,7 +86,7 @@ def measured(monkeypatch, run, arguments, us, count=4):
     """Returns the launches that are timed, and the plan from then on; every launch takes us(its plan)."""
     plans = []
 
-    def times(calls, device):
+    def times(calls, device, restore):
         assert all(call["y"].data_ptr() != call["original"] for call in calls)
         return [[us(plan) for plan in plans]] * 2
 
