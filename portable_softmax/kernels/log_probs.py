@@ -9,12 +9,14 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, HIGHEST, NEG_INF, along, bounded, end_of_split, exp, find_tile, first_column, last_tile, load_per_row,
+    BOTH, ENDS, HIGHEST, NEG_INF, along, bounded, end_of_split, exp, find_tile, finite, first_column, last_tile, load_per_row,
     places, places_of_ends, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import of_splits, publish, words_of
 from portable_softmax.kernels.groups import reduce_groups, reduce_tile
-from portable_softmax.kernels.scores import capped, fall_of, find_mask, load_scores, slope_of
+from portable_softmax.kernels.scores import (
+    add_powers, capped, fall_of, find_mask, load_scores, load_tile, reduce_row, slope_of,
+)  # fmt: skip
 
 
 @triton.jit
@@ -49,7 +51,9 @@ def token_log_probs_kernel(
                 tl.store(out_ptr + rows * n_ids + k, 0.0, mask=exists)
         else:
             if C.STEP != "map":
-                if C.IN_REGISTERS:
+                if C.GROUP == 0:
+                    peak, total, falls = reduce_columns(x, mask, m_col, lead, end, reads, by, heat, first, C)
+                elif C.IN_REGISTERS:
                     peak, total, falls, _best, _at = reduce_tile(x, mask, m_col, lead, end, reads, by, heat, first, 0, 0, C)
                 else:
                     peak, total, falls, _best, _at = reduce_groups(
@@ -72,6 +76,17 @@ def token_log_probs_kernel(
                     tl.store(out_ptr + along(rows, C) * n_ids + k, log_prob, mask=along(exists, C))
                     ids = load_ids(ids_ptr, rows, writes, k + 1, n_ids, ignored, C)
                     score = load_score(x, mask, m_col, ids, lead, n_cols, ignored, by, heat, C)
+
+
+@triton.jit
+def reduce_columns(x, mask, m_col, lead, past, exists, scale, temperature, first, C: tl.constexpr):
+    """Returns (maximum, sum, falls) without groups, where an axis of 8 columns takes the memory of a longer one."""
+    if C.IN_REGISTERS:
+        scores, peak = load_tile(x, mask, 1, m_col, lead, past, exists, scale, temperature, first, C)
+        _powers, total, falls = add_powers(scores, finite(peak), temperature, C)
+    else:
+        peak, total, falls = reduce_row(x, mask, 1, m_col, lead, past, exists, scale, temperature, first, C)
+    return peak, total, falls
 
 
 @triton.jit

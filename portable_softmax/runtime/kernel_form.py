@@ -68,7 +68,7 @@ def config_of(spec: KernelSpec, device: Device) -> "KernelConfig":
         BLOCKS=tiling.blocks,
         WHOLE=spec.whole,
         IN_REGISTERS=tiling.held and not gradient and not spec.step,
-        GROUP=min(GROUP, tiling.width) if picks and not gradient else 0,
+        GROUP=min(GROUP, tiling.width) if picks and not gradient and (device.vendor.fuses or picks.sample) else 0,
         ACCUMULATORS=_accumulators(spec, threads),
         HIDE=f"={device.vendor.register},0" if hides and device.vendor.register else "",
         AS_LOADED=f"={device.vendor.vector_register},0" if holds_as_loaded(problem, tiling, device) else "",

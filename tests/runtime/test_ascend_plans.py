@@ -26,6 +26,7 @@ PLANNED = {  # problem, device, tile: whole rows are read once, "online" ones tw
     "temperature": (contiguous_problem(60, 8192, "float32", scores=Scores(temperature="rows")), A5, "tile 1 x 8192"),
     "logarithm": (contiguous_problem(60, 16384, "float32", "log_softmax"), A5, "tile 1 x 16384"),
     "gradient": (contiguous_problem(4000, 781, "bfloat16", backward=True, scores=Scores(cap=30.0)), A5, "tile 4 x 1024"),
+    "chosen": (contiguous_problem(60, 12672, "bfloat16", TOKEN_LOG_PROBS), A2, "tile 1 x 16384"),
     "tokens": (replace(TOKENS, log_probs=LogProbs(gradient=True, entropy=True)), A2, "tile 1 x 8192"),
 }
 

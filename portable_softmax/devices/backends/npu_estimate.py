@@ -22,6 +22,8 @@ A2_A3: dict[tuple[str, ...], float] = {
     ("token gradient",): 22,
     ("bool", "cap", "temperature"): 46,
     ("added", "cap", "temperature"): 46,
+    ("added", "cap", "edge"): 46,
+    ("cap", "edge", "temperature"): 46,
     ("added", "edge", "temperature"): 46,
     ("cap", "token gradient"): 46,
     ("many", "token gradient"): 46,
