@@ -222,7 +222,7 @@ def _sample(row, machine):
     ids, log_probs = named["ids_ptr"].cpu(), named["out_ptr"].cpu()
     factors = arguments.get("temperature"), min_p, arguments.get("softcap")
     expected, _ = reference.sample(x, arguments.get("mask"), *factors, seed.view(shape[:-1]), position)
-    assert torch.equal(ids, expected)
+    assert ids.tolist() == expected.tolist()
     arguments.pop("min_p", None)
     (picked, error), *_ = exact.log_probs(x, ids.clamp(min=0).unsqueeze(-1), **arguments)
     assert_right(log_probs, torch.where(ids < 0, NAN, picked[..., 0]), error[..., 0])
