@@ -142,8 +142,9 @@ def why(launch: LaunchPlan, device: Device) -> Iterator[str]:
 
 
 def why_faster(best: LaunchPlan, other: LaunchPlan, launches: int) -> Iterator[str]:
-    """Yields the runner-up, and the term by which it is slower, if times are known."""
+    """Yields how much slower the runner-up is, for the rows of the bucket, and by which term, if times are known."""
     if best.terms and other.terms:
-        more, most = max((b - a, name) for a, b, name in zip(best.terms, other.terms, Terms._fields, strict=True))
-        slower = f", as {most} takes {more:.1f} more" if round(other.us - best.us, 1) > 0 else ", which is about as fast"
-        yield f"runner-up of {launches} launches: {other.tiling}: {other.us:.1f} us{slower}"
+        _, most = max((b - a, name) for a, b, name in zip(best.terms, other.terms, Terms._fields, strict=True))
+        percent = round(100 * (other.us / best.us - 1), 1)
+        slower = f"{percent}% slower, mostly {most}" if percent > 0 else "about as fast"
+        yield f"runner-up of {launches} launches: {other.tiling}: {slower}"
