@@ -230,7 +230,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
 
     Values of arguments may bound loops, and of a tensor no row moves more than its share. The kernel walks over rows or not.
     """
-    run = Run(function, values, None, (PROGRAMS[-1], 1, 1))
+    run = Run(function, values, None, (PROGRAMS[-1], 1, 1), turns=1, inner_turns=1)
     share = {name: value.numel() / max(1, rows) for name, value in values.items() if hasattr(value, "numel")}
     blocks = -(-cols // block)
     counts = dict.fromkeys(Traffic._fields, 0.0)

@@ -14,6 +14,7 @@ from row_kernels import PLANNED, RMS, assert_plan, dequantize, fresh, one_row, p
 from sweep import mostly_slow
 from torch._subclasses.fake_tensor import FakeTensorMode  # tensors of devices that are not here
 
+from portable_probe.tune.launches import row_kernel
 from portable_softmax import (
     CompileError,
     Device,
@@ -79,6 +80,15 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     launches = [RowLaunch(4096, 3000, multiple, 4096, 4, 4, 4096) for multiple in (1, 4, 8)]
     us = [cost(row_facts(traffic, launch, device), device.profile.launch.cost).total for launch in launches]
     assert us[0] > us[1] > us[2]
+
+
+def test_turns_of_a_loop_over_blocks_are_counted_once():
+    """Two loops read a row of 65,536 elements, and one writes it: two loads and a store of each element, one of them again."""
+    run = fresh(row_kernel)
+    run.plan("f32[64,65536]", "f32[64,65536]", 64, 65536, num_warps=8, device="nvidia/h200")
+    (traffic,) = (choice._traffic for choice in run._kept.values())
+    assert (traffic.row, traffic.again) == (2 * 65536 * 4, 65536 * 4)
+    assert (traffic.loads, traffic.row_operands) == (2, 3)
 
 
 def test_stages_need_shared_memory_for_loaded_bytes_alone():
