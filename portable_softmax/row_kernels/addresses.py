@@ -2,6 +2,7 @@
 
 import itertools
 import operator
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,35 +31,52 @@ def corners(
 def conflict(launch: Iterable[tuple[int, Sequence[Access]]], several: Collection[str] = ()) -> str:
     """Returns a sentence about an element that is stored to for one row, and that another row accesses too; "" if none is.
 
-    A row is a program's, or that of a turn of its loop; to parameters in `several` a program stores for all of its rows.
+    A row is a program's, or that of a turn of its loop; to parameters in `several` a program stores for all of its rows. Rows
+    may share an element in atomic operations alone.
     """
     every = [(program, access) for program, accesses in launch for access in accesses]
-    for root in dict.fromkeys(access.root for _, access in every if access.kind == "store"):
-        stores, loads = (
+    for root in dict.fromkeys(access.root for _, access in every if access.kind in ("store", "atomic")):
+        stores, loads, atomics = (
             sorted(
                 (first, end, program, access.loops[:1], access.turn * (root not in several), access.line)
                 for program, access in every
                 if (access.root, access.kind) == (root, kind)
                 for first, end in access.intervals()
             )
-            for kind in ("store", "load")
+            for kind in ("store", "load", "atomic")
         )
         furthest: tuple[Any, ...] = (-1, -1, -1, (), 0, "")
         for store in stores:
-            first, end, program, loops, turn, line = store
-            _, reached, by, of_loops, of_turn, _ = furthest
-            if first < reached and (program != by or (loops == of_loops and turn != of_turn)):
+            first, reached = store[0], furthest[1]
+            if first < reached and _are_rows(store, furthest):
                 why = ", as rows overlap: a mask or a larger stride is missing" * (first != furthest[0])
+                by, program = furthest[2], store[2]
                 rows = f"programs {by} and {program} store" if program != by else "several rows are stored"
-                return f"{rows} to the same element of {root} ({line}){why}"
+                return f"{rows} to the same element of {root} ({store[-1]}){why}"
             furthest = max(furthest, store, key=operator.itemgetter(1))
-        at = 0
-        for first, end, program, *_, line in loads:
-            while at < len(stores) and stores[at][1] <= first:
-                at += 1
-            if at < len(stores) and stores[at][0] < end and stores[at][2] != program:
-                return f"program {program} loads what program {stores[at][2]} stores to {root} ({line})"
+        for verb, others, changes, changed in (
+            ("loads", loads, stores, "stores to"), ("loads", loads, atomics, "updates in"),
+            ("updates", atomics, stores, "stores to"),
+        ):  # fmt: skip
+            if met := next(_met(others, changes), None):
+                one, change = met
+                pair = (f"program {one[2]}", f"program {change[2]}") if one[2] != change[2] else ("a row", "another row")
+                return f"{pair[0]} {verb} what {pair[1]} {changed} {root} ({one[-1]})"
     return ""
+
+
+def _are_rows(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """True if two accesses, as in `conflict`, are for different rows."""
+    (program, loops, turn), (of_program, of_loops, of_turn) = one[2:5], other[2:5]
+    return bool(program != of_program or (loops == of_loops and turn != of_turn))
+
+
+def _met(accesses: Sequence[tuple[Any, ...]], changes: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, Any]]:
+    """Yields sorted accesses with changes, for another row, of an element of theirs."""
+    longest = max((end - first for first, end, *_ in changes), default=0)
+    for one in accesses:
+        near = range(bisect_left(changes, (one[0] - longest,)), bisect_left(changes, (one[1],)))
+        yield from ((one, changes[at]) for at in near if changes[at][1] > one[0] and _are_rows(one, changes[at]))
 
 
 def extent_of(tensor: Any) -> int | None:

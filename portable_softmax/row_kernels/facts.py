@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from portable_softmax.errors import PlanError
@@ -52,6 +52,8 @@ def form_of(
     if the grid is.
     """
     form = of_launches(functools.partial(followed, function, arguments, rows), rows) if computed else Form(True)
+    if computed and rows and form.walks and (why := addresses.conflict(_of_all_rows(function, arguments, arguments[rows]))):
+        form = Form(False, what=why)
     run = Run(function, arguments, (0, 0, 0), (1, 1, 1))
     strides = frozenset().union(*(access.sources for access in run.accesses if access.root in form.parts))
     decisive = frozenset(name for name in run.decisive | strides if isinstance(arguments.get(name), int))
@@ -68,12 +70,18 @@ def followed(
     return [Run(function, sized, (program, 0, 0), grid, MAX_TURNS).accesses for program in range(programs)]
 
 
+def _of_all_rows(function: Function, arguments: Mapping[str, Any], rows: int) -> Iterator[tuple[int, Sequence[Access]]]:
+    """Follows some programs of one for each row: the first ones, and those at powers of two, which differ by any period."""
+    for program in sorted({*range(min(rows, ROWS[1])), *(1 << power for power in range((rows - 1).bit_length()))}):
+        yield program, Run(function, arguments, (program, 0, 0), (rows, 1, 1)).accesses
+
+
 def of_launches(observe: Observe, rows_name: str | None) -> Form:
     """Returns the form of a kernel, by small launches.
 
-    A kernel walks over rows if launches of 1, 2, 3 and 7 programs make the same accesses in all, every address that is stored
-    to without an atomic operation is stored by one program for one row, and nothing that is stored is carried from an earlier
-    row. Beside that, every program may write a part of its own of a parameter.
+    A kernel walks over rows if launches of 1, 2, 3 and 7 programs make the same accesses in all, every element that is stored
+    to is accessed for one row alone, unless all do so by atomic operations, and nothing that is stored, nor whether it is, is
+    carried from an earlier row. Beside that, every program may write a part of its own of a parameter.
     """
     walks, parts = False, dict[str, Any]()
     for rows in ROWS:
@@ -112,7 +120,7 @@ def _carried(launched: Sequence[Sequence[Sequence[Access]]], odd: Collection[str
         Counter((access.place, access.stored, access.line) for one in of for access in one if access.root not in odd)
         for of in launched
     ]
-    unlike = [key for count in counted for key in count if key[0][1] == "store" and count[key] != counted[0][key]]
+    unlike = [key for count in counted for key in count if key[0][1] != "load" and count[key] != counted[0][key]]
     return f"what it stores to {unlike[0][0][0]} depends on other rows of its program ({unlike[0][2]})" if unlike else ""
 
 

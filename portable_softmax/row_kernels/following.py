@@ -83,6 +83,7 @@ class Run:
         self.work: list[tuple[Op, tuple[int, ...]]] = []  # reductions and exponents, and the loops around them
         self.large: list[tuple[Op, int]] = []  # operations of 32 bits whose result is not of 32 bits
         self._open: list[int] = []
+        self._conditions: list[Any] = []  # unknown ones around, and bounds of loops
         self._turn: dict[int, int] = {}  # of loops
         self._returned, self._sure = False, True
         self.known: defaultdict[str, Known] = defaultdict(Known)  # of every value
@@ -103,12 +104,7 @@ class Run:
 
     def _region(self, ops: Sequence[Op]) -> list[Known]:
         """Follows operations; returns the results of the last one."""
-        at, sure, known, yielded = (
-            0,
-            self._sure,
-            True,
-            list[Known](),
-        )  # known: no branch was unknown, so labels and returns count
+        at, sure, yielded, known = 0, self._sure, list[Known](), True  # known: no branch was unknown, so returns count
         while at < len(ops) and not self._returned:
             op = ops[at]
             at += 1
@@ -140,7 +136,9 @@ class Run:
         self.decisive |= of
         branches = op.regions if condition is None else op.regions[:1] if condition else op.regions[1:2]
         sure, self._sure = self._sure, self._sure and condition is not None
+        self._conditions.append(self.known[op.operands[0]].identity if condition is None else None)
         results = zip(*filter(None, map(self._region, branches)), strict=False)  # of all branches
+        self._conditions.pop()
         for name, several in zip(op.results, results, strict=False):
             keys = {known.identity for known in several}
             self.known[name] = several[0] if len(keys) == 1 else Known(None, frozenset(), hash((self._identity(op), *keys)))
@@ -155,6 +153,7 @@ class Run:
         names, states = self._begin(op, None if turns is None else len(turns), of), list[list[Known]]()
         loop, sure, done = self._open[-1], self._sure, 0
         key = hash(tuple(self.known[bound].identity for bound in bounds))
+        self._conditions.append(key if turns is None else None)
         self._sure = sure and turns is not None
         for turn in (0,) if turns is None else self._followed(len(turns), of):
             self._ahead(names, states, turn - done)
@@ -163,6 +162,7 @@ class Run:
             self._turn[loop], done = turn, turn + 1
             self._set(names, self._region(op.regions[0]), self._of(names))
         self._ahead(names, states, None if turns is None else len(turns) - done)
+        self._conditions.pop()
         self._end(op, [self.known[name] for name in names], of, sure)
 
     def _while(self, op: Op) -> None:
@@ -196,11 +196,8 @@ class Run:
         for op in before:
             if op.results == before[-1].operands[:1] and op.kind == "cmpi" and op.predicate[0] in "lg":
                 a, b = (self.known[name].value for name in op.operands)
-                return (
-                    None
-                    if a is None or b is None
-                    else (b - a) * (1 if op.predicate[0] == "l" else -1) + (op.predicate[1] == "e")
-                )
+                if a is not None and b is not None:
+                    return (b - a) * (1 if op.predicate[0] == "l" else -1) + (op.predicate[1] == "e")
         return None
 
     def _followed(self, trips: int, of: frozenset[str]) -> list[int]:
@@ -295,6 +292,9 @@ class Run:
         outer = self.of_rows(self._open)
         turns = (0, 1) if outer is None else (self._turn[outer], self.trips[outer] or 1)
         place = root, kind, (offset, address.identity) if runs is None else digest(runs)
-        stored = None if kind == "load" or len(op.operands) < 2 else self.known[op.operands[1]].identity
+        stored = None
+        if kind != "load" and len(op.operands) > 1:  # and whether it is stored
+            unknown = [self.known[name].identity for name in op.mask if not are_numbers([self.known[name].value])]
+            stored = self.known[op.operands[1]].identity, *unknown, *self._conditions
         access = Access(root, kind, offset, place, runs, of, tuple(self._open), op.elements, op.size, hides)
         self.accesses.append(access._replace(sure=sure, turn=turns[0], turns=turns[1], stored=stored, line=op.line))

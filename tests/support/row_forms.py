@@ -281,7 +281,7 @@ FORMS = {
     "two axes": Form(other_grid2, _two, r"it reads tl.program_id\(1\), so its grid has 2 axes"),
     "a tile of rows": Form(other_tile, _chunks, "which rows a program takes", {"TILE": 4}),
     "a share of the tiles, rounded down": Form(other_share, _chunks, "which rows a program takes", {"TILE": 32}),
-    "another step for many rows": Form(other_many, (13,), "it goes over 37 rows otherwise than over 5"),
+    "another step for many rows": Form(other_many, (13,), "programs 0 and 13 store to the same element of y"),
     "at most ten rows for each program": Form(other_capped, _rows, "it goes over 37 rows otherwise than over 5"),
     "a number for each program": Form(
         other_own, _rows, "part of y, 1 elements apart, with room for 37 programs;", result="logsumexp"
