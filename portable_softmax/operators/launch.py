@@ -179,7 +179,9 @@ def log_probs_gradient(
     sizes = {"n_ids": ids.shape[-1] if ids.dim() == x.dim() else 1, "ignored": ignore_index}
     many = sizes["n_ids"] != 1
     fields = problem_fields(inputs, None, False, zero_rows, gradient=True, many=many, entropy=entropy, lse=lse)
-    if fields is None or not _is_launched(x, dim):
+    # The derivative of a cap is that of the score ahead of an added mask, and the kernel has the score behind it.
+    unknown = inputs[-1] is not None and mask is not None and mask.is_floating_point()
+    if fields is None or unknown or not _is_launched(x, dim):
         return None
     dx = x if in_place else x.new_empty(x.shape)
     launch, rows_of = _bound((dx, x), 1, dim, mask, sizes=sizes, **fields)

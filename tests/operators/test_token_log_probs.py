@@ -133,3 +133,18 @@ def test_rows_without_finite_scores_are_alike_everywhere(where, scale, softcap):
         for y, double in zip(actual, exact, strict=True):
             torch.testing.assert_close(y[~huge], double[~huge].float(), equal_nan=True, rtol=1e-4, atol=1e-4)
         assert (actual[1][(x == (-inf if (scale or 1) < 0 else inf)).any(-1)] == inf).all() or softcap
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("temperature", [None, 1.5])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.bool])
+def test_gradients_behind_a_mask_and_a_cap(x, ids, kind, temperature, softcap):
+    mask = (torch.rand_like(x) > 0.3).to(kind)
+    for more in ({}, {"entropy": True}, {"return_lse": True}, {"entropy": True, "return_lse": True}):
+        gradients = []
+        for dtype in (torch.float32, torch.float64):
+            leaf, seen = x.to(dtype).requires_grad_(), mask if kind is torch.bool else mask.to(torch.promote_types(kind, dtype))
+            ys = token_log_probs(leaf, ids, mask=seen, softcap=softcap, temperature=temperature, masked_rows="zero", **more)
+            loss = sum(((at + 1) * y.clamp(min=-1e4)).sum() for at, y in enumerate(ys)) if more else ys.clamp(min=-1e4).sum()
+            gradients.append(torch.autograd.grad(loss, leaf)[0].float())
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
