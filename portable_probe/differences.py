@@ -51,12 +51,14 @@ class Differences(msgspec.Struct, frozen=True):
 def compared(before: Sequence[Report], after: Sequence[Report]) -> Differences:
     """Compares reports of the same cases, in the same order. Worse is another plan, fewer programs, more spills, a new error.
 
-    A case is not compared if one of its reports has no launch, other values than the other report, or text for a number.
+    A case is not compared if one of its reports has no launch, is an estimate, has other values than the other report, or text
+    for a number.
     """
     changes, not_compared = [], 0
     for older, report in zip(before, after, strict=True):
         compiled = older.launch and report.launch
-        comparable = compiled and _comparable(older, report)
+        is_estimated = older.numbers.get("estimated") or report.numbers.get("estimated")
+        comparable = compiled and not is_estimated and _comparable(older, report)
         not_compared += not comparable
         if compiled and not comparable:
             continue

@@ -54,7 +54,8 @@ def _verdict(verify: Verified) -> list[str]:
 def _details(report: Report, explain: bool) -> Iterator[tuple[str, list[str]]]:
     """Yields titles with their lines, the answer first."""
     kind = "kernel" if isinstance(report.case, KernelCall) else "softmax"
-    yield kind, [f"{report.case} on {report.device.name}; {_triton(report)}"]
+    compiler = "an estimate, not compiled" if report.numbers.get("estimated") else _triton(report)
+    yield kind, [f"{report.case} on {report.device.name}; {compiler}"]
     if report.verify:
         yield "verify", _verdict(report.verify)
         return

@@ -87,6 +87,10 @@ def test_without_the_compiler_a_plan_is_an_estimate_and_no_gate_is_checked(monke
         assert program.main([*words.split(), "--on", A2]) == code
         printed = " ".join("".join(capsys.readouterr()).split())
         assert re.search(why + ".*pip install --target DIR --no-deps", printed), printed
+        assert ("on ascend/910b3; an estimate, not compiled" in printed) == words.startswith("plan"), printed
+    saved = str(tmp_path / "saved.json")
+    assert program.main(["plan", "--on", A2, "--save", saved]) == 0
+    assert program.main(["diff", saved]) == 4
 
 
 def test_resources_are_numbers_and_what_planned_them():
