@@ -67,7 +67,7 @@ def main(rank: int, store: str) -> None:
     gradients = torch.autograd.grad(losses[0], (hidden, shard))
     dstates, dwhole = torch.autograd.grad(losses[1], (states, whole))
     torch.testing.assert_close(gradients, (dstates, dwhole[first:last]), check_dtype=False, rtol=1e-4, atol=1e-5)
-    print(f"rank {rank}: {last - first} columns, as the whole vocabulary")
+    print(f"rank {rank}: {last - first} columns, as the whole vocabulary\n", end="")  # in one piece
     dist.destroy_process_group()
 
 
