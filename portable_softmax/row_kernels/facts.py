@@ -233,13 +233,15 @@ def tried(form: Form, request: Request, function: Function) -> Form:
     return form
 
 
-def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int, cols: int, block: int) -> Traffic:
+def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int | None, cols: int, block: int) -> Traffic:
     """Counts what a row of so many elements, in such blocks, and a program beside its rows move and compute.
 
-    Values of arguments may bound loops, and of a tensor no row moves more than its share. The kernel walks over rows or not.
+    Values of arguments may bound loops, and of a tensor no row moves more than its share, if there are so many rows; None if
+    their number must not matter. The kernel walks over rows or not.
     """
     run = Run(function, values, None, (PROGRAMS[-1], 1, 1), turns=1, inner_turns=1)
-    share = {name: value.numel() / max(1, rows) for name, value in values.items() if hasattr(value, "numel")}
+    sized = {name: value.numel() for name, value in values.items() if hasattr(value, "numel")}
+    share = {} if rows is None else {name: numel / max(1, rows) for name, numel in sized.items()}
     blocks = -(-cols // block)
     counts = dict.fromkeys(Traffic._fields, 0.0)
     moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # elements of a row, loaded or stored

@@ -26,7 +26,7 @@ from portable_softmax.row_kernels.ttir import Function, parsed_of
 
 LONGEST = 60  # seconds, after which no further setting is compiled
 COMPILED = MOST_COMPILED, MOST_COMPILED - 2  # settings that are compiled, without stages and then of all
-SEVERAL = KNOWN + 1  # rows, in place of one row: Triton makes 1 a constant
+SEVERAL = KNOWN + 1  # rows, in place of one, which Triton makes a constant, or none
 
 
 class Choice:
@@ -52,9 +52,12 @@ class Choice:
         self._fastest: tuple[Setting, bool] | None = None
         self._settings = settings_of(request, device, True)
         probe = min(self._settings, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
-        several = {request.names[0]: SEVERAL} if request.names[0] and request.rows == 1 else {}
+        several = {request.names[0]: SEVERAL} if request.names[0] and request.rows < 2 else {}
         arguments = request.arguments | several
-        self._compile(request._replace(arguments=arguments), [probe])
+        any_rows = (
+            {request.names[0]: SEVERAL} if request.names[0] and request.fixed else {}
+        )  # no choice depends on their number
+        self._compile(request._replace(arguments=arguments | any_rows), [probe])
         self.form = facts.form_of(self._function, arguments, *request.names[:2], probe.block, request.grid is None)
         if not self.form.walks:
             facts.check_form(facts.tried(self.form, request, self._function), request)
@@ -66,7 +69,7 @@ class Choice:
         self._settings = settings_of(request, device, self.form.in_blocks or splits)
         if (several and not request.fixed) or probe not in self._settings:
             self._compiled.clear()
-        self._compile_for(request._replace(arguments=arguments) if request.fixed else request, rows)
+        self._compile_for(request._replace(arguments=arguments | any_rows) if request.fixed else request, rows)
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
@@ -186,7 +189,8 @@ class Choice:
             if len(self._compiled) == 1:
                 self._function, walks = function, request.grid is None
                 rows = (request.rows or 1) if walks else math.prod(request.grid_of(constants))
-                self._traffic = facts.traffic_of(self._function, request.arguments, walks, rows, request.cols, setting.block)
+                shared = None if request.fixed or not request.rows else rows
+                self._traffic = facts.traffic_of(self._function, request.arguments, walks, shared, request.cols, setting.block)
 
     def _threads(self, setting: Setting) -> int:
         return (setting.warps or 1) * (self._device.hardware.warp_size or 1)

@@ -10,6 +10,7 @@ import numpy
 import pytest
 import torch
 import triton
+import triton.language as tl
 from row_kernels import PLANNED, RMS, assert_plan, dequantize, fresh, one_row, planned, scaled
 from sweep import mostly_slow
 from torch._subclasses.fake_tensor import FakeTensorMode  # tensors of devices that are not here
@@ -163,10 +164,31 @@ def test_grids_that_no_configuration_has(grid):
         )
 
 
+@triton.jit
+def by_head(x, w, y, n_rows, n_cols, BLOCK: tl.constexpr):
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        total = 0.0
+        for start in range(0, n_cols, BLOCK):
+            cols = start + tl.arange(0, BLOCK)
+            scale = tl.load(w + row % 8 * n_cols + cols, mask=cols < n_cols, other=0.0)
+            total += tl.sum(tl.load(x + row * n_cols + cols, mask=cols < n_cols, other=0.0) * scale, 0)
+        tl.store(y + row, total)
+
+
 def test_launches_do_not_depend_on_rows_where_batches_must_not_matter():
+    """Nor on the number of rows of the first call, none included."""
+    with batch_invariant():
+        metas = [
+            [
+                run.plan(f"f32[{n},16384]", "f32[8,16384]", f"f32[{n}]", n, 16384, device="nvidia/h200").meta
+                for n in (first, 4096)
+            ]
+            for first, run in ((first, fresh(by_head)) for first in (0, 1, 64))
+        ]
+    assert len({tuple(meta.items()) for _, meta in metas}) == 1
     run = fresh()
 
-    def metas():
+    def of_rows():
         plans = [
             run.plan(f"bf16[{n},4096]", "bf16[4096]", f"bf16[{n},4096]", n, 4096, 1e-6, device="nvidia/h100-sxm")
             for n in (1, 64, 1024)
@@ -174,10 +196,10 @@ def test_launches_do_not_depend_on_rows_where_batches_must_not_matter():
         assert plans[0].num_programs == 1
         return {tuple(plan.meta.items()) for plan in plans}
 
-    assert len(metas()) > 1
+    assert len(of_rows()) > 1
     with batch_invariant():
-        assert len(metas()) == 1
-    assert len(metas()) > 1
+        assert len(of_rows()) == 1
+    assert len(of_rows()) > 1
 
 
 def test_a_plan_writes_nothing():
