@@ -47,12 +47,12 @@ def conflict(launch: Iterable[tuple[int, Sequence[Access]]], several: Collection
         )
         furthest: tuple[Any, ...] = (-1, -1, -1, (), 0, "")
         for store in stores:
-            first, reached = store[0], furthest[1]
-            if first < reached and _are_rows(store, furthest):
+            first, _, program, loops, turn, line = store
+            _, reached, by, of_loops, of_turn, _ = furthest
+            if first < reached and (program != by or (loops == of_loops and turn != of_turn)):
                 why = ", as rows overlap: a mask or a larger stride is missing" * (first != furthest[0])
-                by, program = furthest[2], store[2]
                 rows = f"programs {by} and {program} store" if program != by else "several rows are stored"
-                return f"{rows} to the same element of {root} ({store[-1]}){why}"
+                return f"{rows} to the same element of {root} ({line}){why}"
             furthest = max(furthest, store, key=operator.itemgetter(1))
         for verb, others, changes, changed in (
             ("loads", loads, stores, "stores to"), ("loads", loads, atomics, "updates in"),
@@ -60,23 +60,16 @@ def conflict(launch: Iterable[tuple[int, Sequence[Access]]], several: Collection
         ):  # fmt: skip
             if met := next(_met(others, changes), None):
                 one, change = met
-                pair = (f"program {one[2]}", f"program {change[2]}") if one[2] != change[2] else ("a row", "another row")
-                return f"{pair[0]} {verb} what {pair[1]} {changed} {root} ({one[-1]})"
+                return f"program {one[2]} {verb} what program {change[2]} {changed} {root} ({one[-1]})"
     return ""
 
 
-def _are_rows(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """True if two accesses, as in `conflict`, are for different rows."""
-    (program, loops, turn), (of_program, of_loops, of_turn) = one[2:5], other[2:5]
-    return bool(program != of_program or (loops == of_loops and turn != of_turn))
-
-
 def _met(accesses: Sequence[tuple[Any, ...]], changes: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, Any]]:
-    """Yields sorted accesses with changes, for another row, of an element of theirs."""
+    """Yields sorted accesses with another program's changes of an element of theirs; a program may load its rows ahead."""
     longest = max((end - first for first, end, *_ in changes), default=0)
     for one in accesses:
         near = range(bisect_left(changes, (one[0] - longest,)), bisect_left(changes, (one[1],)))
-        yield from ((one, changes[at]) for at in near if changes[at][1] > one[0] and _are_rows(one, changes[at]))
+        yield from ((one, changes[at]) for at in near if changes[at][1] > one[0] and changes[at][2] != one[2])
 
 
 def extent_of(tensor: Any) -> int | None:

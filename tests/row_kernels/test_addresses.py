@@ -103,11 +103,12 @@ def share(x, y, n_rows, n_cols, FORM: tl.constexpr, MULTIPLE: tl.constexpr, BLOC
     if FORM == "opposite":
         for row in range(n - 1 - p, n_rows, n):
             tl.store(y + row * n_cols + c, tl.load(x + row * n_cols + c, mask=c < n_cols), mask=c < n_cols)
-    elif FORM == "loaded ahead":
+    elif FORM == "loaded ahead" or FORM == "loaded ahead, in place":
+        to = x if FORM == "loaded ahead, in place" else y
         v = tl.load(x + p * n_cols + c, mask=(c < n_cols) & (p < n_rows))
         for row in range(p, n_rows, n):
             following = tl.load(x + (row + n) * n_cols + c, mask=(c < n_cols) & (row + n < n_rows))
-            tl.store(y + row * n_cols + c, v, mask=c < n_cols)
+            tl.store(to + row * n_cols + c, v * 2, mask=c < n_cols)
             v = following
     elif FORM == "a share by division":
         for row in range(p * n_rows // n, (p + 1) * n_rows // n):
@@ -192,6 +193,7 @@ def test_programs_of_a_walk_share_nothing(form, device):
     [
         ("opposite", 1),
         ("loaded ahead", 1),
+        ("loaded ahead, in place", 1),
         ("a share by division", 1),
         *itertools.product(["a chunk", "a chunk with a branch", "a chunk with a mask"], [1, 8, 512]),
     ],
