@@ -18,6 +18,7 @@ from portable_softmax.row_kernels.values import Access
 
 ROWS, PROGRAMS = (5, 40, MAX_TURNS), (1, 2, 3, 7)  # small launches that are followed
 MAX_SUM = 4096  # programs that are followed in turn
+FIRST = 16  # programs of one for each row that are followed, beside those at powers of two
 BLOCKS = 3  # of a row, where its length is no constexpr
 Observe = Callable[..., Sequence[Sequence[Access]]]  # of rows, programs, and as `followed`
 UNKNOWN_ROWS = "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
@@ -72,7 +73,7 @@ def followed(
 
 def _of_all_rows(function: Function, arguments: Mapping[str, Any], rows: int) -> Iterator[tuple[int, Sequence[Access]]]:
     """Follows some programs of one for each row: the first ones, and those at powers of two, which differ by any period."""
-    for program in sorted({*range(min(rows, ROWS[1])), *(1 << power for power in range((rows - 1).bit_length()))}):
+    for program in sorted({*range(min(rows, FIRST)), *(1 << power for power in range((rows - 1).bit_length()))}):
         yield program, Run(function, arguments, (program, 0, 0), (rows, 1, 1)).accesses
 
 
