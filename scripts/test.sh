@@ -15,7 +15,7 @@ if [ "$all" ]; then
     echo "All tests: 45 minutes on two idle cores, plus downloads." >&2
 else
     quick=" and not slow"
-    echo "4 minutes on two idle cores, plus downloads. Left out, and in \`bash scripts/test.sh --all\` (45 minutes):
+    echo "6 minutes on two idle cores, plus downloads. Left out, and in \`bash scripts/test.sh --all\` (45 minutes):
 whole sweeps, of which the default run has every value once, other tests marked slow, and more plans with other Tritons." >&2
 fi
 results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
