@@ -54,18 +54,19 @@ def token_log_probs(
             positive, or `masked_rows` is none of the above.
         TypeError: an argument has another type.
         RuntimeError: `out` has another dtype, shape or device, or a gradient is required; a tensor does not broadcast, or is
-            on another device; with `grad_inplace`, logits are a leaf, a part of split() or unbind(), or share memory.
+            on another device; with `grad_inplace`, logits are a leaf, a part of split() or unbind(), or share memory with
+            each other or an operand.
         DtypeError: logits are not floating-point numbers of 16 bits or more, ids are not integers, or a mask has another dtype.
         LayoutError: a tensor is nested, sparse or otherwise not strided.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """
     if not isinstance(grad_inplace, bool):
         raise TypeError(f"{NAME}(): argument 'grad_inplace' must be bool, not {type(grad_inplace).__name__}")
-    if grad_inplace:
-        check_inplace(NAME, logits)
     check_masked_rows(NAME, masked_rows)
     if kept is not None:
         mask = mask_of(NAME, logits, kept, mask, dim)
+    if grad_inplace:
+        check_inplace(NAME, logits, ids=ids, mask=mask, scale=scale, temperature=temperature)
     inputs = logits, ids, mask, scale, temperature, softcap
     if out is not None:
         check_tensor(NAME, "logits", logits)

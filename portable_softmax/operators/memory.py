@@ -24,8 +24,18 @@ def overlaps(t: Tensor) -> bool:
     return False
 
 
-def check_inplace(name: str, x: Any) -> None:
-    """Raises RuntimeError unless a gradient may be written over logits, as an in-place operation could be."""
+def meet(x: Tensor, t: Any) -> bool:
+    """True if t is a tensor with elements between the first and the last byte of x."""
+    if not isinstance(t, Tensor) or not is_plain(t):
+        return False
+    return x.data_ptr() < t.data_ptr() + extent(t) and t.data_ptr() < x.data_ptr() + extent(x)
+
+
+def check_inplace(name: str, x: Any, **operands: Any) -> None:
+    """Raises RuntimeError unless a gradient may be written over logits, as an in-place operation could be.
+
+    Other programs read the operands meanwhile.
+    """
     recorded = isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled() and not is_compiling()
     if not recorded or transforms_are_active() or not is_plain(x):
         return
@@ -38,6 +48,8 @@ def check_inplace(name: str, x: Any) -> None:
         reason = "are a view that autograd forbids to write to, such as a part of split() or unbind(); pass the whole tensor"
     elif overlaps(x):
         reason = f"share memory among themselves, by strides of {x.stride()}; use contiguous()"
+    elif shared := [operand for operand, t in operands.items() if meet(x, t)]:
+        reason = f"share memory with {shared[0]}; pass a clone() of it"
     else:
         return
     raise RuntimeError(f"{name}(): grad_inplace=True would write over logits that {reason}")

@@ -57,6 +57,20 @@ def test_logits_that_a_gradient_may_be_written_over(where, view, dtype):
         gradient(True)
 
 
+@pytest.mark.parametrize("operand", ["mask", "scale", "temperature"])
+def test_logits_with_memory_of_an_operand_are_not_written_over(where, operand):
+    leaf = torch.rand(4, 5, device=where, requires_grad=True)
+    logits, ids = leaf * 1, torch.zeros(4, dtype=torch.long, device=where)
+    shared = logits.detach()[1] if operand == "mask" else logits.detach()[:, 2:3]
+    with pytest.raises(RuntimeError, match=f"share memory with {operand}; pass a clone"):
+        token_log_probs(logits, ids, **{operand: shared}, grad_inplace=True)
+    gradients = [
+        torch.autograd.grad(token_log_probs(leaf * 1, ids, **{operand: shared.clone()}, grad_inplace=flag).sum(), leaf)
+        for flag in (True, False)
+    ]
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.5, "return_lse": True}])
 def test_batches_of_gradients_are_not_in_place(x, ids, options):
     def of(x, **more):
