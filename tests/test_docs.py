@@ -56,7 +56,6 @@ def test_what_is_generated_is_that_of_today(path):
         pytest.param("README.md", 0, marks=pytest.mark.kernel),
         pytest.param("examples/sampler.py", None, marks=pytest.mark.kernel),
         pytest.param("docs/row_kernels.md", 0, marks=pytest.mark.slow),
-        ("README.md", 1),
         ("docs/log_probs.md", 0),
         pytest.param("docs/usage.md", 1, marks=pytest.mark.filterwarnings("ignore:warm_up")),
         ("docs/testing.md", 0),

@@ -22,12 +22,13 @@ SLOWER = 0.98  # of the best alternative's speed
 SMALL_US = 20.0  # below it a call takes little more than a launch
 MAX_SLOWER = 5  # rows of the list
 README_CELLS = (  # operation, direction, shape, dtype
+    ("softmax", "forward", "4096x4096", "bfloat16"),
     ("softmax", "forward", "1024x131072", "bfloat16"),
-    ("softmax", "forward", "64x128256", "bfloat16"),
     ("softmax, scale and boolean mask", "boolean mask", "8x16x2048x2048", "bfloat16"),
-    ("softmax, temperature", "temperature", "1x128256", "bfloat16"),
     ("token_log_probs", "token_log_probs", "4096x128256", "bfloat16"),
+    ("token_log_probs and gradient", "token_both", "4096x128256", "bfloat16"),
 )
+LABELS = {"torch": "torch", "compile": "torch.compile", "liger": "Liger", "quack": "QuACK", OURS: "this", COPY: "copy"}
 
 
 def write() -> None:
@@ -82,17 +83,20 @@ def _percent(ratio: float) -> str:
     return "-" if ratio != ratio else f"{ratio:.0%}"
 
 
-def performance(card: str) -> str:
-    """Returns microseconds of the README's calls beside torch, torch.compile and a copy."""
-    cells = {(cell.result.direction.split(",")[0], cell.result.shape, cell.result.dtype): cell for cell in cells_of(kept(card))}
-    rows = []
-    for name, *key in README_CELLS:
-        if (cell := cells.get((key[0], key[1], key[2]))) is None:
-            continue
-        us = [_us(cell.us.get(provider)) for provider in ("torch", "compile", OURS, COPY)]
-        ratios = _times(cell.ratio("torch")), _times(cell.ratio("compile"))
-        rows.append((name, cell.result.shape.replace("x", " x "), *us, *ratios))
-    return _table("call; shape; torch; torch.compile; this; copy; vs torch; vs torch.compile", rows)
+def readme_cells(card: str) -> list[tuple[str, Cell]]:
+    """Returns the README's calls that were timed on a card, by name."""
+    cells = {(cell.result.direction, cell.result.shape, cell.result.dtype): cell for cell in cells_of(kept(card))}
+    return [(name, cells[place]) for name, *key in README_CELLS if (place := (key[0], key[1], key[2])) in cells]
+
+
+def performance(cards: str) -> str:
+    """Returns microseconds of the README's calls on cards, such as h100_h200, beside those of alternatives and a copy."""
+    rows = [
+        (card.upper(), name, " x ".join(map(str, cell.result.sizes)), *(_us(cell.us.get(provider)) for provider in LABELS))
+        for card in cards.split("_")
+        for name, cell in readme_cells(card)
+    ]
+    return _table("; ".join(("card", "call", "shape", *LABELS.values())), rows)
 
 
 def measured(card: str) -> str:
