@@ -46,8 +46,10 @@ class Tiling:
 
     @property
     def strategy(self) -> str:
-        """Returns its name: programs share rows ("shared"), or one reads them once ("tile") or twice ("online")."""
-        return "shared" if self.is_shared else "tile" if self.held else "online"
+        """Returns "split" if several programs share rows; else "in registers" if rows are read once, or "two-pass"."""
+        if self.is_shared:
+            return "split"
+        return "in registers" if self.held else "two-pass"
 
     @property
     def tile_cols(self) -> int:
@@ -61,7 +63,7 @@ class Tiling:
 
     def covers(self, n_cols: int) -> int:
         """Returns the columns of rows of `n_cols` that the programs of a tile compute, including masked ones."""
-        return -(-n_cols // self.width) * self.width if self.strategy == "online" else self.splits * self.tile_cols
+        return -(-n_cols // self.width) * self.width if self.strategy == "two-pass" else self.splits * self.tile_cols
 
     def __str__(self) -> str:
         warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"

@@ -37,8 +37,8 @@ def assert_triton_has(tiling, hardware):
 
 def assert_covers(tiling, problem, spec):
     """No split is empty, and what reaches past a row is masked."""
-    assert (tiling.strategy == "shared") == (tiling.splits > 1)
-    if tiling.strategy == "online":
+    assert (tiling.strategy == "split") == (tiling.splits > 1)
+    if tiling.strategy == "two-pass":
         assert tiling.splits == 1
         return
     assert (tiling.splits - 1) * tiling.tile_cols < problem.width <= tiling.splits * tiling.tile_cols

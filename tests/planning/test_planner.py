@@ -30,14 +30,14 @@ def test_a_launch_that_spills_much_is_replaced_and_the_plan_names_both():
 
 def test_a_launch_that_does_not_fit_or_compile_is_rejected():
     def measure(problem, tiling, device):
-        if tiling.strategy == "tile":
+        if tiling.strategy == "in registers":
             raise CompileError("ub overflow")
         return KernelResources(shared_memory_bytes=200_000 if tiling.tile_cols > 1024 else 1000)
 
     plan = planned(A2, 4096, 4096, measure=measure)
-    assert (plan.tiling.strategy, plan.tiling.tile_cols) == ("online", 1024)
-    assert plan.reasons[0] == "rejected tile 2 x 4096: does not compile: ub overflow"
-    assert "rejected online 1 x 4096: does not fit: unified buffer" in plan.reasons
+    assert (plan.tiling.strategy, plan.tiling.tile_cols) == ("two-pass", 1024)
+    assert plan.reasons[0] == "rejected in registers 2 x 4096: does not compile: ub overflow"
+    assert "rejected two-pass 1 x 4096: does not fit: unified buffer" in plan.reasons
 
 
 def test_when_nothing_fits_the_error_names_all_attempts():
@@ -47,7 +47,9 @@ def test_when_nothing_fits_the_error_names_all_attempts():
     gradient = Problem(64, 4096, "float32", "float32", 1, form="log_softmax", backward=True)
     with pytest.raises(PlanError, match="no launch of a gradient of a float32 log_softmax of 64 x 4096"):
         choose(gradient, Device.from_profile(MI300X), measure)
-    with pytest.raises(PlanError, match=r"(?s)float32 softmax of 64 x 4096 fits .*tile 1 x 4096.*does not fit: shared memory"):
+    with pytest.raises(
+        PlanError, match=r"(?s)float32 softmax of 64 x 4096 fits .*in registers 1 x 4096.*does not fit: shared memory"
+    ):
         planned(MI300X, 64, 4096, measure=measure)
 
 

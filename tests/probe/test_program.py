@@ -85,7 +85,7 @@ profiles list h200 | 2 | commands are profiles list
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
 --help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 success ;; 4 not checked
 plan --on MI300X --shapes 64x781 --facts | 0 | device amd/mi300x (hip/gfx942, CDNA 3, absent) ;; 304 profile (vendor) [1]
-plan --on h200,MI300X --markdown | 0 | | device | launch | regs | ;; | nvidia/h200 | tile
+plan --on h200,MI300X --markdown | 0 | | device | launch | regs | ;; | nvidia/h200 | in registers
 plan --on H200 --shapes 512x512 --backward --at-least 1 --no-spills | 0 | 512 x 512 float32 backward on
 plan --on H200 ascend/910b3 --at-least cuda=64 | 1 | CheckFailed: ;; at least 64 required; limited by
 kernel KERNELS:tuned --on H200 MI300X --args MATRICES --config all | 0 | nvidia/h200 configuration 1 8 warps ;;
@@ -211,7 +211,7 @@ def saved(tmp_path_factory):
 
 CHANGES = [  # a value of the first report as it was saved, and what `diff` says
     ("launch.num_programs", 3, "| nvidia/h200 | 64 x 781 bfloat16 | num_programs | 3 | 64 | worse |"),
-    ("launch.tiling", "tile 7 x 1024", "| tiling | tile 7 x 1024 | tile 1 x 1024, num_warps 8 | worse |"),
+    ("launch.tiling", "two-pass 7 x 1024", "| tiling | two-pass 7 x 1024 | in registers 1 x 1024, num_warps 8 | worse |"),
     ("numbers.programs_per_multiprocessor", 99, "| programs_per_multiprocessor | 99 | 8 | worse |"),
     ("numbers.programs_per_multiprocessor", 1, "| programs_per_multiprocessor | 1 | 8 | |"),
     ("numbers.registers_per_thread", 3, "| registers_per_thread | 3 | 32 | |"),

@@ -81,7 +81,7 @@ def folder_with(path, **releases):
 def test_without_the_compiler_a_plan_is_an_estimate_and_no_gate_is_checked(monkeypatch, capsys, tmp_path, releases, why):
     monkeypatch.setenv("PORTABLE_SOFTMAX_ASCEND", "" if releases is None else str(folder_with(tmp_path, **releases)))
     monkeypatch.chdir(Path(__file__).parents[2])
-    assert str(plan(64, 8192, "float32", A2)).startswith("an estimate, not compiled: tile 1 x 8192, ")
+    assert str(plan(64, 8192, "float32", A2)).startswith("an estimate, not compiled: in registers 1 x 8192, ")
     kernel = "kernel tests/support/ascend_kernels.py:relu --args y=*fp32:16 x=*fp32:16 n=i32 BLOCK=64"
     for words, code in (("plan", 0), ("plan --at-least 1", 4), ("plan --at-least cuda=1 npu=1", 4), (kernel, 4)):
         assert program.main([*words.split(), "--on", A2]) == code

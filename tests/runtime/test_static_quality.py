@@ -64,7 +64,7 @@ def faults_of_plan(planned, device, n_cols):
         yield f"{planned.num_programs} programs for rows in {planned.tiling.splits} splits"
     if planned.occupancy.programs_per_multiprocessor < 1:
         yield "does not fit a multiprocessor"
-    if planned.tiling.tile_cols < n_cols and planned.tiling.strategy == "tile":
+    if planned.tiling.tile_cols < n_cols and planned.tiling.strategy == "in registers":
         yield f"a tile of {planned.tiling.tile_cols} columns"
     if planned.warning:  # of spills that take a good part of the time
         yield f"{planned.tiling}: spills into {planned.resources.stack_frame_bytes} bytes per thread"
@@ -222,5 +222,5 @@ def test_a_kernel_that_may_be_wrong_is_not_used(monkeypatch):
     spec = KernelSpec.of(Problem(5, 77, "float32", "float32", 1), Tiling(1, 128, 1, 1))
     monkeypatch.setattr(BACKENDS["cuda"], "known_fault", lambda compiled: f"{compiled.metadata.name} may be wrong")
     for _ in range(2):
-        with pytest.raises(CompileError, match="tile 1 x 128, num_warps 1 is not used: softmax_kernel may be wrong"):
+        with pytest.raises(CompileError, match="in registers 1 x 128, num_warps 1 is not used: softmax_kernel may be wrong"):
             compile_kernel(spec, Device.from_profile(H200))

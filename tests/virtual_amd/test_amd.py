@@ -20,7 +20,7 @@ DETECTED = {  # profile, architecture, multiprocessors (WGPs on RDNA), lanes, an
     "driver_rx7900xtx": ("amd/rx-7900-xtx", "gfx1100", 48, 32, 196608),
     "driver_rx7900xtx_cu_mode": ("amd/rx-7900-xtx", "gfx1100", 48, 32, 196608),
 }
-SHAPES = {(16, 781): "tile", (70, 64): "tile", (2, 12_000): "shared"}
+SHAPES = {(16, 781): "in registers", (70, 64): "in registers", (2, 12_000): "split"}
 
 
 @pytest.fixture(scope="module")
