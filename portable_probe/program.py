@@ -24,7 +24,7 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.detect import devices_of, how_to_install, interpreting, named
 from portable_softmax.errors import NoDeviceError, TargetError
-from portable_softmax.planning.request import SHORT
+from portable_softmax.planning.operands import SHORT
 
 INTERPRETED = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
 UNCHECKED = {"DeviceError", "NoDeviceError", "TargetError", "ImportError", "ModuleNotFoundError"}

@@ -9,8 +9,8 @@ import torch
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
+from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.row_kernels.inspection import Launched
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.launch import bind_tiling, sizes_of

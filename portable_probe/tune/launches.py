@@ -19,11 +19,10 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, row_work, softmax_facts
 from portable_softmax.planning.grid import Budget
-from portable_softmax.planning.lines import lines_of
+from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
 from portable_softmax.planning.planner import ranked, unfit
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.planning.request import problem_of
 from portable_softmax.runtime.compiled import resources_of
 from portable_softmax.runtime.launch import bind_tiling, sizes_of
 from portable_softmax.runtime.specialization import KernelSpec
@@ -66,8 +65,7 @@ def jobs_of(device: Device) -> list[Callable[[], Timed]]:
 def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: Device) -> Problem | None:
     """Returns the softmax along the second dimension, or its gradient; None if the device does not read it in place."""
     strides = [torch.empty(shape, device="meta").stride()] * (2 + backward)
-    lines = lines_of(shape, 1, strides, device.vendor.scattered_rows)
-    return problem_of(lines, dtype, dtype, backward=backward) if lines else None
+    return problem_of(shape, 1, strides, (dtype, dtype), scattered=device.vendor.scattered_rows, backward=backward)
 
 
 def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> Timed:

@@ -74,11 +74,8 @@ def lost(between: float, device: Device) -> float:
 
 def _mask(problem: Problem) -> float:
     """Returns the bytes of a mask per element of x; those that rows or matrices share are counted once."""
-    mask, lines = problem.scores.mask, problem.lines
-    if mask is None or lines is None or not lines.mask:
-        return 0
-    shared = [size for (size, _), stride in zip(lines.levels[::-1], lines.mask[1:], strict=True) if not stride]
-    return {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}[mask] / math.prod(shared)
+    mask, copies = problem.scores.mask, problem.mask_copies
+    return {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}[mask] / copies if mask and copies else 0
 
 
 def _pieces(budget: Budget, tiling: Tiling, vector: int, resident: float) -> tuple[float, float, float]:

@@ -63,7 +63,7 @@ class Budget:
 
     def rows_of(self, size: int) -> int:
         """Returns the rows side by side that so many bytes hold, of those that there are: a power of two."""
-        return min(next_power_of_2(self.problem.neighbours), size // self.element)
+        return min(next_power_of_2(self.problem.rows_per_group), size // self.element)
 
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
@@ -112,9 +112,7 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
         several = not problem.numbered and vendor.scattered_rows and problem.inner * WORD_BYTES < budget.line
         return [problem, replace(problem, scattered=True)] if several else [problem]
     long = problem.n_cols * budget.element >= 2 * budget.line  # the ends of shorter rows cost too much
-    levels = problem.lines.levels if problem.lines else ()
-    alike = all(len({stride % problem.widest for stride in strides}) == 1 for _, strides in levels)  # all operands' rows start
-    vectors = long and levels and alike and problem.vector < problem.widest
+    vectors = long and problem.alike and problem.vector < problem.widest
     vectors = vectors and problem.aligned and vendor.aligned_access and not (problem.batch_invariant or problem.is_sample)
     return [problem, replace(problem, vector=problem.widest, unaligned=True)] if vectors else [problem]
 
@@ -220,7 +218,7 @@ def _of_vector_cores(budget: Budget) -> Iterator[Tiling]:
     most, longest, stream = (fact.value if fact else 1 for fact in facts)
     cols = next_power_of_2(problem.width)
     fair = next_power_of_2(-(-problem.n_rows // budget.multiprocessors))  # each core has a tile
-    neighbours, words = next_power_of_2(problem.neighbours), (budget.sector // WORD_BYTES, budget.line // WORD_BYTES)
+    neighbours, words = next_power_of_2(problem.rows_per_group), (budget.sector // WORD_BYTES, budget.line // WORD_BYTES)
     largest = min(max(1, most // (cols * (1 if beside else budget.loads))), fair, neighbours)
     least, line = (min(neighbours, size) if beside else 1 for size in words)
     for rows in reversed(powers(least, max(largest, line))):

@@ -123,7 +123,10 @@ def _budgets(problem: Problem, device: Device) -> list[Budget]:
     """Returns the budget of a problem; those of many rows and of one if the launch must not depend on the number of rows."""
     if not problem.batch_invariant:
         return [Budget(problem, device)]
-    return [Budget(replace(problem, n_rows=number * problem.inner, lines=None), device) for number in (MANY, 1)]
+    return [
+        Budget(replace(problem, n_rows=number * problem.inner, rows_per_matrix=None, mask_copies=None), device)
+        for number in (MANY, 1)
+    ]
 
 
 def _launch(problem: Problem, tiling: Tiling, used: KernelResources, budgets: list[Budget]) -> LaunchPlan:

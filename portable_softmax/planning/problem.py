@@ -1,12 +1,11 @@
 """The softmax of rows as a kernel computes it, and how its rows are read."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.planning.lines import Lines
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
@@ -14,37 +13,27 @@ MAX_BYTES = sys.maxsize  # of a matrix: addresses are 64 bits wide, and their di
 MANY_ROWS = 2048  # from which on a launch may skip rows without a token
 FORMS = "softmax", "log_softmax"
 
+Factor = Literal["number", "rows"]
+Causal = Literal["upper_left", "lower_right"]
+Level = tuple[int, tuple[int, ...]]  # a size, and the operands' strides in elements
+
 
 def next_power_of_2(value: int) -> int:
     """Returns the smallest power of two that is at least `value`."""
     return 1 << (value - 1).bit_length()
 
 
-Factor = Literal["number", "rows"]
-Causal = Literal["upper_left", "lower_right"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Scores, cap * tanh(scale * x / cap) / temperature, and what masks some; all absent by default.
+    """Scores, cap * tanh(scale * x / cap) / temperature, and what masks some; all absent by default."""
 
-    Args:
-        scale: a positive number, or one number per row.
-        temperature: likewise; rows of 0 are greedy: all weight is on their largest elements, whatever the cap is.
-        cap: compiled into the kernel. The kernel of a gradient then reads x too.
-        mask: "bool", where True keeps an element; "bits", of 32 elements in a word; or the dtype of a mask that is added.
-        causal: columns above the row's number in its matrix are masked; lower_right: the last row has all columns.
-        sink: one more logit per row, in the denominator alone.
-        zero_rows: wholly masked rows are 0 instead of nan.
-    """
-
-    scale: Factor | None = None
-    temperature: Factor | None = None
-    cap: float | None = None
-    mask: str | None = None
-    causal: Causal | None = None
-    sink: bool = False
-    zero_rows: bool = False
+    scale: Factor | None = None  # a positive number, or one number per row
+    temperature: Factor | None = None  # likewise; rows of 0 are greedy: all weight is on their largest elements
+    cap: float | None = None  # compiled into the kernel; the kernel of a gradient then reads x too
+    mask: str | None = None  # "bool", where True keeps an element; "bits", 32 in a word; or the dtype of a mask that is added
+    causal: Causal | None = None  # columns above the row's number in its matrix are masked; lower_right: the last row has all
+    sink: bool = False  # one more logit per row, in the denominator alone
+    zero_rows: bool = False  # wholly masked rows are 0 instead of nan
 
     def __bool__(self) -> bool:
         """True if any is present."""
@@ -56,23 +45,14 @@ NONE = Scores()
 
 @dataclass(frozen=True, kw_only=True)
 class LogProbs:
-    """Numbers per row that a launch computes, or the gradient of which it computes.
+    """Numbers per row that a launch computes, or the gradient of which it computes."""
 
-    Args:
-        sample: a token is drawn, and its log-probability computed.
-        entropy: computed per row too; for a gradient, it has one itself.
-        lse: the logsumexp per row is requested; for a gradient, it has one itself.
-        gradient: of x, from the gradients of these numbers.
-        many: a gradient: rows have another number of chosen elements than one.
-        seed, position, min_p: of samples: a number, or one number per row; min_p may be None.
-    """
-
-    sample: bool = False
-    entropy: bool = False
-    lse: bool = False
-    gradient: bool = False
-    many: bool = False
-    seed: Factor = "number"
+    sample: bool = False  # a token is drawn, and its log-probability computed
+    entropy: bool = False  # computed per row too; a gradient has one from it
+    lse: bool = False  # the logsumexp per row is a result; a gradient has one from it
+    gradient: bool = False  # of x, from the gradients of these numbers
+    many: bool = False  # a gradient: rows have another number of chosen elements than one
+    seed: Factor = "number"  # of samples: a number, or one number per row; min_p may be absent
     position: Factor = "number"
     min_p: Factor | None = None
 
@@ -84,56 +64,43 @@ class LogProbs:
 
 @dataclass(frozen=True)
 class Problem:
-    """The softmax of rows, or its gradient, as far as a kernel depends on it.
-
-    Args:
-        n_rows, n_cols: number of rows and their length in elements: at least 1, at most MAX_COLS in a line.
-            All of them take at most MAX_BYTES.
-        x_dtype, y_dtype: torch's names of the types of the input and of the output; their gradients have the same.
-        vector: elements that divide the length and the strides of all lines, at most what 16 bytes hold.
-        aligned: whether all operands start on a multiple of 16 bytes.
-        form: one of FORMS.
-        backward: the gradient of x from that of y, and y.
-        inner: 1 where the elements of a row are next to each other; else the number of rows side by side, as in a
-            contiguous [n_rows // inner, n_cols, inner] tensor.
-        batch_invariant: whether the tile must not depend on n_rows.
-        depth: 1 where all lines are one distance apart; 2 where they are in matrices; 3 where these are in batches.
-        lines: layout of the operands; None where only a plan is requested.
-        unaligned, scattered: how a launch reads it, which planning chooses (grid.py).
-            unaligned: rows start anywhere, but those of all operands alike, and are read in whole vectors; `vector` is what 16
-            bytes hold. scattered: a tile takes rows of several matrices.
-        scores: what is applied to x first; none for the plain softmax.
-        in_place: the result overwrites x, or dy; or y.
-        mask_step: stride of the mask within a line, 0 or 1; None for another one.
-        mask_vector: elements of a load of the mask.
-        log_probs: numbers per row that replace the result, or that x has a gradient of; None for neither.
+    """The softmax of rows, or its gradient, as far as plans and kernels depend on it.
 
     Raises:
         ValueError: a size is too large.
     """
 
-    n_rows: int
-    n_cols: int
-    x_dtype: str
+    n_rows: int  # at least 1; all rows take at most MAX_BYTES
+    n_cols: int  # at least 1; a line has at most MAX_COLS elements
+    x_dtype: str  # torch's names of the types of input and output; their gradients have the same
     y_dtype: str
-    vector: int
-    aligned: bool = True
-    form: str = "softmax"
-    backward: bool = False
-    inner: int = 1
-    batch_invariant: bool = False
-    depth: int = 1
-    lines: Lines | None = None
-    unaligned: bool = False
-    scattered: bool = False
-    scores: Scores = NONE
-    in_place: bool = False
-    mask_step: int | None = 1
-    mask_vector: int = 1
-    log_probs: LogProbs | None = None
+    vector: int  # elements that divide the length and the strides of all lines, at most what 16 bytes hold
+    aligned: bool = True  # all operands start on a multiple of 16 bytes
+    form: str = "softmax"  # one of FORMS
+    backward: bool = False  # the gradient of x from that of y, and y
+    inner: int = 1  # rows side by side, as in [n_rows // inner, n_cols, inner]; 1 where the elements of a row are adjacent
+    batch_invariant: bool = False  # the tile does not depend on n_rows
+    depth: int = 1  # 1 where all lines are one distance apart; 2 where they are in matrices; 3 where these are in batches
+    rows_per_matrix: int | None = None  # None where all rows are in one
+    alike: bool = False  # rows of all operands start at the same element of a vector
+    out_like_x: bool = False  # the result has the strides of x, and is not contiguous
+    unaligned: bool = False  # rows are read in whole vectors of 16 bytes, whatever element they start at; planning decides it
+    scattered: bool = False  # a tile has rows of several matrices; planning decides it
+    scores: Scores = NONE  # what is applied to x first
+    in_place: bool = False  # the result overwrites x, or dy, or y
+    mask_step: int | None = 1  # stride of the mask within a line, 0 or 1; None for another one
+    mask_col: int = 1  # the mask's stride between columns, 0 or 1, else -1
+    mask_vector: int = 1  # elements of a load of the mask
+    mask_copies: int | None = None  # rows that share a row of the mask; None without one
+    mask_per_batch: bool = False  # all matrices of a batch, such as heads, share a mask, in which rows differ
+    log_probs: LogProbs | None = None  # numbers per row in place of the result, or that x has a gradient of
+    # the layout of operands that are launched, which no plan and no kernel depends on
+    levels: tuple[Level, ...] | None = field(default=None, compare=False)  # batches, matrices, and lines of a matrix
+    mask_strides: tuple[int, ...] | None = field(default=None, compare=False)  # along columns, rows, matrices and batches
 
     def __post_init__(self) -> None:
-        if (line := self.inner if self.across else self.n_cols) > MAX_COLS:
+        line = self.inner if self.across else self.n_cols
+        if line > MAX_COLS:
             raise ValueError(f"a row of {line} elements is too large; rows of up to {MAX_COLS} can be computed")
         used = self.n_rows * self.n_cols * max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
         if used > MAX_BYTES:
@@ -143,13 +110,13 @@ class Problem:
     @cached_property
     def operations(self) -> frozenset[str]:
         """Returns names of what a kernel computes beside a softmax, as far as its memory depends on it."""
-        scores, picks, log = self.scores, self.log_probs, self.form == "log_softmax"
+        scores, picks, log = self.scores, self.log_probs or LogProbs(), self.form == "log_softmax"
         names = {
             "gradient": self.backward and not log,
             "log gradient": self.backward and log,
-            "tokens": picks is not None,
-            "token gradient": picks is not None and picks.gradient,
-            "many": picks is not None and picks.many,
+            "tokens": self.log_probs is not None,
+            "token gradient": picks.gradient,
+            "many": picks.many,
             "causal": scores.causal is not None,
             "cap": scores.cap is not None,
             "scale": scores.scale == "rows",
@@ -157,7 +124,7 @@ class Problem:
             "bool": scores.mask in ("bool", "bits"),
             "added": scores.mask not in (None, "bool", "bits"),
         }
-        return frozenset(name for name, there in names.items() if there)
+        return frozenset(name for name, present in names.items() if present)
 
     @property
     def numbered(self) -> bool:
@@ -179,7 +146,9 @@ class Problem:
     def pairs(self) -> int:
         """Returns the pairs of numbers per split that programs exchange; a gradient of log-probabilities needs none."""
         picks = self.log_probs
-        return 1 if picks is None else 0 if picks.gradient else 1 + picks.entropy
+        if picks is None:
+            return 1
+        return 0 if picks.gradient else 1 + picks.entropy
 
     @property
     def is_sample(self) -> bool:
@@ -197,19 +166,21 @@ class Problem:
         return self.inner > 1
 
     @cached_property
-    def neighbours(self) -> int:
+    def rows_per_group(self) -> int:
         """Returns the number of rows that a tile selects from: all, or those side by side."""
         if self.across:
             return self.n_rows if self.scattered else self.inner
-        return self.lines.levels[2][0] if self.numbered and self.lines else self.n_rows
+        return (self.numbered and self.rows_per_matrix) or self.n_rows
 
     @cached_property
     def width(self) -> int:
         """Returns the columns that a tile of whole rows needs.
 
-        The whole vectors of an unaligned row may begin up to vector - 1 elements ahead of it.
+        The whole vectors of an unaligned row may begin up to vector - 1 elements before it.
         """
-        return self.n_cols + self.vector - 1 if self.unaligned else max(self.n_cols, 1 if self.across else self.vector)
+        if self.unaligned:
+            return self.n_cols + self.vector - 1
+        return self.n_cols if self.across else max(self.n_cols, self.vector)
 
     @property
     def size(self) -> str:
@@ -219,14 +190,14 @@ class Problem:
     @property
     def name(self) -> str:
         """Returns words for error messages: the output's type, the form and the direction."""
-        picks, form = self.log_probs, f"{self.form} of scores" if self.scores else self.form
+        picks, form = self.log_probs, self.form + " of scores" * bool(self.scores)
         if self.is_sample:
             return f"{self.x_dtype} sample of tokens"
         if picks:
-            form = f"log-probabilities of tokens{' and entropy' if picks.entropy else ''}"
+            form = "log-probabilities of tokens" + " and entropy" * picks.entropy
             return f"gradient of {form} in {self.y_dtype}" if picks.gradient else f"{self.y_dtype} {form}"
         return f"gradient of a {self.y_dtype} {form}" if self.backward else f"{self.y_dtype} {form}"
 
     def tiles(self, tile_rows: int) -> int:
         """Returns the number of tiles of `tile_rows` rows that cover all rows."""
-        return self.n_rows // self.neighbours * -(-self.neighbours // tile_rows)
+        return self.n_rows // self.rows_per_group * -(-self.rows_per_group // tile_rows)

@@ -14,7 +14,7 @@ from torch.compiler import is_dynamo_compiling
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.planning.buckets import representative
+from portable_softmax.planning.operands import representative
 from portable_softmax.planning.planner import MANY
 from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, decorated, jit_function
 from portable_softmax.row_kernels.facts import Form

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.lines import Lines
+from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import launch_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, LogProbs, Problem, Scores
-from portable_softmax.planning.request import problem_of
 from portable_softmax.runtime.kernel_form import units_of
 from portable_softmax.runtime.plans import choice_of
 from portable_softmax.runtime.prepared import prepare
@@ -69,51 +68,56 @@ def bind_tiling(
 
 def sizes_of(problem: Problem) -> dict[str, int]:
     """Returns the values of kernels' integer parameters by name, in the units in which they are passed."""
-    lines = problem.lines
-    if lines is None:
-        raise ValueError(f"the lines of a {problem.name} of {problem.size} are not known, and it is launched")
-    (_, batches), (n_heads, heads), (n_lines, within) = lines.levels
+    if problem.levels is None:
+        raise ValueError(f"the strides of a {problem.name} of {problem.size} are not known, and it is launched")
+    (_, batches), (n_heads, heads), (n_lines, within) = problem.levels
     row_unit, col_unit, unit = units_of(problem)
     tensor = "dy" if problem.backward else "x"
     sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // row_unit, "n_heads": n_heads}
     sizes |= {f"{tensor}_batch": batches[1] // unit, f"{tensor}_head": heads[1] // unit}
     if problem.across:
-        sizes |= {"n_queries": lines.length // col_unit, f"{tensor}_query": 1, f"{tensor}_col": within[1] // col_unit}
+        sizes |= {"n_queries": problem.inner // col_unit, f"{tensor}_query": 1, f"{tensor}_col": within[1] // col_unit}
     else:
         sizes |= {"n_queries": n_lines, f"{tensor}_query": within[1] // row_unit, f"{tensor}_col": 1}
-    if lines.mask and problem.scores.mask:
+    if problem.mask_strides and problem.scores.mask:
         first = 2 if problem.across else 1  # that is passed in units
-        strides = (stride if at < first else stride // problem.mask_vector for at, stride in enumerate(lines.mask))
+        strides = (stride if at < first else stride // problem.mask_vector for at, stride in enumerate(problem.mask_strides))
         sizes |= dict(zip(("m_col", "m_query", "m_head", "m_batch"), strides, strict=True))
     return sizes
 
 
 def problem_from(
     operands: tuple["torch.Tensor", ...],
-    lines: Lines,
-    form: str,
-    backward: bool,
-    batch_invariant: bool,
+    dim: int,
+    device: Device,
+    mask: "torch.Tensor | None" = None,
     y_dtype: "torch.dtype | None" = None,
     scores: Scores = NONE,
-    mask: "torch.Tensor | None" = None,
     log_probs: LogProbs | None = None,
-) -> Problem:
-    """Returns the Problem that `bind_problem` plans; that of log-probabilities has `y_dtype`, as no result has x's shape."""
-    x, y = operands[:2] if backward else (operands[1], operands[0])  # dy is of the type of y
-    return problem_of(
-        lines,
-        name_of(x.dtype),
-        name_of(y_dtype or y.dtype),
-        aligned=all(operand.data_ptr() % VECTOR_BYTES == 0 for operand in operands),
-        form=form,
-        backward=backward,
-        batch_invariant=batch_invariant,
-        scores=scores,
-        in_place=not log_probs and any(_at_one_place(operands[0], operand) for operand in operands[1:]),
+    **about: Any,
+) -> Problem | None:
+    """Returns the Problem that `bind_problem` plans, None if operands must be copied first.
+
+    That of log-probabilities has `y_dtype`, as no result has x's shape.
+    """
+    x, y = operands[:2] if about["backward"] else (operands[1], operands[0])  # dy is of the type of y
+    problem = problem_of(
+        operands[0].shape,
+        dim,
+        [operand.stride() for operand in operands],
+        (name_of(x.dtype), name_of(y_dtype or y.dtype)),
+        scattered=bool(scores) or log_probs is not None or device.vendor.scattered_rows,
+        mask=None if mask is None else mask.stride(),
         mask_aligned=mask is not None and scores.mask != "bits" and mask.data_ptr() % VECTOR_BYTES == 0,
+        aligned=all(operand.data_ptr() % VECTOR_BYTES == 0 for operand in operands),
+        in_place=not log_probs and any(_at_one_place(operands[0], operand) for operand in operands[1:]),
+        scores=scores,
         log_probs=log_probs,
+        **about,
     )
+    if problem and problem.across and log_probs:
+        return None  # the kernels of log-probabilities read rows alone
+    return problem
 
 
 def _at_one_place(a: "torch.Tensor", b: "torch.Tensor") -> bool:

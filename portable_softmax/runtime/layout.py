@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.lines import Lines, lines_of
-from portable_softmax.planning.problem import NONE, VECTOR_BYTES, LogProbs, Problem, Scores
+from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.runtime.launch import bind_problem, problem_from
 
 Copy = Callable[[Tensor, int], Tensor]
@@ -56,9 +55,8 @@ def bind(
 
 
 def described(
-    tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, scores: Scores = NONE,
-    log_probs: LogProbs | None = None, batch_invariant: bool = False, backward: bool = False, **about: Any,
-) -> tuple[Copy | None, bool, Problem]:  # fmt: skip
+    tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, *, backward: bool = False, **about: Any
+) -> tuple[Copy | None, bool, Problem]:
     """Returns (how inputs are copied first or None, True if the mask is too, the problem) of a launch.
 
     Args:
@@ -66,41 +64,25 @@ def described(
         dim: the axis of rows.
         device: which the launch is for.
         mask: of that shape, by strides of 0.
-        scores, log_probs, batch_invariant, backward, about: see Problem.
+        backward, about: see Problem.
     """
     ways: list[tuple[Copy | None, bool]] = [(None, False), (_contiguous, False), (_in_rows, False), (_in_rows, True)]
     for copy, copies_mask in ways:
         laid_out = tensors if copy is None else tuple(copy(_without_memory(t), dim) for t in tensors)
         hidden = copy(_without_memory(mask), dim) if copies_mask and copy and mask is not None else mask
-        lines = _lines(laid_out, dim, device, hidden, scores, log_probs)
-        if lines and not (batch_invariant and not _as_if_contiguous(laid_out, lines, bool(scores or log_probs))):
+        operands = laid_out if len(laid_out) > 1 else laid_out * 2
+        problem = problem_from(operands, dim, device, hidden, backward=backward, **about)
+        if problem and (not problem.batch_invariant or _as_if_contiguous(problem)):
             break
-    assert lines, "contiguous rows are read as they are laid out"
-    operands = laid_out if len(laid_out) > 1 else laid_out * 2
-    problem = problem_from(
-        operands, lines, backward=backward, batch_invariant=batch_invariant, scores=scores, mask=hidden, log_probs=log_probs,
-        **about,
-    )  # fmt: skip
+    assert problem, "contiguous rows are read as they are laid out"
     return copy, copies_mask, problem
 
 
-def _lines(
-    tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None, scores: Scores, log_probs: LogProbs | None
-) -> Lines | None:
-    shape, strides = tensors[0].shape, [t.stride() for t in tensors]
-    strides = strides if len(strides) > 1 else strides * 2
-    numbered = bool(scores) or log_probs is not None
-    of_mask = None if mask is None else mask.stride()
-    lines = lines_of(shape, dim, strides, numbered or device.vendor.scattered_rows, of_mask, bool(scores.causal))
-    return None if lines and lines.across and log_probs else lines  # the kernels of log-probabilities read rows alone
-
-
-def _as_if_contiguous(tensors: tuple[Tensor, ...], lines: Lines, numbered: bool) -> bool:
+def _as_if_contiguous(problem: Problem) -> bool:
     """True if rows start on the multiple that their length alone implies, so that all are read alike."""
-    if lines.across or (lines.depth > 1 and not numbered):
+    if problem.across or (problem.depth > 1 and not problem.numbered):
         return False
-    vector = math.gcd(lines.length, VECTOR_BYTES // max(t.element_size() for t in tensors))
-    return all(map(_is_aligned, tensors)) and all(stride % vector == 0 for stride in lines.strides)
+    return problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
 
 
 def expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError
-from portable_softmax.planning.buckets import bucket_of
+from portable_softmax.planning.operands import bucket_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
 from portable_softmax.planning.planner import launch_of, ranked, unfit, using
 from portable_softmax.planning.problem import Problem

@@ -10,10 +10,9 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import grid, planner
-from portable_softmax.planning.buckets import bucket_of
+from portable_softmax.planning.operands import bucket_of, contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import LogProbs, Problem
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.compiled import compile_kernel, resources_of
 from portable_softmax.runtime.specialization import KernelSpec

@@ -56,17 +56,27 @@ class KernelSpec:
         covered = tiling.covers(problem.width)
         if covered < problem.width:
             raise ValueError(f"{tiling} covers {covered} columns of {problem.width}; use more splits or columns")
-        lines, mask = problem.lines, problem.lines.mask if problem.lines and problem.scores.mask else None
         return cls(
             problem=replace(
-                problem, n_rows=1, n_cols=1, inner=2 if problem.across else 1, lines=None, batch_invariant=False, in_place=False
+                problem,
+                n_rows=1,
+                n_cols=1,
+                inner=2 if problem.across else 1,
+                batch_invariant=False,
+                in_place=False,
+                rows_per_matrix=None,
+                alike=False,
+                out_like_x=False,
+                mask_col=1,
+                mask_per_batch=False,
+                mask_copies=None,
             ),
             tiling=tiling,
             wide=problem.n_rows >= WIDE_ROWS,
             whole=_whole_blocks(problem, tiling) if tiling.held and not problem.scores.causal else 0,
-            mask_shared=bool(mask and lines and lines.levels[1][0] > 1 and mask[1] and not mask[2]),
-            mask_col=mask[0] if mask and mask[0] in (0, 1) else -1 if mask else 1,
-            out_like_x=bool(lines and problem.stores and not lines.out_is_contiguous),
+            mask_shared=problem.mask_per_batch,
+            mask_col=problem.mask_col,
+            out_like_x=problem.stores and problem.out_like_x,
             skip=problem.skips and not problem.is_sample,
             step="reduce" if tiling.two_launches else "",
         )

@@ -10,9 +10,9 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import NoDeviceError
 from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiler
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.guard import guard_of

@@ -11,11 +11,10 @@ from offline import light
 from random_plans import random_problems
 
 from portable_softmax import Device
-from portable_softmax.planning.buckets import bucket_of, representative
 from portable_softmax.planning.grid import readings
+from portable_softmax.planning.operands import bucket_of, contiguous_problem, representative
 from portable_softmax.planning.planner import choice_of, choose, of_size, ranked
 from portable_softmax.planning.problem import NONE, Scores
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import plans
 from portable_softmax.runtime.kernel_form import config_of, signature_of
 from portable_softmax.runtime.specialization import KernelSpec

@@ -13,11 +13,10 @@ from random_plans import random_problems
 
 from portable_softmax import Device
 from portable_softmax.planning.grid import MOST_BLOCKS, MOST_SPLITS
-from portable_softmax.planning.lines import SHORTEST_LINE, lines_of
+from portable_softmax.planning.operands import MIN_LINE, contiguous_problem, problem_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem, Scores
-from portable_softmax.planning.request import contiguous_problem, problem_of
 from portable_softmax.runtime.kernel_form import config_of
 from portable_softmax.runtime.specialization import KernelSpec
 
@@ -135,16 +134,19 @@ def view(sizes, order, steps, cut):
     return x.permute(order)
 
 
-def rows_of(lines, operand):
+FLOAT = "float32", "float32"
+
+
+def rows_of(problem, operand):
     """Where each row's elements lie, [rows, columns], in the kernel's order."""
-    sizes = [size for size, _ in lines.levels] + [lines.length]
-    *outer, line = [strides[operand] for _, strides in lines.levels]
+    sizes = [size for size, _ in problem.levels] + [problem.inner if problem.across else problem.n_cols]
+    *outer, line = [strides[operand] for _, strides in problem.levels]
     strides = [*outer, line, 1]
     addresses = sum(
         (torch.arange(size) * stride).view([-1 if at == axis else 1 for at in range(4)])
         for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True))
     )
-    if lines.across:
+    if problem.across:
         addresses = addresses.transpose(2, 3)
     return addresses.reshape(-1, addresses.shape[-1])
 
@@ -163,20 +165,21 @@ def test_rows_are_at_their_strides(x, dim, scattered, backward):
     dim %= x.dim()
     y = torch.arange(x.numel()).view(x.shape)
     operands = (y, x, y) if backward else (y, x)
-    lines = lines_of(x.shape, dim, [operand.stride() for operand in operands], scattered)
-    if lines is None:
-        assert x.dim() != 2 or not x.is_contiguous() or x.shape[1] < SHORTEST_LINE, "long lines are read where they are"
+    problem = problem_of(x.shape, dim, [operand.stride() for operand in operands], FLOAT, scattered=scattered)
+    if problem is None:
+        assert x.dim() != 2 or not x.is_contiguous() or x.shape[1] < MIN_LINE, "long lines are read where they are"
         return
-    assert all(size >= 1 for size, _ in lines.levels)
-    assert {len(strides) for _, strides in lines.levels} == {len(operands)}
+    assert all(size >= 1 for size, _ in problem.levels)
+    assert {len(strides) for _, strides in problem.levels} == {len(operands)}
     meant = [tensor.movedim(dim, -1).reshape(-1, x.shape[dim]) for tensor in operands]
-    offsets = [rows_of(lines, operand) + tensor.storage_offset() for operand, tensor in enumerate(operands)]
+    offsets = [rows_of(problem, operand) + tensor.storage_offset() for operand, tensor in enumerate(operands)]
     order = torch.argsort(offsets[0][:, 0])  # of the result, where each element has a place of its own
     assert torch.equal(order, torch.arange(len(order)))
     for rows, expected in zip(offsets, meant, strict=True):
         assert torch.equal(rows[order], expected)  # in one order in all operands, so results go where they belong
     if not scattered:
-        assert lines.depth == 1 if not lines.across else lines.depth < 3 and lines.length >= SHORTEST_LINE
+        assert problem.depth < 3
+        assert problem.depth == 1 or problem.inner >= MIN_LINE
 
 
 @settings(max_examples=400, deadline=None)
@@ -185,14 +188,14 @@ def test_rows_are_at_their_strides(x, dim, scattered, backward):
 def test_rows_of_scores_keep_their_order_and_their_numbers(x, dim, causal):
     causal = causal and x.dim() > 1
     dim = x.dim() - 1 if causal else dim % x.dim()
-    lines = lines_of(x.shape, dim, [x.stride()] * 2, mask=[0] * x.dim(), causal=causal)
-    if lines is None:
+    scores = Scores(causal="upper_left" if causal else None, sink=True)
+    problem = problem_of(x.shape, dim, [x.stride()] * 2, FLOAT, mask=[0] * x.dim(), scores=scores)
+    if problem is None:
         return
-    rows = rows_of(lines, 1) + x.storage_offset()
+    rows = rows_of(problem, 1) + x.storage_offset()
     assert torch.equal(rows, x.movedim(dim, -1).reshape(-1, x.shape[dim]))
-    problem = problem_of(lines, "float32", "float32", scores=Scores(causal="upper_left" if causal else None, sink=True))
     assert (problem.n_rows, problem.n_cols, problem.tiles(1)) == (*rows.shape, len(rows))
-    assert not causal or problem.neighbours == x.shape[-2], "a row's number is that in its matrix"
+    assert not causal or problem.rows_per_matrix == x.shape[-2], "a row's number is that in its matrix"
 
 
 HEADS = torch.empty(2, 20, 4, 8).transpose(1, 2)
@@ -219,5 +222,5 @@ HEADS = torch.empty(2, 20, 4, 8).transpose(1, 2)
     ],
 )
 def test_what_is_read_without_a_copy(x, dim, depth, across):
-    lines = lines_of(x.shape, dim, [torch.empty(x.shape).stride(), x.stride()], True)
-    assert (lines and (lines.depth, lines.across)) == (None if depth is None else (depth, across))
+    problem = problem_of(x.shape, dim, [torch.empty(x.shape).stride(), x.stride()], FLOAT)
+    assert (problem and (problem.depth, problem.across)) == (None if depth is None else (depth, across))

@@ -8,8 +8,8 @@ from offline import H200, MI300X, PRODUCTS, foremost
 from random_plans import random_problems
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
+from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.planner import MOST_COMPILED, choose
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import plans
 
 PROBLEMS = 40  # of each product and compiler

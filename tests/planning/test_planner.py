@@ -8,10 +8,10 @@ from offline import A2, H200, MI300X, planned, table, with_hardware
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.planning.grid import estimated
+from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import contiguous_problem
 
 
 def test_a_launch_that_spills_much_is_replaced_and_the_plan_names_both():

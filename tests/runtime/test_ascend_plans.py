@@ -6,8 +6,8 @@ import pytest
 
 from portable_softmax import CompileError, Device
 from portable_softmax.devices.backends import npu_compiler
+from portable_softmax.planning.operands import TOKEN_LOG_PROBS, contiguous_problem
 from portable_softmax.planning.problem import LogProbs, Scores
-from portable_softmax.planning.request import TOKEN_LOG_PROBS, contiguous_problem
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from portable_softmax import Device, warm_up
-from portable_softmax.planning.request import contiguous_problem
+from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.runtime import measured, plans
 
 H200 = Device.from_profile("nvidia/h200")

@@ -6,9 +6,9 @@ import torch
 
 import portable_softmax
 from portable_softmax import CompileError, Device, DtypeError, occupancy, plan, warm_up
+from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import MAX_COLS, Problem
-from portable_softmax.planning.request import contiguous_problem
 from portable_softmax.runtime import compiled as memory
 from portable_softmax.runtime import compiler, plans
 from portable_softmax.runtime.compiled import compile_kernel
@@ -17,9 +17,9 @@ from portable_softmax.runtime.specialization import KernelSpec
 
 H200, LARGE = "nvidia/h200", "are too large: .* bytes, and 9223372036854775807 can be addressed"
 REFUSED = {  # what is requested, and the error
-    **{f"{size!r} rows": (lambda size=size: plan(size, 5, "float32", H200), TypeError, "n_rows should be an integer, not ")
+    **{f"{size!r} rows": (lambda size=size: plan(size, 5, "float32", H200), TypeError, "should be integers, not ")
        for size in (4.5, 4.0, "4", None, np.float32(4), np.array([4, 4]))},
-    "half a column": (lambda: plan(5, 4.5, "float32", H200), TypeError, r"n_cols should be an integer, not 4\.5"),
+    "half a column": (lambda: plan(5, 4.5, "float32", H200), TypeError, r"should be integers, not 5 and 4\.5"),
     **{f"{size}": (lambda size=size: plan(*size, "float32", H200), ValueError, "must be positive")
        for size in ((0, 5), (5, 0), (-1, 5))},
     **{f"{size} {dtype}": (lambda size=size, dtype=dtype: plan(*size, dtype, H200), ValueError, LARGE)

@@ -9,9 +9,9 @@ import triton
 from portable_probe.tune.launches import row_kernel
 from portable_softmax import Device, inspect_kernel
 from portable_softmax.errors import TargetError
+from portable_softmax.planning.operands import TOKEN_LOG_PROBS, contiguous_problem
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import LogProbs, Scores
-from portable_softmax.planning.request import TOKEN_LOG_PROBS, contiguous_problem
 from portable_softmax.runtime.compiled import compile_kernel
 from portable_softmax.runtime.plans import plan_problem
 from portable_softmax.runtime.specialization import KernelSpec

@@ -12,11 +12,10 @@ from sweep import mostly_slow
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.planning.grid import readings
-from portable_softmax.planning.lines import lines_of
+from portable_softmax.planning.operands import TOKEN_LOG_PROBS, contiguous_problem, problem_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose, ranked
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.request import TOKEN_LOG_PROBS, contiguous_problem, problem_of
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
 LENGTHS = (7, 10, 17, 64, 100, 333, 781, 1000, 4096, 12672, 16384, 20_000, 20_001, 24576, 32768, 32769, 50_257, 65_536,
@@ -107,9 +106,10 @@ def _side_by_side() -> dict[str, str]:
             kind = "gradient" if backward else "softmax"
             cells[f"{profile}: {dtype} {kind} of 64 x {n_cols} x {inner}"] = f"{plan.tiling}, {plan.num_programs} programs"
     for dtype, backward in itertools.product(("float32", "bfloat16"), (False, True)):
-        lines = lines_of((5, 20_000, 333), 1, [(20_000 * 333, 333, 1)] * (3 if backward else 2), True)
+        strides = [(20_000 * 333, 333, 1)] * (3 if backward else 2)
+        problem = problem_of((5, 20_000, 333), 1, strides, (dtype, dtype), backward=backward)
         for profile in (H200, MI300X):
-            plan = choose(problem_of(lines, dtype, dtype, backward=backward), Device.from_profile(profile), light)
+            plan = choose(problem, Device.from_profile(profile), light)
             name = f"{profile}: {dtype} {'gradient' if backward else 'softmax'} of 5 x 20000 x 333"
             cells[name] = f"{plan.tiling}, {plan.num_programs} programs"
     return cells

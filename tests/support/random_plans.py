@@ -7,7 +7,6 @@ from typing import get_args
 import torch
 
 from portable_softmax import Device
-from portable_softmax.planning.lines import lines_of
 from portable_softmax.planning.problem import FORMS, MAX_COLS, Causal, Problem, Scores
 from portable_softmax.runtime.launch import problem_from
 from portable_softmax.runtime.layout import described
@@ -37,10 +36,10 @@ def random_problems(device: Device, seed: int) -> Iterator[Problem]:
 
 def _plain(draw: random.Random, operands: Operands, dim: int, form: str, invariant: bool, device: Device) -> Problem | None:
     """Returns the problem of a plain softmax; None where a copy is planned instead."""
-    lines = lines_of(operands[0].shape, dim, [operand.stride() for operand in operands], device.vendor.scattered_rows)
-    if lines is None or (invariant and (lines.across or lines.depth > 1)):
+    problem = problem_from(operands, dim, device, form=form, backward=len(operands) == 3, batch_invariant=invariant)
+    if problem is None or (invariant and (problem.across or problem.depth > 1)):
         return None
-    return problem_from(operands, lines, form, len(operands) == 3, invariant)
+    return problem
 
 
 def _scored(draw: random.Random, operands: Operands, dim: int, form: str, invariant: bool, device: Device) -> Problem | None:

@@ -1,0 +1,180 @@
+"""Problems of operands, whose layout is lines of adjacent elements in matrices and batches, described by strides alone."""
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+from portable_softmax.devices.backends.base import DTYPE_BYTES, check_dtype
+from portable_softmax.planning.problem import FORMS, MANY_ROWS, NONE, VECTOR_BYTES, Level, LogProbs, Problem, Scores
+
+MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
+TOKEN_LOG_PROBS = "token_log_probs"
+SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+
+
+def problem_of(
+    shape: Sequence[int],
+    dim: int,
+    strides: Sequence[Sequence[int]],
+    dtypes: tuple[str, str],
+    *,
+    scattered: bool = True,
+    mask: Sequence[int] | None = None,
+    mask_aligned: bool = False,
+    **fields: Any,
+) -> Problem | None:
+    """Describes a softmax along `dim`, at least 0; None if some operands must be copied first.
+
+    A line is a row, or holds one column of rows side by side; adjacent dimensions that all operands hold alike are one.
+
+    Args:
+        shape: of all operands; no size is 0.
+        dim: the axis of the softmax.
+        strides: per operand, in elements; the result's first. Those from the third on are laid out as the result is.
+        dtypes: torch's names of the types of input and output.
+        scattered: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
+        mask: its strides, 0 along what it is the same for; None without one.
+        mask_aligned: whether it starts on a multiple of 16 bytes.
+        fields: others of Problem that are not of the layout. Rows of a causal matrix are those of the last dimension but one.
+
+    Raises:
+        ValueError: a size is too large.
+    """
+    if any(size > 1 and {along[0], *along[2:]} != {along[0]} for size, *along in zip(shape, *strides, strict=True)):
+        return None
+    n_operands, operands = len(strides), [*strides, *([] if mask is None else [mask])]
+    dims: list[Level] = list(zip(shape, zip(*operands, strict=True), strict=True))
+    columns = dims[dim] if shape and shape[dim] > 1 else (1, (1,) * len(operands))
+    queries = len(shape) - 2 if fields.get("scores", NONE).causal else -1
+    outer = _merged([level for at, level in enumerate(dims) if at not in (dim, queries) and level[0] > 1])
+    outer += [dims[queries]] if queries >= 0 else []
+    rows = outer.pop() if outer else (1, (0,) * len(operands))
+    across = {*columns[1][:n_operands]} != {1}
+    if across and (rows[0] == 1 or {*rows[1][:n_operands]} != {1} or (not scattered and rows[0] < MIN_LINE)):
+        return None
+    if len(outer) > (2 if scattered else across):
+        return None
+    length, lines = (rows[0], columns) if across else (columns[0], rows)
+    single: Level = 1, (0,) * len(operands)
+    outer = [single, single, *outer][-2:]
+    levels = [(size, of_all[:n_operands]) for size, of_all in (*outer, lines)]
+    inwards, used = levels[::-1], [strides for size, strides in levels if size > 1]
+    steps = accumulate((size for size, _ in inwards), operator.mul, initial=length)
+    is_contiguous = all(size == 1 or strides[0] == step for (size, strides), step in zip(inwards, steps, strict=False))
+    if not is_contiguous and any(strides[0] != strides[1] for strides in used):
+        return None  # kernels have no other strides of the result
+    widest = VECTOR_BYTES // max(DTYPE_BYTES[dtype] for dtype in dtypes)
+    vector = math.gcd(length, *(stride for strides in used for stride in strides), widest)
+    if mask is not None:
+        fields |= _mask_fields([*outer, rows], columns, across, vector if mask_aligned else 1, fields)
+    return Problem(
+        n_rows=math.prod(size for size, _ in (*outer, rows)),
+        n_cols=columns[0],
+        x_dtype=dtypes[0],
+        y_dtype=dtypes[1],
+        vector=vector,
+        inner=length if across else 1,
+        depth=3 - next((at for at, (size, _) in enumerate(outer) if size > 1), 2),
+        rows_per_matrix=rows[0],
+        alike=all(len({stride % widest for stride in strides}) == 1 for _, strides in levels),
+        out_like_x=not is_contiguous,
+        levels=tuple(levels),
+        **fields,
+    )
+
+
+def _merged(levels: list[Level]) -> list[Level]:
+    """Joins neighbours of which all operands hold one directly after another."""
+    merged: list[Level] = []
+    for size, strides in levels:
+        if merged and all(outer == size * inner for outer, inner in zip(merged[-1][1], strides, strict=True)):
+            merged[-1] = merged[-1][0] * size, strides
+        else:
+            merged.append((size, strides))
+    return merged
+
+
+def _mask_fields(outer: list[Level], columns: Level, across: bool, vector: int, fields: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields of Problem for a mask, the last operand, that is loaded in up to `vector` elements.
+
+    A batch-invariant mask is loaded one by one: its strides tell how many rows there are, and accesses the order of sums.
+    """
+    batch, matrix, row = (strides[-1] for _, strides in outer)
+    col = columns[1][-1]
+    step, gap = (row, col) if across else (col, row)
+    one_by_one = fields.get("batch_invariant") or step not in (0, 1)
+    return {
+        "mask_step": step if step in (0, 1) else None,
+        "mask_col": col if col in (0, 1) else -1,
+        "mask_vector": 1 if one_by_one else math.gcd(gap, matrix, batch, vector),
+        "mask_copies": math.prod(size for size, strides in outer if not strides[-1]),
+        "mask_per_batch": outer[1][0] > 1 and bool(row) and not matrix,
+        "mask_strides": (col, row, matrix, batch),
+    }
+
+
+def contiguous_problem(
+    n_rows: int,
+    n_cols: int,
+    dtype: Any,
+    form: str = "softmax",
+    backward: bool = False,
+    batch_invariant: bool = False,
+    scores: Scores = NONE,
+) -> Problem:
+    """Returns the softmax of aligned contiguous matrices, with input and output of one type; a mask has the layout of x.
+
+    `dtype` is a torch.dtype or its name.
+
+    Raises:
+        TypeError: a size is not an integer.
+        ValueError: a size is not positive or too large, or there is no such form.
+        DtypeError: no kernel computes that type.
+    """
+    if form not in (*FORMS, TOKEN_LOG_PROBS):
+        raise ValueError(f"form {form!r} was requested; forms are {', '.join((*FORMS, TOKEN_LOG_PROBS))}")
+    name = str(dtype).removeprefix("torch.")
+    check_dtype(name := SHORT.get(name, name))
+    try:
+        shape = n_rows, n_cols = operator.index(n_rows), operator.index(n_cols)
+    except TypeError as error:
+        raise TypeError(f"n_rows and n_cols should be integers, not {n_rows!r} and {n_cols!r}") from error
+    if min(shape) < 1:
+        raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
+    fields: dict[str, Any] = {"form": form, "backward": backward, "batch_invariant": batch_invariant, "scores": scores}
+    if form == TOKEN_LOG_PROBS:
+        fields |= {"form": "log_softmax", "backward": False, "log_probs": LogProbs(gradient=backward)}
+        fields["batch_invariant"] = batch_invariant and not backward
+    if scores.mask and not backward:  # a gradient reads no mask: what was hidden is 0 in y
+        fields |= {"mask": (n_cols, 1), "mask_aligned": True}
+    problem = problem_of(shape, 1, [(n_cols, 1)] * (3 if fields["backward"] else 2), (name, name), **fields)
+    assert problem, "contiguous rows are read in place"
+    return problem
+
+
+def representative(number: int) -> int:
+    """Returns the number for which launches are chosen of a bucket: from 2**k to 1.5 * 2**k, or from there to 2**(k + 1)."""
+    octave = 1 << number.bit_length() - 1
+    half = octave // 2
+    if not half:
+        return number
+    first = octave if number < octave + half else octave + half
+    return first + (half - 1) // 2
+
+
+def bucket_of(problem: Problem) -> Problem:
+    """Returns the problem for which the launch of a problem is chosen: it differs in the number of rows alone.
+
+    Launches whose bits may not depend on the number of rows have a single bucket.
+    """
+    if problem.batch_invariant:
+        return replace(problem, n_rows=problem.inner * MANY_ROWS, rows_per_matrix=None, mask_copies=None, levels=None)
+    matrices, rows = problem.n_rows // problem.rows_per_group, problem.rows_per_group
+    if not problem.across:
+        rows = representative(rows)
+    copies = problem.mask_copies and representative(problem.mask_copies)
+    n_rows = representative(matrices) * rows
+    return replace(problem, n_rows=n_rows, rows_per_matrix=rows, mask_copies=copies, levels=None)
