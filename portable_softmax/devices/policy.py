@@ -56,6 +56,14 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
 
+class BufferBytes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes of the Unified Buffer that a tile requires."""
+
+    value: dict[str, Amount]  # per element, by operations and shapes: the most counts; "" of every tile
+    row: Amount  # per row of log-probabilities, in addition
+    source: str
+
+
 class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Preferences for launches that were measured or reasoned, never limits.
 
@@ -69,5 +77,6 @@ class LaunchPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     tile_elements: PowerOfTwo | Unset = msgspec.UNSET  # of devices without warps: the most of a tile of whole rows
     row_elements: PowerOfTwo | Unset = msgspec.UNSET  # the same: of a tile of a single row, which is read once up to here
     stream_elements: PowerOfTwo | Unset = msgspec.UNSET  # the same: of a tile of a row that is read twice
+    buffer_bytes: BufferBytes | Unset = msgspec.UNSET  # the same: where the compiler is not asked; left out, every tile may fit
     registers: Sizes | Unset = msgspec.UNSET  # of a thread, where the compiler has a few numbers to choose from
     cost: Cost | Unset = msgspec.UNSET  # left out, no time is expected

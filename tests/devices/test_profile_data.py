@@ -62,7 +62,7 @@ def nested(value, kind, free=False):
     if isinstance(value, kind) and not free:
         yield value
     for name, field in fields.items():
-        yield from nested(field, kind, name in ("sources", "products", "errors") and kind is dict)
+        yield from nested(field, kind, name in ("sources", "products", "errors", "value") and kind is dict)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -32,8 +32,9 @@ def test_what_the_compiler_says(kernel, kind, block, device, options, said):
     used, occupancy, launch = ask()
     assert used.shared_memory_bytes == said
     assert used.multiprocessors == 1 + (kernel.__name__ == "square")
-    double = not (block == 16384 or device == A5)
-    assert used.compiler == f"bishengir-compile 1.2.0, {'double' if double else 'single'}-buffered; the last step needs CANN"
+    buffered = "single-buffered" if block == 16384 or device == A5 else "double-buffered"
+    buffered += " by multibuffer=False" * options.get("multibuffer", False)
+    assert used.compiler == f"bishengir-compile 1.2.0, {buffered}; the last step needs CANN"
     assert (occupancy.limits, launch.options) == ({"programs": 1}, options)
 
 
@@ -72,9 +73,9 @@ def folder_with(path, **releases):
     ("releases", "why"),
     [
         (None, "PORTABLE_SOFTMAX_ASCEND is not set; "),
-        ({}, r"has triton-ascend \(none\), ascendnpu-ir \(none\); "),
-        ({"triton_ascend": "3.2.0", "ascendnpu_ir": "1.3.0"}, "has ascendnpu-ir 1.3.0; "),
-        ({"triton_ascend": "3.2.0", "ascendnpu_ir": "1.2.0"}, "bishengir-compile-a5 cannot be executed; "),
+        ({}, r"has triton-ascend \(none\), ascendnpu-ir \(none\), no exec"),
+        ({"triton_ascend": "3.2.0", "ascendnpu_ir": "1.3.0"}, "has ascendnpu-ir 1.3.0, no executable "),
+        ({"triton_ascend": "3.2.0", "ascendnpu_ir": "1.2.0"}, "no executable ascendnpuir/bin/bishengir-compile-a5; "),
     ],
     ids=["not set", "empty", "another release", "no files"],
 )

@@ -39,7 +39,7 @@ class VirtualBackend(REAL.compiler):
         """Bytes of the Unified Buffer as planned; else what the real last stage raises, which Triton quotes."""
         there = MACHINE.npus[MACHINE.index(self.target.arch)].unified_buffer_bytes
         try:
-            size = planned(linalg, self.target.arch, {}).size
+            size = planned(linalg, self.target.arch, {}).shared_memory_bytes
             error = f"error: ub overflow, requires {8 * size} bits while {8 * there} bits available!" if size > there else ""
         except CompileError as refused:
             error = str(refused)

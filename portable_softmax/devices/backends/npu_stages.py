@@ -1,19 +1,16 @@
 """Triton's compiler for Ascend where there is no CANN: the IR of the Triton that is installed, then Ascend's own compiler."""
 
 import contextlib
-import dataclasses
 import json
 import re
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from portable_softmax.devices.backends.npu_compiler import FLAGS, identity, lowered, missing, planned
+from portable_softmax.devices.backends.npu_compiler import FLAGS, IDENTITY, lowered, missing, planned
 
 PLAN = "plan"  # the last stage
-LIBDEVICE = re.compile(
-    r'"__nv_((?:atan|ilogb|isinf|isnan|ldexp|log1p|pow|round|tan|tanh)f)"'
-)  # which Ascend has too, as __hmf_
+LIBDEVICE = re.compile(r'"__nv_((?:atan|ilogb|isinf|isnan|ldexp|log1p|pow|round|tan|tanh)f)"')  # Ascend has them as __hmf_
 _one_at_a_time = threading.RLock()  # Triton has one table of backends for all threads
 
 
@@ -22,18 +19,13 @@ def offline() -> Iterator[None]:
     """Makes Triton compile for Ascend up to the memory plan; leaves Triton as it is where Ascend's compiler is missing."""
     from triton.backends import Backend, backends
 
-    name = "ascend" if "ascend" in backends else "nvidia"
-    if missing() or name not in backends:
+    with _one_at_a_time, contextlib.ExitStack() as replaced:
+        front_end = backends.get("ascend") or backends.get("nvidia")
+        if front_end and not missing():
+            replaced.callback(backends.update, backends.copy())
+            replaced.callback(backends.pop, "ascend")
+            backends["ascend"] = Backend(_up_to_the_plan(front_end.compiler), front_end.driver)
         yield
-        return
-    with _one_at_a_time:
-        before = backends.get("ascend")
-        backends["ascend"] = Backend(_up_to_the_plan(backends[name].compiler), backends[name].driver)
-        try:
-            yield
-        finally:
-            backends.pop("ascend")
-            backends.update({"ascend": before} if before else {})
 
 
 def _up_to_the_plan(compiler: Any) -> Any:
@@ -62,17 +54,15 @@ def _up_to_the_plan(compiler: Any) -> Any:
             stages.clear()
             stages["ttir"] = make_ttir
             stages["ttadapter"] = lambda module, _: lowered(LIBDEVICE.sub(r'"__hmf_\1"', str(module)), self.arch)
-            stages[PLAN] = lambda linalg, _: json.dumps(planned(linalg, self.arch, own)._asdict())
+            stages[PLAN] = lambda linalg, _: json.dumps(vars(planned(linalg, self.arch, own)))
 
         def parse_options(self, options: dict[str, Any]) -> Any:
-            """Returns the options of the backend that makes the IR, and Ascend's; Ascend's own backend has both."""
             parsed = super().parse_options({name: value for name, value in options.items() if name not in FLAGS})
-            fields = [(name, Any, dataclasses.field(default=None)) for name in FLAGS if not hasattr(parsed, name)]
-            kind = dataclasses.make_dataclass(type(parsed).__name__, fields, bases=(type(parsed),), frozen=True)
-            return kind(**vars(parsed) | {name: options.get(name) for name in FLAGS})
+            vars(parsed).update({name: options.get(name) for name in FLAGS})
+            return parsed
 
         def hash(self) -> str:
-            return f"{identity()}, {self.arch}, {super().hash()}"
+            return f"{IDENTITY}, {self.arch}, {super().hash()}"
 
         def pack_metadata(self, metadata: Any) -> tuple[()]:
             return ()
