@@ -1,12 +1,13 @@
-"""The packages and their folders: imports go one way."""
+"""The packages and their folders: imports go one way, in the emulator's too."""
 
 import ast
 import graphlib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOFTMAX, PROBE = "portable_softmax", "portable_probe"
-FILES = {path.relative_to(ROOT).as_posix(): path for house in (SOFTMAX, PROBE) for path in sorted((ROOT / house).rglob("*.py"))}
+SOFTMAX, PROBE, EMULATOR = "portable_softmax", "portable_probe", "amdgcn_cpu"
+HOUSES = {SOFTMAX: ROOT, PROBE: ROOT, EMULATOR: ROOT / "amdgcn_cpu" / "src"}
+FILES = {path.relative_to(above).as_posix(): path for house, above in HOUSES.items() for path in (above / house).rglob("*.py")}
 
 # Each room and those that its files may import, at any level of a file. Two are files: errors, invariance.
 ARROWS = {
@@ -20,11 +21,12 @@ ARROWS = {
     "operators": {"runtime", "planning", "devices", "invariance", "errors"},
     "api": {"operators", "runtime", "planning", "devices", "invariance", "errors"},
     SOFTMAX: {"api", "operators", "row_kernels", "runtime", "planning", "devices", "invariance", "errors"},
-    PROBE: {SOFTMAX, "operators", "row_kernels", "runtime", "planning", "devices", "errors"},
+    PROBE: {SOFTMAX, EMULATOR, "operators", "row_kernels", "runtime", "planning", "devices", "errors"},
     "tune": {PROBE, "row_kernels", "runtime", "planning", "devices", "errors"},
     "testing": {PROBE, "row_kernels", "devices", "errors"},
     "program": {PROBE, "tune", "row_kernels", "planning", "devices", "errors"},
     "__main__": {"program"},
+    EMULATOR: set(),
 }
 MORE = {f"portable_softmax/runtime/{file}.py": {"kernels"} for file in ("kernel_form", "bits")}  # those that name them
 
@@ -32,7 +34,7 @@ MORE = {f"portable_softmax/runtime/{file}.py": {"kernels"} for file in ("kernel_
 def room_of(module):
     """The room of a module: the folder or file of its house; in the probe, those of ARROWS, and the house for all else."""
     house, *inside = module.removesuffix(".__init__").split(".")
-    return inside[0] if inside and (house == SOFTMAX or inside[0] in ARROWS) else house
+    return inside[0] if inside and (house == SOFTMAX or (house == PROBE and inside[0] in ARROWS)) else house
 
 
 def name_of(file):
@@ -53,10 +55,10 @@ def imported(file):
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             names = [name if name in NAMES else node.module for name in inner]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # for importlib
-            names = [node.value] if node.value in NAMES - {SOFTMAX} else []
+            names = [node.value] if node.value in NAMES - {*HOUSES} else []
         else:
             continue
-        yield from (name for name in names if name.split(".")[0] in (SOFTMAX, PROBE))
+        yield from (name for name in names if name.split(".")[0] in HOUSES)
 
 
 def test_packages_import_one_way_and_no_modules_each_other():

@@ -10,6 +10,11 @@ import numpy as np
 from amdgcn_cpu.arrays import Array
 
 _TINY = np.float32(2.0**-126)
+_ATOMIC: dict[str, Callable[[Array, Array], Array]] = {
+    "swap": lambda old, value: value,
+    "add": np.add, "sub": np.subtract, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "min": np.fmin, "max": np.fmax,
+}  # fmt: skip
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
@@ -174,3 +179,29 @@ def rounded(x: Array) -> Array:
 
 def _flushed(x: Array) -> Array:
     return np.where(np.abs(x) < _TINY, np.copysign(np.float32(0), x), x).astype(np.float32)
+
+
+def combine(operation: str, old: int, value: int, size: int) -> int:
+    """Returns the new word of an atomic operation, from the old one and the operand.
+
+    Raises:
+        KeyError: there is no such operation.
+    """
+    if operation == "cmpswap":  # the operand is the new word, and above it the one that is expected
+        expected = value >> 8 * size
+        return value & (1 << 8 * size) - 1 if old == expected else old
+    if operation.startswith("pk_add"):
+        return _add_halves(old, value, operation.endswith("bf16"))
+    name, _, letter = operation.partition("_")
+    kind = np.dtype(f"{letter or 'u'}{size}")
+    a, b = (np.frombuffer(number.to_bytes(size, "little"), kind) for number in (old, value))
+    return int.from_bytes(_ATOMIC[name](a, b).astype(kind).tobytes(), "little")
+
+
+def _add_halves(old: int, value: int, bfloat: bool) -> int:
+    words = np.array([old, value], np.uint32).view(np.uint16).reshape(2, 2)
+    if bfloat:
+        low, high = bfloat16((words.astype(np.uint32) << np.uint32(16)).view(np.float32).sum(0))
+        return int(low) | int(high) << 16
+    a, b = words.view(np.float16)
+    return int((a + b).view(np.uint32)[0])

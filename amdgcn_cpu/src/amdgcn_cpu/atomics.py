@@ -18,11 +18,6 @@ _NAME = re.compile(
     r"(?P<returns>_rtn)?(?:_(?P<type>x2|bf16|[buif](?:16|32|64)))?"
 )
 _SAME = {"cmpst": "cmpswap", "cmpstore": "cmpswap", "wrxchg": "swap", "storexchg": "swap", "min_num": "min", "max_num": "max"}
-_FUNCTIONS: dict[str, Callable[[Array, Array], Array]] = {
-    "swap": lambda old, value: value,
-    "add": np.add, "sub": np.subtract, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "min": np.fmin, "max": np.fmax,
-}  # fmt: skip
 
 
 def atomic_of(text: str) -> tuple[str, int, bool] | None:
@@ -43,34 +38,6 @@ def atomic_of(text: str) -> tuple[str, int, bool] | None:
     if operation == "pk_add":
         return f"pk_add_{kind}", 4, bool(match["returns"])
     return f"{operation}_{letter}" if operation in ("min", "max", "add") else operation, size, bool(match["returns"])
-
-
-def combine(operation: str, old: int, value: int, size: int) -> int:
-    """Returns the new word of an operation, from the old one and the operand.
-
-    Raises:
-        KeyError: there is no such operation.
-    """
-    if operation == "cmpswap":  # the operand is the new word, and above it the one that is expected
-        expected = value >> 8 * size
-        return value & (1 << 8 * size) - 1 if old == expected else old
-    if operation.startswith("pk_add"):
-        return _add_halves(old, value, operation.endswith("bf16"))
-    name, _, letter = operation.partition("_")
-    kind = np.dtype(f"{letter or 'u'}{size}")
-    a, b = (np.frombuffer(number.to_bytes(size, "little"), kind) for number in (old, value))
-    return int.from_bytes(_FUNCTIONS[name](a, b).astype(kind).tobytes(), "little")
-
-
-def _add_halves(old: int, value: int, bfloat: bool) -> int:
-    from amdgcn_cpu.arithmetic import bfloat16
-
-    words = np.array([old, value], np.uint32).view(np.uint16).reshape(2, 2)
-    if bfloat:
-        low, high = bfloat16((words.astype(np.uint32) << np.uint32(16)).view(np.float32).sum(0))
-        return int(low) | int(high) << 16
-    a, b = words.view(np.float16)
-    return int((a + b).view(np.uint32)[0])
 
 
 def compile_atomic(

@@ -6,8 +6,8 @@ arrived. A later access by another wave is ordered if that wave has passed a bar
 
 import numpy as np
 
+from amdgcn_cpu.arithmetic import combine
 from amdgcn_cpu.arrays import Array
-from amdgcn_cpu.atomics import combine
 from amdgcn_cpu.faults import OutOfBounds, Race, Uninitialised
 
 _NOBODY, _SEVERAL = -1, -2

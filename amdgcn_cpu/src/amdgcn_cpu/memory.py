@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from amdgcn_cpu.arithmetic import combine
 from amdgcn_cpu.arrays import Array
-from amdgcn_cpu.atomics import combine
 from amdgcn_cpu.faults import OutOfBounds
 
 _SHIFT = 36  # allocations begin at multiples of 64 GiB

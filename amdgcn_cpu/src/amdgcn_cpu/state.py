@@ -1,14 +1,10 @@
 """Registers of a wave ("Kernel State" in the ISA guides): VGPRs, SGPRs, VCC, EXEC, SCC."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from amdgcn_cpu.arrays import Array, lanes_of
-
-if TYPE_CHECKING:
-    from amdgcn_cpu.local import LocalMemory
-    from amdgcn_cpu.memory import GlobalMemory
+from amdgcn_cpu.local import LocalMemory
+from amdgcn_cpu.memory import GlobalMemory
 
 N_SGPRS, N_VGPRS = 128, 512  # ACC registers are VGPRs 256 and up
 VCC, TTMP, M0, EXEC = 106, 108, 124, 126  # numbers of scalar registers, in the guides' tables of operands
@@ -25,7 +21,7 @@ class Wave:
         scratch_bytes: scratch memory of a lane.
     """
 
-    def __init__(self, size: int, index: int, memory: "GlobalMemory", local: "LocalMemory", scratch_bytes: int = 0) -> None:
+    def __init__(self, size: int, index: int, memory: GlobalMemory, local: LocalMemory, scratch_bytes: int = 0) -> None:
         self.size, self.index, self.memory, self.local = size, index, memory, local
         self.bits = np.full((N_VGPRS, size), POISON, np.uint32)
         self.integers, self.floats = self.bits.view(np.int32), self.bits.view(np.float32)
