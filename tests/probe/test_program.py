@@ -27,6 +27,7 @@ NAMES = {
     "RMS": "examples/rms_norm.py",
     "BLOCKS": "--args BLOCK_M=16 BLOCK_N=16 BLOCK_K=16 GROUP_M=1",
     "MATRICES": "a=f16[512,512] b=f16[512,512] c=f16[512,512] M=512 N=512 K=512 sam=512 sak=1 sbk=512 sbn=1 scm=512 scn=1",
+    "NARROW": "a=f16[64,64] b=f16[64,16] c=f16[64,16] M=64 N=16 K=64 sam=64 sak=1 sbk=16 sbn=1 scm=16 scn=1",
     "ROWS": "x=bf16[16384,4096] w=bf16[4096] y=bf16[16384,4096] n_rows=16384 n_cols=4096 eps=1e-6",
     "TYPES": "--args x_ptr=*fp32:16 y_ptr=*fp32:16 out_ptr=*fp32:16 n_elements=i32:16",
     "VECTORS": "x=f32[4096] y=f32[4096] z=f32[4096] n=4096",
@@ -74,7 +75,7 @@ kernel KERNELS:add --on H200 --args VECTORS BLOK=64 | 1 | CompileError: ;; BLOK 
 kernel EXAMPLES:plain --on H200 X BLOCK_SISE=64 | 2 | BLOCK_SISE is no parameter: did you mean BLOCK_SIZE?; pass --args 'BLOCK_
 kernel KERNELS:add --on H200 --args VECTORS num_warp=8 | 1 | CompileError: ;; num_warp is no parameter: did you mean num_warps?
 diff none.json --jsn | 2 | usage: portable-softmax diff ;; unrecognized arguments: --jsn
-kernel KERNELS:matmul --on H200 --args MATRICES BM=64 BK=64 --suggest rows=M cols=N block=BN | 1 | grid cannot be computed.
+kernel KERNELS:matmul --on H200 --args NARROW BM=16 BK=16 --suggest rows=M cols=N block=BN | 1 | grid cannot be computed.
     Type --suggest cols=N block=BN --case NAME, a function in the file that returns (grid, arguments, expected)
 kernel KERNELS:tuned --on H200 --args MATRICES | 2 | and none was chosen; select one with --config N:
 kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel requires the value of 'n_elements'; pass it
