@@ -25,7 +25,7 @@ step set up
 set_up --group test
 set_up_ascend || [ -z "${REQUIRE_VIRTUAL_NPU:-}" ]
 bash scripts/virtual_npu.sh ${REQUIRE_VIRTUAL_NPU:+--required} --install & # beside what follows
-for release in 3.2.0 3.3.1 3.9.0; do bash scripts/with_triton.sh $release -c "" || true; done & # of tests/runtime/test_other_tritons.py
+bash scripts/with_triton.sh 3.2.0 -c "" || true & # of tests/runtime/test_other_tritons.py
 tritons=$!
 step lint and types
 ruff check .
