@@ -191,7 +191,7 @@ class Launcher:
 
     def _note(self, form: Form) -> None:
         """Lets launches differ in all that a kernel's form depends on: numbers, and sizes of tensors."""
-        if not (names := form.decisive | form.parts.keys()) <= self._exact:
+        if not (names := form.decisive | form.parts) <= self._exact:
             self._exact |= names
             self._kept.clear()
 

@@ -1,58 +1,56 @@
 """Times a few launches of a row kernel on the device, on copies of what it stores to, and selects the fastest."""
 
+import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from portable_softmax.devices.device import Device
-from portable_softmax.row_kernels.following import ACCESSES, ASSIGNED, Run
 from portable_softmax.row_kernels.row_settings import Request
-from portable_softmax.row_kernels.ttir import Function, Op
-from portable_softmax.row_kernels.values import Known, Pointer
+from portable_softmax.row_kernels.ttir import ACCESSES, MOVED, SAME, Function, Op
 from portable_softmax.runtime.guard import guard_of
 from portable_softmax.runtime.timing import MIN_US, fastest, timed
 
 
-class Stores(Run):
-    """A run of any program that notes which store operations it has seen, and the parameters that they store to."""
-
-    def __post_init__(self) -> None:
-        self.seen: set[int] = set()
-        self.roots: set[str] = set()
-        super().__post_init__()
-
-    def _if(self, op: Op) -> None:
-        condition = op.operands[0]
-        self.known[condition] = self.known[condition]._replace(value=None, key=op)  # another turn may take the other branch
-        super()._if(op)
-
-    def _computed(self, op: Op, kind: str) -> Any:
-        value = super()._computed(op, kind)
-        roots = {getattr(self.known[name].value, "root", None) for name in op.operands[1:]}
-        return None if kind == "select" and isinstance(value, Pointer) and len(roots) > 1 else value
-
-    def _end(self, op: Op, results: Sequence[Known], of: frozenset[str], sure: bool) -> None:
-        super()._end(op, results, of, sure)
-        carried = [[self.known[name].value for name in names] for names in ASSIGNED.findall(op.text)[op.name == "scf.for" :]]
-        if any(getattr(now, "root", None) != getattr(first, "root", None) for now, first in carried):
-            self.roots.add("")  # turns that are not followed may store elsewhere
-
-    def _access(self, op: Op, kind: str) -> None:
-        super()._access(op, kind)
-        if kind != "load":
-            pointer = self.known[op.operands[0]].value
-            self.seen.add(id(op))
-            self.roots.add(pointer.root if isinstance(pointer, Pointer) else "")
+def stored(function: Function) -> set[str] | None:
+    """Returns the names of the parameters that a kernel may store to; None if Triton's IR does not show them."""
+    same = defaultdict[str, set[str]](set)  # values that may be one pointer, or be computed from it
+    for one, other in _pointers(function.body):
+        same[one].add(other)
+        same[other].add(one)
+    names, seen = set[str](), set[str]()
+    left = [op.operands[0] for op in function.every if ACCESSES.get(op.kind, "load") != "load"]
+    while left:
+        if (value := left.pop()) not in seen:
+            seen.add(value)
+            left += same[value]
+            names |= {function.parameters.get(value, "")} if value in function.parameters else set()
+    made = {name for op in function.every if op.kind in ("load", "int_to_ptr", "call") for name in op.results}
+    is_hidden = any(op.kind == "call" or "pure = false" in op.text for op in function.every)  # or inline assembly that stores
+    return None if is_hidden or made & seen else names
 
 
-def stored(function: Function, arguments: Mapping[str, Any]) -> set[str] | None:
-    """Returns the names of the parameters that a kernel stores to; None if they may be more."""
-    run = Stores(function, arguments, None, (2, 1, 1))
-    known = all(id(op) in run.seen for op in function.every if ACCESSES.get(op.kind, "load") != "load")
-    hidden = any(op.kind == "call" or "pure = false" in op.text for op in function.every)  # or inline assembly that stores
-    return run.roots if known and not hidden and "" not in run.roots else None
+def _pointers(ops: Sequence[Op], owner: Op | None = None) -> Iterator[tuple[str, str]]:
+    """Yields pairs of values of which one may be the other, or be computed from it."""
+    labels = [name for op in ops if op.name == "label" for name in op.results]
+    for op in ops:
+        yield from op.carried if op.name in ("scf.for", "scf.while") else ()
+        if op.kind in MOVED:
+            yield op.results[0], op.operands[0]
+        elif op.kind in SAME | {"select", "expand_dims", "reshape", "trans"}:
+            yield from ((op.results[0], name) for name in op.operands[op.kind == "select" :])
+        elif op.name in ("scf.yield", "scf.condition") and owner:
+            values = op.operands[op.name == "scf.condition" :]
+            heads = [region[0].results for region in owner.regions[1:] if region and region[0].name == "label"]
+            for names in (owner.results, [name for name, _ in owner.carried], *heads):
+                yield from zip(values, names, strict=False)
+        elif op.name in ("cf.br", "cf.cond_br"):
+            yield from itertools.product(op.operands, labels)
+        for region in op.regions:
+            yield from _pointers(region, op)
 
 
 def on_copies(named: Mapping[str, Any], names: set[str]) -> tuple[dict[str, Any], Callable[[], None]]:

@@ -60,7 +60,7 @@ class Choice:
         self._compile(request._replace(arguments=arguments | any_rows), [probe])
         self.form = facts.form_of(self._function, arguments, *request.names[:2], probe.block, request.grid is None)
         if not self.form.walks:
-            facts.check_form(facts.tried(self.form, request, self._function), request)
+            facts.check_form(self.form, request)
         constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
         splits = callable(request.grid) and request.names[2] not in request.meta
         self._splits = splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)
@@ -100,7 +100,7 @@ class Choice:
 
     def stored(self, request: Request, settings: Iterable[Setting]) -> set[str] | None:
         """Returns the parameters that kernels of these settings store to; None if they may be more."""
-        found = [stored(self._compiled[setting].function, request.arguments) for setting in settings]
+        found = [stored(self._compiled[setting].function) for setting in settings]
         return None if None in found else set().union(*filter(None, found))
 
     def prefer(self, kind: tuple[Setting, bool] | None, words: str) -> None:

@@ -1,9 +1,14 @@
 """Reads Triton's IR (TTIR) as a tree of operations."""
 
+import functools
+import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from portable_softmax.row_kernels.decorators import constants_of
 
@@ -14,53 +19,83 @@ NAME = re.compile(r'"?([a-z_]+\.[\w.]+)"?')
 SIZES = re.compile(r"tensor<((?:\d+x)+)")
 REFERENCE, PLACE = re.compile(r"#loc\d*"), re.compile(r'"([^"]+)":(\d+):\d+')
 BITS = re.compile(r"(?:bf|f|i)(\d+)")
+CONSTANT = re.compile(r"arith\.constant (?:dense<)?(true|false|-?\d+)>?(?= :| loc|$)")
+RANGE = re.compile(r"end = (-?\d+).*start = (-?\d+)")
+ASSIGNED = re.compile(r"(%[\w$.-]+) = (%[\w$.#-]+)")
+ACCESSES = {
+    "load": "load", "store": "store", "atomic_rmw": "atomic", "atomic_cas": "atomic", "descriptor_load": "load",
+    "descriptor_store": "store", "descriptor_gather": "load", "descriptor_scatter": "store", "descriptor_reduce": "atomic",
+    "experimental_descriptor_load": "load", "experimental_descriptor_store": "store",
+}  # fmt: skip
+SAME = {"extsi", "extui", "trunci", "index_cast", "splat", "broadcast", "unsplat", "bitcast", "convert_layout"}
+MOVED = {"addptr", "make_tensor_descriptor", "make_tensor_ptr", "advance"}  # pointers made of pointers
 
 
-class Op(NamedTuple):
+@dataclass(eq=False)
+class Op:
     """An operation.
 
     Args:
         name: such as "arith.addi"; "label" for the head of a block.
         results, operands: values.
         text: of its first line, without results and locations.
-        regions: their operations.
         line: file and line of the kernel's source; "" if unknown.
+        regions: their operations.
     """
 
     name: str
     results: list[str]
     operands: list[str]
     text: str
-    regions: "list[list[Op]]"
     line: str = ""
+    regions: "list[list[Op]]" = field(default_factory=list)
 
-    @property
+    @functools.cached_property
     def kind(self) -> str:
         """Returns its name without the dialect's."""
         return self.name.partition(".")[2]
 
-    @property
+    @functools.cached_property
+    def words(self) -> str:
+        """Returns its text without values."""
+        return VALUE.sub("", self.text)
+
+    @functools.cached_property
     def predicate(self) -> str:
         """Returns that of a comparison, without its sign, such as "lt"."""
         return self.text.split()[1].rstrip(",")[-2:]
 
-    @property
+    @functools.cached_property
+    def literal(self) -> Any:
+        """Returns the integer of a constant, or the array of a range; None of another constant."""
+        if self.kind == "make_range":
+            end, start = map(int, RANGE.search(self.text).groups())  # type: ignore[union-attr]
+            return np.arange(start, end)
+        constant = CONSTANT.match(self.text)
+        return constant and int(json.loads(constant[1]))
+
+    @functools.cached_property
+    def carried(self) -> list[tuple[str, str]]:
+        """Returns what a loop carries: names of values, and of those that they begin with."""
+        return ASSIGNED.findall(self.text)[self.name == "scf.for" :]  # behind its variable
+
+    @functools.cached_property
     def mask(self) -> list[str]:
         """Returns the mask of a load, store or atomic operation, if it has one."""
         return [] if self.kind == "atomic_cas" else self.operands[1 if self.kind == "load" else 2 :][:1]
 
-    @property
-    def shapes(self) -> list[list[int]]:
-        """Returns the sizes of the tensors among its types."""
-        return [[int(size) for size in sizes.split("x") if size] for sizes in SIZES.findall(self.text)]
-
-    @property
+    @functools.cached_property
     def elements(self) -> int:
         """Returns the elements of its type's tensor, 1 of a scalar."""
         sizes = SIZES.search(self.text.rpartition(" : ")[2])
         return math.prod(map(int, sizes[1].rstrip("x").split("x"))) if sizes else 1
 
-    @property
+    @functools.cached_property
+    def has_32_bits(self) -> bool:
+        """True if its result is a number, or a tensor of numbers, of 32 bits."""
+        return self.text.rstrip(">").endswith("i32")
+
+    @functools.cached_property
     def size(self) -> int:
         """Returns the bytes of an element of its first operand's type, or what that points to."""
         bits = BITS.findall(self.text.partition(" : ")[2].split(",")[0].split("->")[0])
@@ -91,7 +126,7 @@ def parsed_of(compiled: Any, jit: Any) -> Function:
         if line.startswith("}"):  # } else {, and } do {
             regions.pop()
         else:
-            every.append(_op(line)._replace(line=_line(raw.rpartition(" loc(")[2], places)))
+            every.append(_op(line, _line(raw.rpartition(" loc(")[2], places)))
             regions[-1].append(every[-1])
         if line.endswith("{"):
             owner = regions[-1][-1]
@@ -111,12 +146,12 @@ def _line(location: str, places: Mapping[str, str]) -> str:
     return f"{place[1].rpartition('/')[2]}:{place[2]}" if place else ""
 
 
-def _op(line: str) -> Op:
-    if line.startswith("^"):
-        return Op("label", VALUE.findall(line), [], line, [])
-    left, _, body = line.partition(" = ") if line.startswith("%") else ("", "", line)
+def _op(text: str, line: str) -> Op:
+    if text.startswith("^"):
+        return Op("label", VALUE.findall(text), [], text, line)
+    left, _, body = text.partition(" = ") if text.startswith("%") else ("", "", text)
     results = []
     for name, count in RESULTS.findall(left):
         results += [f"{name}#{index}" for index in range(int(count))] if count else [name]
     match = NAME.search(body)
-    return Op(match[1] if match else "", results, VALUE.findall(body), body, [])
+    return Op(match[1] if match else "", results, VALUE.findall(body), body, line)

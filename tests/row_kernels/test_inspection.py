@@ -122,4 +122,4 @@ def test_a_kernel_of_gluon():
     plan = launcher(copied, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],)).plan(
         **arguments, num_warps=4, device="nvidia/h100-sxm"
     )
-    assert plan.warnings == ("program_id(0) * n_cols reaches 2,799,960,000 in 32 bits; cast program_id(0) to tl.int64",)
+    assert "reaches 2,799," in plan.warnings[0]

@@ -274,23 +274,23 @@ FORMS = {
     "tiles by num_programs": Form(walk_tile, more={"TILE": 4}),
     "blocks of all rows by num_programs": Form(walk_flat),
     "a total by atomics": Form(walk_total, result="total"),
-    "a row": Form(other_row, _rows, "a program takes one row"),
-    "a row, and programs without one": Form(other_row_guard, _rows, "a program takes one row"),
+    "a row": Form(other_row, _rows, "which rows a program takes"),
+    "a row, and programs without one": Form(other_row_guard, _rows, "which rows a program takes"),
     "a chunk of rows": Form(other_chunk, _chunks, "which rows a program takes", {"part": 4, "per": 10}),
     "a constexpr step": Form(other_step, (13,), "which rows a program takes", {"NUM": 13}),
-    "two axes": Form(other_grid2, _two, r"it reads tl.program_id\(1\), so its grid has 2 axes"),
+    "two axes": Form(other_grid2, _two, r"it reads tl.program_id\(1\)"),
     "a tile of rows": Form(other_tile, _chunks, "which rows a program takes", {"TILE": 4}),
     "a share of the tiles, rounded down": Form(other_share, _chunks, "which rows a program takes", {"TILE": 32}),
-    "another step for many rows": Form(other_many, (13,), "programs 0 and 13 store to the same element of y"),
+    "another step for many rows": Form(other_many, (13,), "program 13 stores to an element of y that program 0 stores to"),
     "at most ten rows for each program": Form(other_capped, _rows, "it goes over 37 rows otherwise than over 5"),
     "a number for each program": Form(
-        other_own, _rows, "part of y, 1 elements apart, with room for 37 programs;", result="logsumexp"
+        other_own, _rows, "each program stores to a part of y of its own; pass num_programs=", result="logsumexp"
     ),
-    "a number of a row": Form(other_number, _rows, "a program takes one row", result="logsumexp"),
-    "a flat number of blocks": Form(other_flat, _blocks, "a program takes"),
-    "one program for all": Form(other_alone, (1,), "all its programs do the same"),
+    "a number of a row": Form(other_number, _rows, "which rows a program takes", result="logsumexp"),
+    "a flat number of blocks": Form(other_flat, _blocks, "which rows a program takes"),
+    "one program for all": Form(other_alone, (1,), "which rows a program takes"),
     "bounds that are loaded": Form(other_loaded, (4,), "which rows a program takes", {"order": (0, 9, 20, 30, 37)}),
-    "a switch of forms": Form(other_switch, _rows, "a program takes one row", {"walks": 3}),
+    "a switch of forms": Form(other_switch, _rows, "which rows a program takes", {"walks": 3}),
 }
 
 
