@@ -40,5 +40,5 @@ def test_random_kernels(first):
         wrong = wrong_results(kernel, arch)
         assert not isinstance(wrong, list) or not wrong, f"{wrong} of seed {seed} on {arch}:\n{kernel.source}"
         counts["unknown" if isinstance(wrong, str) else "not compiled" if wrong is None else "right"] += 1
-    assert counts["unknown"] <= 2, counts
+    assert counts["unknown"] <= 3, counts
     assert counts["right"] >= AT_ONCE - 4, counts

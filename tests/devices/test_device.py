@@ -14,8 +14,8 @@ import pytest
 import torch
 import triton
 import yaml
+from machine import RECORDED, RecordedDriver, forget, play, recorded
 from offline import read_problem
-from playback import MACHINES, RecordedDriver, fresh, play, recorded  # noqa: F401  (an autouse fixture)
 
 from portable_probe.program import main
 from portable_softmax import (
@@ -35,9 +35,16 @@ from portable_softmax.devices.backends import broken_installation
 from portable_softmax.planning import planner
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.fixture(autouse=True)
+def fresh():
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.parametrize("name", RECORDED)
 def test_recorded_machines(monkeypatch, name):
-    machine = recorded(name)
+    machine = RECORDED[name]
     play(monkeypatch, machine)
     device = current_device()
     assert device.profile.name == machine["expected"]["profile"]
@@ -49,7 +56,7 @@ def test_recorded_machines(monkeypatch, name):
 
 
 def test_devices_of_one_machine_each_have_their_own(monkeypatch):
-    machine = recorded("driver_h200")
+    machine = RECORDED["driver_h200"]
     other = machine["properties"][0] | {"multiprocessor_count": 60}  # a MIG slice, say
     play(monkeypatch, machine | {"properties": machine["properties"] + [other], "torch": machine["torch"] * 2})
     whole, slice_ = current_device(0), current_device(1)
@@ -112,11 +119,11 @@ def without_a_compiler(monkeypatch):
     def no_compiler(driver, index):
         raise FileNotFoundError("gcc")
 
-    play(monkeypatch, recorded("driver_h200"))
+    play(monkeypatch, RECORDED["driver_h200"])
     monkeypatch.setattr(RecordedDriver, "get_device_properties", no_compiler)
 
 
-HIP = next(name for name in MACHINES if recorded(name)["target"][0] == "hip")
+HIP = next(name for name in RECORDED if RECORDED[name]["target"][0] == "hip")
 CANN = OSError("ASCEND_HOME_PATH is not set, source <ascend-toolkit>/set_env.sh first")
 OF_321 = ["numpy", "triton==3.2.0; platform_machine == 'x86_64'", "Triton==3.2.0; platform_machine != 'x86_64'"]
 BROKEN = {  # what is wrong with a machine, and the error
@@ -134,12 +141,12 @@ BROKEN = {  # what is wrong with a machine, and the error
         drivers(CANN, ascend=True), r"(?s)ascend drivers? claim.*ASCEND_HOME_PATH is not set.*CANN's set_env\.sh",
     ),
     "active without a device": (  # a ROCm build of torch on a machine without a GPU, as Triton 3.2 sees it
-        lambda monkeypatch: play(monkeypatch, recorded(HIP) | {"available": False}),
+        lambda monkeypatch: play(monkeypatch, RECORDED[HIP] | {"available": False}),
         r"hip driver claims to be active, but torch\.cuda\.is_available\(\) is False.*/dev/kfd",
     ),
     "no compiler": (without_a_compiler, "cannot describe device 0"),
     "an unknown backend": (
-        lambda monkeypatch: play(monkeypatch, recorded("driver_h200") | {"target": ["tpu", "v6", 32]}),
+        lambda monkeypatch: play(monkeypatch, RECORDED["driver_h200"] | {"target": ["tpu", "v6", 32]}),
         "Triton drives a 'tpu' device; this package supports cuda, hip, npu, xpu",
     ),
     **{f"no {name}": (lambda monkeypatch, name=name: monkeypatch.setitem(sys.modules, name, None), f"{words}.*triton; AMD: pip")
@@ -196,7 +203,7 @@ OTHERS = {
 
 @pytest.mark.parametrize(("name", "sentence"), OTHERS.items(), ids=OTHERS)
 def test_a_warning_names_the_device_and_every_problem_has_a_launch_that_fits(monkeypatch, name, sentence):
-    machine = recorded(name)
+    machine = recorded("lookalike")[name]
     play(monkeypatch, machine)
     with pytest.warns(UserWarning, match=sentence) as warned:
         other, again = current_device(), current_device()
@@ -219,7 +226,7 @@ def test_a_warning_names_the_device_and_every_problem_has_a_launch_that_fits(mon
 
 
 def test_a_new_device_is_a_profile_at_once(monkeypatch, tmp_path, capsys):
-    machine = recorded("driver_h200")
+    machine = RECORDED["driver_h200"]
     unknown = {"target": ["cuda", 200, 32], "torch": [{**machine["torch"][0], "name": "NVIDIA X300 (lab)"}]}
     play(monkeypatch, machine | unknown)
     before = current_device()

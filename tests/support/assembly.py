@@ -12,43 +12,19 @@ READS = {
 }
 WRITES = {"ptx": r"\batom\.\S*\.exch\.", "amdgcn": r"_atomic_swap"}
 BRANCH = r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\S*BB\d+_\d+)"
-ENDS = r"^(?!@).*\b(?:bra(?:\.uni)?\s|s_branch\s|ret;|s_endpgm|s_setpc_b64)"
 
 
 def loops(text):
-    """Returns the largest loops of assembly, each a list of its lines: every line reaches every other one."""
+    """Returns the outermost loops of assembly: the lines from a label to the last branch back to it."""
     lines = [line.strip() for line in text.splitlines()]
     labels = {match[1]: number for number, line in enumerate(lines) if (match := re.match(r"(\S*BB\d+_\d+):", line))}
-    after = [[] if re.search(ENDS, line) else [number + 1] for number, line in enumerate(lines)]
-    for number, line in enumerate(lines):
-        if match := re.search(BRANCH, line):
-            after[number].append(labels[match[1].rstrip(";")])
-    starts = sorted({target for number, targets in enumerate(after) for target in targets if target <= number})
-    bodies, seen = [], set()
-    for start in starts:
-        if start not in seen and (body := _reached(after, start) & _reaching(after, start)):
-            bodies.append([lines[number] for number in sorted(body)])
-            seen |= body
-    return bodies
-
-
-def _reached(after, start):
-    reached, left = set(), list(after[start])
-    while left:
-        number = left.pop()
-        if number < len(after) and number not in reached:
-            reached.add(number)
-            left += after[number]
-    return reached
-
-
-def _reaching(after, end):
-    before = [[] for _ in after]
-    for number, targets in enumerate(after):
-        for target in targets:
-            if target < len(after):
-                before[target].append(number)
-    return _reached(before, end)
+    branches = ((labels[match[1].rstrip(";")], end) for end, line in enumerate(lines) if (match := re.search(BRANCH, line)))
+    spans = []
+    for start, end in sorted((start, end) for start, end in branches if start <= end):
+        if spans and start <= spans[-1][1]:
+            start, end = spans[-1][0], max(end, spans.pop()[1])
+        spans.append((start, end))
+    return [lines[start : end + 1] for start, end in spans]
 
 
 def polling_loops(compiled):

@@ -7,17 +7,27 @@ what was compiled.
 
 import json
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import triton
 from torch.utils._pytree import tree_map
+from triton.backends.compiler import GPUTarget
 
 from portable_softmax.devices import detect
 from portable_softmax.operators import arguments, launch
 
-RECORDED = Path(__file__).with_name("recorded")
+
+def recorded(kind: str) -> dict[str, dict[str, Any]]:
+    """Returns what machines report, by names of files in tests/support/recorded; each names its origin."""
+    return {
+        path.stem: json.loads(path.read_text()) for path in sorted(Path(__file__).with_name("recorded").glob(f"{kind}_*.json"))
+    }
+
+
+RECORDED = recorded("driver")
 
 
 class Launch(NamedTuple):
@@ -62,10 +72,32 @@ class Machine:
         forget()
 
 
-def recorded(backend: str) -> dict[str, dict[str, Any]]:
-    """Machines of tests/support/recorded/driver_*.json by their files' names; each names its origin."""
-    read = {path.stem: json.loads(path.read_text()) for path in sorted(RECORDED.glob("driver_*.json"))}
-    return {name: recording for name, recording in read.items() if recording["target"][0] == backend}
+class RecordedDriver:
+    """Triton's side of a recorded machine."""
+
+    def __init__(self, machine: dict[str, Any]) -> None:
+        self.machine, self.utils = machine, self
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget(*self.machine["target"])
+
+    def get_device_properties(self, index: int) -> dict[str, Any]:
+        return self.machine["properties"][index]
+
+
+def play(patch, machine: dict[str, Any]) -> None:
+    """Makes this process look like a recorded machine, on which nothing is launched, to Triton's users and to torch's."""
+    module = types.SimpleNamespace(
+        __name__="torch." + machine["torch_device_type"],
+        is_available=lambda: machine.get("available", True),
+        device_count=lambda: len(machine["properties"]),
+        current_device=lambda: 0,
+        device=lambda index: nullcontext(),
+        get_device_properties=lambda index: types.SimpleNamespace(**machine["torch"][index]),
+        get_device_capability=lambda index: machine["target"][1],
+    )
+    patch.setattr(torch, machine["torch_device_type"], module, raising=False)
+    patch.setattr(triton.runtime, "driver", types.SimpleNamespace(active=RecordedDriver(machine)))
 
 
 def forget() -> None:

@@ -3,20 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-from machine import Launch, Machine, on_host, recorded
+from machine import RECORDED, Launch, Machine, on_host
 from triton.backends.amd.driver import HIPDriver
 from triton.backends.driver import GPUDriver
 from triton.runtime.cache import get_cache_manager
 
 from amdgcn_cpu.tensors import kernel_of, run
 
-RECORDED = recorded("hip")
-MACHINE = Machine("cuda", {name: recording["torch"][0] for name, recording in RECORDED.items()})
+HIP = {name: recording for name, recording in RECORDED.items() if recording["target"][0] == "hip"}
+MACHINE = Machine("cuda", {name: recording["torch"][0] for name, recording in HIP.items()})
 RESIDENT = 64  # programs at once: all that share a row, and few enough that large grids take little memory
 
 
 def properties(index: int) -> dict[str, Any]:
-    return list(RECORDED.values())[index]["properties"][0]
+    return list(HIP.values())[index]["properties"][0]
 
 
 class Utils:
