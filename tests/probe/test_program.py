@@ -25,7 +25,7 @@ NAMES = {
     "KERNELS": "tests/support/launched_kernels.py",
     "EXAMPLES": "tests/support/example_kernels.py",
     "RMS": "examples/rms_norm.py",
-    "BLOCKS": "--args BLOCK_M=16 BLOCK_N=16 BLOCK_K=16 GROUP_M=1",
+    "BLOCKS": "--args BM=16 BN=16 BK=16",
     "MATRICES": "a=f16[512,512] b=f16[512,512] c=f16[512,512] M=512 N=512 K=512 sam=512 sak=1 sbk=512 sbn=1 scm=512 scn=1",
     "NARROW": "a=f16[64,64] b=f16[64,16] c=f16[64,16] M=64 N=16 K=64 sam=64 sak=1 sbk=16 sbn=1 scm=16 scn=1",
     "ROWS": "x=bf16[16384,4096] w=bf16[4096] y=bf16[16384,4096] n_rows=16384 n_cols=4096 eps=1e-6",
@@ -105,7 +105,7 @@ kernel KERNELS:add --on H200 --args VECTORS BLOCK=16384 num_warps=1 --no-spills 
 kernel EXAMPLES:plain --on H200 X BLOCK_SIZE=8192 num_warps=64 | 1 | no program fits: threads per program; use fewer warps
 kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 | a grid of 1 x 67108864 x 1 has
     67,108,864 programs along y, and nvidia/h200 launches at most ;; grid 1 x 67108864 x 1
-verify --on amd/rx-7900-xtx --kernel EXAMPLES:matmul_kernel --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator
+verify --on amd/rx-7900-xtx --kernel KERNELS:matmul --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator
 verify --kernel EXAMPLES:add_kernel --on MI300X --args BLOCK_SIZE=64 --case wide_case | 1 | has 17,179,869,184 threads, and
 verify --on MI300X --shapes 8x64 8x65 | 0 | amd/mi300x, 8 x 64 float32: PASS: max error
 profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper

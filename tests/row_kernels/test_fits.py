@@ -6,15 +6,17 @@ from functools import partial
 import pytest
 import torch
 import triton
-from example_kernels import add_kernel, matmul_kernel
+from example_kernels import add_kernel
+from launched_kernels import matmul
 from sweep import mostly_slow
 
 from portable_softmax import Device, PlanError, ProfileError, fits, inspect_kernel
 from portable_softmax.row_kernels.compiling import dropped
 
-ARGUMENTS = {"a_ptr": "*fp16:16", "b_ptr": "*fp16:16", "c_ptr": "*fp16:16", "m": 1024, "n": 1024, "k": 1024}
+ARGUMENTS = {**dict.fromkeys("abc", "*fp16:16"), **dict.fromkeys("MNK", 1024)}
+ARGUMENTS |= dict.fromkeys(("sam", "sbk", "scm"), 1024) | dict.fromkeys(("sak", "sbn", "scn"), 1)
 CONFIGS = [  # blocks, warps, stages
-    triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 8}, num_warps=warps, num_stages=stages)
+    triton.Config({"BM": m, "BN": n, "BK": k}, num_warps=warps, num_stages=stages)
     for m, n, k, warps, stages in (
         (32, 32, 32, 4, 2),
         (64, 64, 64, 4, 4),
@@ -28,12 +30,12 @@ PRODUCTS = mostly_slow(("nvidia/rtx-5090", "nvidia/b200", "amd/mi300x", "amd/rx-
 
 
 def kept_of(name, configs=CONFIGS, **choices):
-    return partial(fits, kernel=matmul_kernel, device=name, **choices)(configs, ARGUMENTS)
+    return partial(fits, kernel=matmul, device=name, **choices)(configs, ARGUMENTS)
 
 
 def used(config, name):
     options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-    return inspect_kernel(matmul_kernel, ARGUMENTS, config.kwargs, device=name, **options)
+    return inspect_kernel(matmul, ARGUMENTS, config.kwargs, device=name, **options)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -53,7 +55,7 @@ def test_a_removed_configuration_is_logged_with_its_reason(caplog):
 
 def test_what_does_not_compile_goes(caplog):
     caplog.set_level(logging.INFO, "portable_softmax.fits")
-    odd = triton.Config({**SMALL.kwargs, "BLOCK_M": 33}, num_warps=4)
+    odd = triton.Config({**SMALL.kwargs, "BM": 33}, num_warps=4)
     assert kept_of("nvidia/h200", [odd, SMALL]) == [SMALL]
     assert "does not compile" in caplog.text
 
@@ -81,25 +83,25 @@ def test_a_pruning_function_of_the_user_asks():
     def prune(configs, named_args, **others):
         return partial(fits, device="nvidia/rtx-5090")(configs, named_args, **others)[:1]
 
-    tuned = triton.autotune(CONFIGS, ["m"], prune_configs_by={"early_config_prune": prune})(matmul_kernel)
+    tuned = triton.autotune(CONFIGS, ["M"], prune_configs_by={"early_config_prune": prune})(matmul)
     x = torch.empty(1024, 1024, dtype=torch.float16, device="meta")
-    tuned.nargs = dict(zip(tuned.arg_names, (x, x, x, 1024, 1024, 1024), strict=False))
+    tuned.nargs = dict(zip(tuned.arg_names, (x, x, x, *[1024] * 3, *[1024, 1] * 3), strict=False))
     assert tuned.prune_configs({"grid": (64,), "warmup": True}) == kept_of("nvidia/rtx-5090")[:1]
-    assert partial(fits, kernel=matmul_kernel, device="nvidia/rtx-5090")([], ARGUMENTS) == []
+    assert partial(fits, kernel=matmul, device="nvidia/rtx-5090")([], ARGUMENTS) == []
 
 
 @pytest.mark.parametrize(
     ("change", "arguments", "error", "words"),
     [
         ({"kernel": None}, ARGUMENTS, TypeError, "not called by Triton's autotuner; pass the kernel"),
-        ({}, {"other": 1}, TypeError, "matmul_kernel has no parameter other"),
+        ({}, {"other": 1}, TypeError, "matmul has no parameter other"),
         ({"device": "nvidia/none"}, ARGUMENTS, ProfileError, "nvidia/none"),
         ({"kernel": 7}, ARGUMENTS, TypeError, "7 is not a @triton.jit function"),
     ],
 )
 def test_refusals(change, arguments, error, words):
     with pytest.raises(error, match=words):
-        partial(fits, **{"kernel": matmul_kernel, "device": "nvidia/h200"} | change)(CONFIGS, arguments)
+        partial(fits, **{"kernel": matmul, "device": "nvidia/h200"} | change)(CONFIGS, arguments)
 
 
 def test_what_a_kernels_own_pruning_drops():

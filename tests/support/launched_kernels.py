@@ -4,6 +4,7 @@ Trigonometric functions have arrays in memory on NVIDIA; large tiles of few warp
 memory.
 """
 
+import torch
 import triton
 import triton.language as tl
 
@@ -17,7 +18,7 @@ def matmul(a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, BN:
     for k in range(0, K, BK):
         x = tl.load(pa, mask=(rm[:, None] < M) & (rk[None, :] + k < K), other=0.0)
         y = tl.load(pb, mask=(rk[:, None] + k < K) & (rn[None, :] < N), other=0.0)
-        total += tl.dot(x, y)
+        total += tl.dot(x.to(y.dtype), y)
         pa += BK * sak
         pb += BK * sbk
     pc = c + rm[:, None] * scm + rn[None, :] * scn
@@ -101,24 +102,9 @@ def rowwise(x, y, cols, WHAT: tl.constexpr, BLOCK: tl.constexpr):
     v = tl.load(x + row + i, mask=i < cols, other=0.0)
     if WHAT == "sort":
         v = tl.sort(v)
-    elif WHAT == "softmax":
-        e = tl.exp(v - tl.max(v, 0))
-        v = e / tl.sum(e, 0)
-    elif WHAT == "norm":
+    else:
         v *= tl.rsqrt(tl.sum(v * v, 0) / cols + 1e-6)
     tl.store(y + row + i, v, mask=i < cols)
-
-
-@triton.jit
-def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    rm, rn = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
-    rk = tl.arange(0, BK)
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in range(0, K, BK):
-        y = tl.load(b + (rk[:, None] + k) * N + rn[None, :])
-        x = tl.load(a + rm[:, None] * K + (rk[None, :] + k)).to(y.dtype)
-        total = tl.dot(x, y, total)
-    tl.store(c + rm[:, None] * N + rn[None, :], total.to(c.dtype.element_ty))
 
 
 @triton.jit(noinline=True)
@@ -141,9 +127,10 @@ def _rowwise(what, cols=1024, kind="f32", **options):
     return rowwise, {"x": f"{kind}[64,{cols}]", "y": f"{kind}[64,{cols}]", "cols": cols, "WHAT": what, "BLOCK": cols}, options
 
 
-def a_product(a, b, rows, cols, depth, **options):
-    tensors = {"a": f"{a}[4096,4096]", "b": f"{b}[4096,4096]", "c": f"{b}[4096,4096]"}
-    return product, {**tensors, **dict.fromkeys("MNK", 4096), "BM": rows, "BN": cols, "BK": depth}, options
+def _matmul(a, rows, cols, depth, **options):
+    tensors = {"a": f"{a}[4096,4096]", **dict.fromkeys("bc", "f16[4096,4096]"), **dict.fromkeys("MNK", 4096)}
+    strides = dict.fromkeys(("sam", "sbk", "scm"), 4096) | dict.fromkeys(("sak", "sbn", "scn"), 1)
+    return matmul, {**tensors, **strides, "BM": rows, "BN": cols, "BK": depth}, options
 
 
 def _attention(block, width, **options):
@@ -164,15 +151,22 @@ LAUNCHES = {  # a kernel, its arguments, and options of the compiler
     "sin": _pointwise("sin"),
     "sin and cos, few registers": _pointwise("sin cos", block=512, num_warps=1, maxnreg=24),
     "sort, one warp": _rowwise("sort", 1024, num_warps=1, maxnreg=32),
-    "softmax, four warps": _rowwise("softmax", 32768, num_warps=4),
     "norm, float64": _rowwise("norm", 8192, "f64", num_warps=4),
     "layernorm": (layernorm, _ROWS, {}),
-    "matmul": a_product("f16", "f16", 128, 128, 64, num_warps=8),
-    "matmul, converted": a_product("i16", "f16", 128, 128, 64, num_warps=8, num_stages=2),
-    "matmul, few registers": a_product("f16", "f16", 128, 128, 32, num_warps=4, num_stages=2, maxnreg=96),
+    "matmul": _matmul("f16", 128, 128, 64, num_warps=8),
+    "matmul, converted": _matmul("i16", 128, 128, 64, num_warps=8, num_stages=2),
+    "matmul, few registers": _matmul("f16", 128, 128, 32, num_warps=4, num_stages=2, maxnreg=96),
     "attention": _attention(64, 64),
     "attention, few registers": _attention(64, 64, num_warps=8, maxnreg=96),
     "function": (calling, {"x": "f32[4096]", "y": "f32[4096]", "n": 4096}, {}),
 }
 # Of each way to count.
 FEW = "sin", "sin and cos, few registers", "sort, one warp", "matmul", "function"
+
+
+def matmul_case():
+    """A launch of matmul with blocks of 16 x 16 x 16: (grid, arguments, expected)."""
+    a, b = torch.randn(2, 20, 20, generator=torch.Generator().manual_seed(0)).half()
+    arguments = {"a": a, "b": b, "c": torch.full_like(a, float("nan")), **dict.fromkeys("MNK", 20)}
+    arguments |= dict.fromkeys(("sam", "sbk", "scm"), 20) | dict.fromkeys(("sak", "sbn", "scn"), 1)
+    return (2, 2), arguments, {"c": a.double() @ b.double()}
