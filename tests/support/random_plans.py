@@ -1,17 +1,15 @@
 """Random problems of every kind, for any device."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import get_args
 
 import torch
 
 from portable_softmax import Device
 from portable_softmax.planning.problem import FORMS, MAX_COLS, Causal, Problem, Scores
-from portable_softmax.runtime.launch import problem_from
 from portable_softmax.runtime.layout import described
 
-Operands = tuple[torch.Tensor, ...]
 DTYPES = torch.float16, torch.bfloat16, torch.float32
 # rows that lie side by side
 NEIGHBOURS = 2, 3, 5, 7, 15, 16, 31, 49, 64, 96, 128, 197, 200, 256, 333, 500, 512, 1001, 1023, 1024
@@ -23,45 +21,35 @@ def random_problems(device: Device, seed: int) -> Iterator[Problem]:
     """Yields problems without end: rows, padded, across, heads, scores, in place, in all types and directions."""
     draw = random.Random(seed)
     while True:
-        backward, batch_invariant = draw.random() < 0.5, draw.random() < 0.1
-        operands = _operands(draw, backward, DTYPES)
-        dim, form = draw.choice(range(1, operands[0].dim())), draw.choice(FORMS)
+        backward, invariant = draw.random() < 0.5, draw.random() < 0.1
+        operands = _operands(draw, backward)
+        dim, form, mask = draw.choice(range(1, operands[0].dim())), draw.choice(FORMS), None
+        about = {"form": form, "batch_invariant": invariant, "backward": backward}
         try:
-            problem = (_scored if draw.random() < SCORED else _plain)(draw, operands, dim, form, batch_invariant, device)
+            if draw.random() < SCORED:
+                about["scores"], mask = _scores(draw, operands[1], dim)
+            copy, _, problem = described(operands, dim, device, mask, **about)
         except ValueError:
             continue  # larger than any memory
-        if problem:
+        if copy is None:
             yield problem
 
 
-def _plain(draw: random.Random, operands: Operands, dim: int, form: str, invariant: bool, device: Device) -> Problem | None:
-    """Returns the problem of a plain softmax; None where a copy is planned instead."""
-    problem = problem_from(operands, dim, device, form=form, backward=len(operands) == 3, batch_invariant=invariant)
-    if problem is None or (invariant and (problem.across or problem.depth > 1)):
-        return None
-    return problem
+def _scores(draw: random.Random, x: torch.Tensor, dim: int) -> tuple[Scores, torch.Tensor | None]:
+    """Returns scores of x, and their mask or None."""
+    sizes, dtype = [draw.choice((1, size)) for size in x.shape], draw.choice((torch.bool, x.dtype))
+    mask = draw.choice((None, torch.empty(sizes, dtype=dtype, device="meta").expand(x.shape)))
+    causal = draw.choice((None, *get_args(Causal))) if dim == x.dim() - 1 else None
+    kind = None if mask is None else str(dtype).removeprefix("torch.")
+    return Scores(scale=draw.choice((None, "number", "rows")), mask=kind, causal=causal, sink=draw.random() < 0.2), mask
 
 
-def _scored(draw: random.Random, operands: Operands, dim: int, form: str, invariant: bool, device: Device) -> Problem | None:
-    """Returns the problem of a softmax of scores, as a call of them describes it; None where a copy is planned instead."""
-    shape, x = operands[0].shape, operands[1]
-    mask = torch.empty([draw.choice((1, size)) for size in shape], dtype=draw.choice((torch.bool, x.dtype)), device="meta")
-    kind = draw.choice((None, str(mask.dtype).removeprefix("torch.")))
-    causal = draw.choice((None, *get_args(Causal))) if dim == len(shape) - 1 else None
-    scores = Scores(scale=draw.choice((None, "number", "rows")), mask=kind, causal=causal, sink=draw.random() < 0.2)
-    if not scores:
-        return None
-    about = {"form": form, "scores": scores, "batch_invariant": invariant, "backward": len(operands) == 3}
-    copy, _, problem = described(operands, dim, device, mask.expand(shape) if kind else None, **about)
-    return problem if copy is None else None
-
-
-def _operands(draw: random.Random, backward: bool, dtypes: Sequence[torch.dtype]) -> Operands:
+def _operands(draw: random.Random, backward: bool) -> tuple[torch.Tensor, ...]:
     """Returns (y, x), or (dx, dy, y), without memory, in one of the layouts that kernels take without a copy."""
     n_cols = min(MAX_COLS, _length(draw, draw.choice((8, 12, 17, 31))))
     n_rows, inner = min(MOST_ROWS, _length(draw, 20)), draw.choice(NEIGHBOURS)
-    y_dtype = draw.choice(dtypes)
-    x_dtype = draw.choice((y_dtype, y_dtype, y_dtype, draw.choice(dtypes)))
+    y_dtype = draw.choice(DTYPES)
+    x_dtype = draw.choice((y_dtype, y_dtype, y_dtype, draw.choice(DTYPES)))
     shape, order = draw.choice(
         (
             ((n_rows, n_cols), (0, 1)),
