@@ -1,5 +1,6 @@
 """From a case to its report: plans or compiles it, counts the programs that fit, and verifies the result if requested."""
 
+import contextlib
 import functools
 import importlib
 import multiprocessing
@@ -69,55 +70,71 @@ def _what_to_pass(error: BaseException) -> str:
     return f"; pass --args '{names}': {FORMS}" if names else ""
 
 
-def bounded_report(device: Device, case: Case) -> Report:
-    """Returns the report of a case; that of an absent device from another process, after at most LONGEST seconds.
+class _Child:
+    """A report from another process: a compiler may print intermediate code, abort, or not terminate."""
 
-    A compiler may print intermediate code, abort, or not terminate. Its messages are printed unless there is an error.
+    def __init__(self, device: Device, case: Case, printed: Any) -> None:
+        self.about, self.printed, forking = (device, case), printed, multiprocessing.get_context("fork")
+        self.receiver, answer = forking.Pipe(duplex=False)
+        self.process = forking.Process(target=self._answer, args=(answer,), daemon=True)
+        self.process.start()
+        answer.close()
+
+    def _answer(self, answer: Any) -> None:
+        import resource  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_CPU, (2 * LONGEST, 2 * LONGEST))  # of the compiler's own processes too
+        os.dup2(self.printed.fileno(), 2)
+        sys.stderr = self.printed
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(1)  # OpenMP's threads remain in the parent
+        try:
+            result: Any = report_of(*self.about)
+        except Exception as error:
+            result = error
+        self.printed.flush()
+        answer.send(result)
+
+    def report(self) -> Report:
+        """Waits for the report, and prints what the compiler printed unless there is an error."""
+        report: Any = f"not compiled within {LONGEST} s; use smaller tiles"
+        try:
+            if self.receiver.poll(LONGEST):
+                report = self.receiver.recv()
+        except EOFError:
+            report = "the compiler ended the process"
+        finally:
+            self.process.join(1)
+            self.process.kill()
+            self.process.join()
+        self.printed.seek(0)
+        text = self.printed.read()
+        if isinstance(report, Exception):
+            raise report
+        if isinstance(report, str):
+            message = "; ".join(filter(None, (report, reason_in(text))))
+            return msgspec.structs.replace(describe(*self.about), error=CompileError.__name__, message=message)
+        answered: Report = report
+        print("" if answered.error else text, end="", file=sys.stderr)
+        return answered
+
+
+def bounded_reports(requests: Sequence[tuple[Device, Case]]) -> list[Report]:
+    """Returns the reports of cases; those of absent devices from other processes, side by side, each within LONGEST seconds.
 
     Raises:
         ValueError: as in `report_of`.
     """
-    if device.detected is not None or not hasattr(os, "fork"):
-        return report_of(device, case)
-    with progress(f"compiling {case} for {device.name} ..."), tempfile.TemporaryFile("w+", errors="replace") as printed:
-        forking = multiprocessing.get_context("fork")
-        receiver, answer = forking.Pipe(duplex=False)
-
-        def answering() -> None:
-            import resource  # not on Windows
-
-            resource.setrlimit(resource.RLIMIT_CPU, (2 * LONGEST, 2 * LONGEST))  # of the compiler's own processes too
-            os.dup2(printed.fileno(), 2)
-            sys.stderr = printed
-            if torch := sys.modules.get("torch"):
-                torch.set_num_threads(1)  # OpenMP's threads remain in the parent
-            try:
-                result: Any = report_of(device, case)
-            except Exception as error:
-                result = error
-            printed.flush()
-            answer.send(result)
-
-        child = forking.Process(target=answering)
-        child.start()
-        answer.close()
-        try:
-            report: Any = receiver.recv() if receiver.poll(LONGEST) else f"not compiled within {LONGEST} s; use smaller tiles"
-        except EOFError:
-            report = "the compiler ended the process"
-        finally:
-            child.join(1)
-            child.kill()
-            child.join()
-        printed.seek(0)
-        text = printed.read()
-    if isinstance(report, str):
-        message = "; ".join(filter(None, (report, reason_in(text))))
-        return msgspec.structs.replace(describe(device, case), error=CompileError.__name__, message=message)
-    if not isinstance(report, Report):
-        raise report
-    print("" if report.error else text, end="", file=sys.stderr)
-    return report
+    if not hasattr(os, "fork") or any(device.detected for device, _ in requests):
+        return [report_of(*request) for request in requests]
+    children, reports = list[_Child](), list[Report]()
+    with progress(f"compiling {requests[0][1]} for {requests[0][0].name} ..."), contextlib.ExitStack() as files:
+        for request in requests:
+            if len(children) - len(reports) >= (os.cpu_count() or 1):
+                reports.append(children[len(reports)].report())
+            printed = files.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            children.append(_Child(*request, printed))
+        return reports + [child.report() for child in children[len(reports) :]]
 
 
 def again(report: Report) -> tuple[Device, Case]:
@@ -136,24 +153,24 @@ def again(report: Report) -> tuple[Device, Case]:
 
 def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:
     planned = plan(case.n_rows, case.n_cols, case.dtype, device, backward=case.backward)
-    bandwidth, resident, time = device.hardware.memory_bandwidth_gb_per_s, device.resident(planned.occupancy), list[str]()
-    if planned.terms:
-        time.append(expected(planned.terms, device))
+    bandwidth, resident = device.hardware.memory_bandwidth_gb_per_s, device.resident(planned.occupancy)
+    time = [expected(planned.terms, device)] if planned.terms else []
     if bandwidth and resident:
         programs = planned.occupancy.programs_per_multiprocessor
         us = softmax_facts(Budget(planned.problem, device), planned.tiling, planned.num_programs, programs).memory_us
         moved = in_units(us * GB_PER_S * bandwidth, "B")
         time.append(f"{in_units(us / 1e6, 's')} at least, for {moved} at the data sheet's bandwidth")
-    tiling = str(planned.tiling)
-    text: Text = {"plan": [f"{tiling}, num_programs {planned.num_programs}"]}
+    launch: dict[str, Scalar] = {"tiling": str(planned.tiling), "num_programs": planned.num_programs}
+    text: Text = {"plan": [f"{planned.tiling}, num_programs {planned.num_programs}"]}
     warned = [planned.warning] if planned.warning else []
     if planned.resources.estimated:
         warned.append(f"an estimate, not compiled: {device.vendor.missing() or 'Triton interprets'}")
-    more: Text = {"time": time, "warning": warned, "why": planned.reasons}
-    launch: dict[str, Scalar] = {"tiling": tiling, "num_programs": planned.num_programs}
-    answers = _answers(device, planned.resources, launch, text, more)
-    answers["numbers"] |= {"expected_us": planned.terms.total} if planned.terms else {}
-    return answers | ({"verify": _verifying().verify_softmax(case, planned, device)} if verify else {})
+    answers = _answers(device, planned.resources, launch, text, {"time": time, "warning": warned, "why": planned.reasons})
+    if planned.terms:
+        answers["numbers"]["expected_us"] = planned.terms.total
+    if verify:
+        answers["verify"] = _verifying().verify_softmax(case, planned, device)
+    return answers
 
 
 def _answers(device: Device, used: KernelResources, launch: dict[str, Scalar], text: Text, more: Text) -> dict[str, Any]:
@@ -167,19 +184,18 @@ def _answers(device: Device, used: KernelResources, launch: dict[str, Scalar], t
     text["limits"] = [f"{name:20}{n:>6}{'   binds' * (name in fits.limited_by)}" for name, n in fits.limits.items()]
     numbers = {**vars(used), "programs_per_multiprocessor": fits.programs_per_multiprocessor, "resident_programs": resident}
     answers = {"launch": launch, "limited_by": fits.limited_by, "numbers": numbers | {"warps_per_multiprocessor": warps}}
-    if not fits.programs_per_multiprocessor:
-        return answers | {"text": text, "error": PlanError.__name__, "message": step}
-    return answers | {"text": text | {"next step": [step]}}
+    refused = {} if fits.programs_per_multiprocessor else {"error": PlanError.__name__, "message": step}
+    return answers | refused | {"text": text if refused else text | {"next step": [step]}}
 
 
 def expected(terms: Terms, device: Device) -> str:
     """Returns the estimated time of a launch, and the terms of its cost, in words."""
-    cost, us = device.profile.launch.cost, terms.total
+    cost, us, sure = device.profile.launch.cost, terms.total, "not calibrated for this device"
     listed = sorted(terms._asdict().items(), key=lambda term: -term[1])
     parts = ", ".join(f"{name} {in_units(value / 1e6, 's')}" for name, value in listed if value >= us / 100)
-    error = (cost and cost.error_90) or None
-    low, high = (in_units(us * (1 + sign * (error or 0)) / 1e6, "s") for sign in (-1, 1))
-    sure = f"{low} to {high} in 9 of 10 cases" if error else "not calibrated for this device"
+    if cost and cost.error_90:
+        low, high = (in_units(us * (1 + error) / 1e6, "s") for error in (-cost.error_90, cost.error_90))
+        sure = f"{low} to {high} in 9 of 10 cases"
     return f"{in_units(us / 1e6, 's')} expected ({sure}): {parts}"
 
 
@@ -244,10 +260,9 @@ def _run(device: Device, case: KernelCall, file: KernelFile, known: Any, launch:
     """Runs a kernel on the device, in the interpreter, or on the emulator of its vendor."""
     verify = _verifying()
     known = known._replace(arguments={**known.arguments, **{name: value_of(text) for name, text in case.arguments.items()}})
+    run = functools.partial(verify.run_here, file.kernel, case.config, known, device)
     if launch and device.index is None:
         run = functools.partial(verify.virtual.run_case, launch, known, device)
-    else:
-        run = functools.partial(verify.run_here, file.kernel, case.config, known, device)
     verified: Verified = verify.verify_case(known, run)
     return verified
 

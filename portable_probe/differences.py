@@ -1,6 +1,7 @@
 """What changed between saved reports and those of today: which launches are worse, and which cannot be compared."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -51,50 +52,32 @@ class Differences(msgspec.Struct, frozen=True):
 def compared(before: Sequence[Report], after: Sequence[Report]) -> Differences:
     """Compares reports of the same cases, in the same order. Worse is another plan, fewer programs, more spills, a new error.
 
-    A case is not compared if one of its reports has no launch, is an estimate, has other values than the other report, or text
-    for a number.
+    A case is not compared if one of its reports has no launch or is an estimate, or if a plan, the programs or the spills have
+    another name or type than in the other report.
     """
     changes, not_compared = [], 0
     for older, report in zip(before, after, strict=True):
-        compiled = older.launch and report.launch
-        is_estimated = older.numbers.get("estimated") or report.numbers.get("estimated")
-        comparable = compiled and not is_estimated and _comparable(older, report)
-        not_compared += not comparable
-        if compiled and not comparable:
-            continue
-        new_values = _values(report)
-        for what, was in _values(older).items():
-            now = new_values.get(what, was)
-            if now != was:
-                worse = what in older.launch or _is_worse(what, was, now)
-                changes.append(Change(report.device.profile, report.case, what, was, now, worse))
+        was, now = _values(older), _values(report)
+        launched = older.launch and report.launch
+        gates = older.launch.keys() | MORE_IS_WORSE.keys()
+        alike = older.launch.keys() == report.launch.keys() and gates <= was.keys() & now.keys()
+        alike = alike and all(type(was[name]) is type(now[name]) for name in gates)
+        estimated = older.numbers.get("estimated") or report.numbers.get("estimated")
+        if launched and (estimated or not alike):
+            was = {}
+        not_compared += not (launched and was)
+        for name, value in was.items():
+            if (other := now.get(name, value)) != value:
+                worse = name in older.launch or (name == "error" and other is not None)
+                if name in MORE_IS_WORSE:
+                    worse = (other > value) == MORE_IS_WORSE[name]
+                changes.append(Change(report.device.profile, report.case, name, value, other, worse))
     old, new = before[0].software, after[0].software
     moved = {name: (old.get(name), new.get(name)) for name in sorted(old | new) if old.get(name) != new.get(name)}
     return Differences(changes, len(before), not_compared, moved)
 
 
-def _comparable(older: Report, report: Report) -> bool:
-    """True if launches have the same options, and values are numbers in both or in neither; None is only like None in gates."""
-    known, values = ({**one.launch, **one.numbers} for one in (older, report))
-    gates = older.launch.keys() | MORE_IS_WORSE.keys()
-    kinds = {name: {_kind(known.get(name)), _kind(values.get(name))} for name in known | values}
-    return older.launch.keys() == report.launch.keys() and all(
-        len(kind if name in gates else kind - {type(None)}) <= 1 for name, kind in kinds.items()
-    )
-
-
-def _kind(value: Scalar) -> type:
-    """Returns float for all numbers, and the type of any other value."""
-    return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
-
-
-def _is_worse(what: str, was: Scalar, now: Scalar) -> bool:
-    if what in MORE_IS_WORSE and isinstance(was, int) and isinstance(now, int):
-        return (now > was) == MORE_IS_WORSE[what]
-    return what == "error" and now is not None
-
-
-def _values(report: Report) -> dict[str, Scalar]:
-    """Returns the numbers that are compared, by name."""
+def _values(report: Report) -> dict[str, Any]:
+    """Returns what is compared, by name."""
     error = f"{report.error}: {report.message}" if report.error else None
     return {"error": error, **report.launch, **report.numbers}

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from portable_probe.cases import BROKEN, EXAMPLE, again, bounded_report, report_of
+from portable_probe.cases import BROKEN, EXAMPLE, again, bounded_reports, report_of
 from portable_probe.differences import compared
 from portable_probe.explain import unmet
 from portable_probe.profiles import facts_of, profiles
 from portable_probe.report import Case, KernelCall, Report, SoftmaxProblem, encoded, load, save, with_kernel
-from portable_probe.suggest import pasted, variants
+from portable_probe.suggest import computed, configured, pasted
 from portable_probe.text import as_text
 from portable_probe.tune import tune
 from portable_softmax.devices.backends import BACKENDS
@@ -73,8 +73,6 @@ def _pair(text: str) -> tuple[str, str]:
 
 _ON = "devices, which may be absent (default: the local one): amd/mi300x, h200, 'NVIDIA H100 80GB HBM3', gfx942, sm_90, "
 _ON += f"'amd/*' (one of each architecture), separated by spaces or commas; {', '.join(BACKENDS)}: the local device"
-_SUGGEST = "compare all warps and stages by spills and occupancy; with rows=N cols=M block=BLOCK, the parameters of a row "
-_SUGGEST += "kernel, compute the launch with the least expected time"
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
 _TYPES = *DTYPE_BYTES, *SHORT
@@ -95,7 +93,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},
     "--config": {"type": lambda text: text if text == "all" else _number(text, 0), "metavar": "N",
                  "help": "index of a configuration of @triton.autotune, or all"},
-    "--suggest": {"type": _pair, "nargs": "*", "metavar": "ROLE=PARAMETER", "help": _SUGGEST},
+    "--suggest": {"type": _pair, "nargs": "+", "metavar": "ROLE=PARAMETER",
+                  "help": "compute the launch of a row kernel: rows=N cols=M block=BLOCK, by its parameters' names"},
     "--at-least": {**_SEVERAL, "type": _bound, "metavar": "N",
                    "help": "require N programs per multiprocessor, on all devices or by backend: 8, or cuda=8 npu=1"},
     "--no-spills": {**_FLAG, "help": "fail if registers are spilled"},
@@ -115,7 +114,7 @@ def cases_of(options: argparse.Namespace) -> Sequence[Case]:
         sizes = [(*shape, SHORT.get(dtype, dtype)) for shape, dtype in product(options.shapes, options.dtype)]
         return [SoftmaxProblem(n_rows=m, n_cols=n, dtype=dtype, backward=options.backward) for m, n, dtype in sizes]
     if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
-        options.error("--suggest accepts rows=PARAMETER cols=PARAMETER block=PARAMETER, or no value")
+        options.error("--suggest accepts rows=PARAMETER cols=PARAMETER block=PARAMETER")
     pairs = [_pair(word) for word in re.sub(r",\s+(?!\w+=)", ",", " ".join(options.args)).replace(", ", " ").split()]
     names = [name for name, _ in pairs]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
@@ -167,17 +166,20 @@ def _answer(options: argparse.Namespace) -> int:
     """Runs plan and kernel."""
     if {"interpreter", "triton/interpreter"} & set().union(*named(options.on)):
         options.error("the interpreter compiles nothing; --on h200 names a device, which may be absent; verify runs kernels")
-    cases, devices, every, bounds = cases_of(options), devices_of(options.on), options.config == "all", dict(options.at_least)
+    cases, devices, bounds = cases_of(options), devices_of(options.on), dict(options.at_least)
     if len(options.at_least) > (1 if "" in bounds else len(bounds)):
         options.error("--at-least has several numbers for a device; pass one for all, or one for each backend")
     if bounds and not bounds.keys() & {"", *(device.backend for device in devices)}:
         options.error(f"--at-least has a number for {', '.join(bounds)}, and none for {devices[0].backend}, which --on names")
-    names = None if options.suggest is None else dict(options.suggest)
-    reports = list[Report]()
-    for device, case in product(devices, cases):
-        kernel = isinstance(case, KernelCall)
-        reports += variants(case, device, every, names) if kernel else [bounded_report(device, case)]
-    code = _shown(options, [_gated(report, options) for report in reports], every or names is not None)
+    if options.suggest:
+        reports = [computed(case, device, dict(options.suggest)) for device, case in product(devices, cases)]
+    elif options.config == "all":
+        reports = [report for device, case in product(devices, cases) for report in configured(case, device)]
+    else:
+        reports = bounded_reports([*product(devices, cases)])
+    code = _shown(options, [_gated(report, options) for report in reports])
+    if options.suggest and not options.json and (configs := pasted(reports)):
+        print(f"\n{configs}")
     for device in devices if options.facts and not options.json else ():
         print(f"\n{facts_of(device)}")
     return code
@@ -187,39 +189,41 @@ def _verify(options: argparse.Namespace) -> int:
     """Runs on the local device, on an emulator, or in the interpreter."""
     if bool(options.kernel) != bool(options.case) or (not options.kernel and (options.args or options.config is not None)):
         options.error("--kernel requires --case NAME: (grid, arguments, expected); --case, --args, --config require --kernel")
-    if options.on == ["interpreter"] and not interpreting():
-        return _in_interpreter(options.typed)
     try:
-        device, *others = devices_of(options.on)
+        devices = [] if options.on == ["interpreter"] and not interpreting() else devices_of(options.on)
     except NoDeviceError as error:
         if options.on:
             raise
         print(f"{error}\nRunning in Triton's interpreter instead.\n", file=sys.stderr, flush=True)
+        devices = []
+    if not devices:
         return _in_interpreter(options.typed)
-    if others or (device.detected is None and device.backend != "hip"):
-        options.error("verify runs on the local device, on an emulated AMD GPU (--on amd/mi300x), or in the interpreter")
-    return _shown(options, [report_of(device, case, verify=True) for case in cases_of(options)])
+    if unable := [device.name for device in devices[:2] if device.detected is None and device.backend != "hip"]:
+        why = f"nothing on this machine executes kernels of {unable[0]}; kernel --on {unable[0]} compiles them"
+        options.error(
+            f"{why}. verify runs on the local device, on an emulated AMD GPU (--on amd/mi300x), or in the interpreter"
+        )
+    return _shown(options, [report_of(device, case, verify=True) for device, case in product(devices, cases_of(options))])
 
 
-def _shown(options: argparse.Namespace, reports: list[Report], choices: bool = False) -> int:
-    """Prints and saves reports, and returns the exit code; of several choices one for each device is enough."""
+def _shown(options: argparse.Namespace, reports: list[Report]) -> int:
+    """Prints and saves reports, and returns the exit code; of all configurations one for each device is enough."""
     form = "github" if options.markdown else "plain"
     print(encoded(reports) if options.json else as_text(reports, form, bool(options.explain)))
-    if choices and not options.json and (configs := pasted(reports)):
-        print(f"\n{configs}")
     if options.save:
         save(reports, options.save)
         print(f"wrote {options.save}", file=sys.stderr)
     failed = [report for report in reports if report.error]
     if len(reports) == 1 and failed:
         print(f"{failed[0].error}: {failed[0].message}", file=sys.stderr)
-    enough = {report.device.name for report in reports if choices and not report.error}
+    enough = {report.device.name for report in reports if options.config == "all" and not report.error}
     return _code({str(report.error) for report in failed if report.device.name not in enough})
 
 
 def _code(errors: set[str]) -> int:
     """Returns the exit code for names of errors: 2 for wrong usage, else 1 if a check failed, else 4; 0 for none."""
-    return 0 if not errors else 4 if errors <= UNCHECKED else 1 if errors <= UNCHECKED | FAILED else 2
+    known = {0: set(), 4: UNCHECKED, 1: UNCHECKED | FAILED}
+    return next((code for code, names in known.items() if errors <= names), 2)
 
 
 def _gated(report: Report, options: argparse.Namespace) -> Report:
@@ -239,7 +243,7 @@ def _gated(report: Report, options: argparse.Namespace) -> Report:
 def _differences(options: argparse.Namespace) -> int:
     """Recomputes the reports of a saved file, and prints the differences."""
     before = with_kernel(load(options.file), options.kernel, options.file)
-    after = [bounded_report(*request) for request in [again(report) for report in before]]
+    after = bounded_reports([again(report) for report in before])
     if options.save:
         save(after, options.save)
     found = compared(before, after)
