@@ -92,10 +92,15 @@ def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseExcept
             answered.enter_context(_inductor(file))
             if imported := _of_package(file, target):
                 return imported, None
-            module, folder = _new(file, target), str(file.absolute().parent)
+            digest, folder = (
+                hashlib.sha256(f"{file.resolve()}\n{target}".encode()).hexdigest()[:16],
+                str(file.absolute().parent),
+            )
+            spec: Any = importlib.util.spec_from_file_location(f"kernel_file_{digest}", file)
+            module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where inspect looks for the source
             try:
                 sys.path.insert(0, folder)
-                module.__spec__.loader.exec_module(module)
+                spec.loader.exec_module(module)
             finally:  # its folder comes last from now on, for what a kernel imports later
                 sys.path[:] = [*(entry for entry in sys.path if entry != folder), folder]
             return module, None
@@ -128,21 +133,9 @@ def _inductor(file: Path) -> Iterator[None]:
         return
     compiling = importlib.import_module("torch._inductor.async_compile")
     cache = importlib.import_module("torch._inductor.codecache").PyCodeCache
-
-    def defined(_: Any, name: str, source: str, *__: Any, **___: Any) -> Any:
-        return getattr(cache.load(source), name)
-
+    defined = staticmethod(lambda name, source, *_, **__: getattr(cache.load(source), name))
     with mock.patch.object(compiling.AsyncCompile, "triton", defined):
         yield
-
-
-def _new(file: Path, target: str) -> Any:
-    """Returns an empty module with a unique name for a file."""
-    digest = hashlib.sha256(f"{file.resolve()}\n{target}".encode()).hexdigest()[:16]
-    spec = importlib.util.spec_from_file_location(f"kernel_file_{digest}", file)
-    assert spec, "its name ends in .py"
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where inspect looks for the kernel's source
-    return module
 
 
 def _of_package(file: Path, target: str) -> ModuleType | None:
@@ -158,7 +151,7 @@ def _of_package(file: Path, target: str) -> ModuleType | None:
         if not isinstance(ours, _Finder) or ours.folder != finder.folder:
             return None
         if ours.target != target:
-            for name in [name for name in sys.modules if name.partition(".")[0] == names[0]]:
+            for name in _modules_of(names[0]):
                 del sys.modules[name]
     path = list(sys.path)
     sys.meta_path.insert(0, finder)
@@ -166,12 +159,16 @@ def _of_package(file: Path, target: str) -> ModuleType | None:
     try:
         return importlib.import_module(".".join(names))
     except Exception as error:  # often for a name of a package that a statement which failed would define
-        ours = [vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == names[0]]
-        failed = [why for module in ours for why in module.get("__failed__", ()) if isinstance(why, ModuleNotFoundError)]
-        raise error if isinstance(error, ModuleNotFoundError) or not failed else failed[0] from error
+        failed = [why for name in _modules_of(names[0]) for why in vars(sys.modules[name]).get("__failed__", ())]
+        missing = [why for why in (error, *failed) if isinstance(why, ModuleNotFoundError)]
+        raise missing[0] if missing else error from error
     finally:
         sys.meta_path.remove(finder)
         sys.path[:] = path
+
+
+def _modules_of(package: str) -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] == package]
 
 
 class _Finder:

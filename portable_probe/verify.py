@@ -63,7 +63,7 @@ def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan | None, device:
     """
     emulated = launch_plan if device.index is None and device.backend != "interpreter" else None
     rows = min(case.n_rows, max(MIN_ROWS, MAX_EMULATED // case.n_cols)) if emulated else case.n_rows
-    x = wide_rows(rows, case.n_cols, getattr(torch, case.dtype), "cpu" if emulated else _place(device))
+    x = wide_rows(rows, case.n_cols, getattr(torch, case.dtype), "cpu" if emulated else torch.device(device.torch_name))
     dy = torch.randn(x.shape, device=x.device, generator=torch.Generator(x.device).manual_seed(2)).to(x.dtype)
     y, result, ran, terms = x, guarded(torch.full_like(x, torch.nan)), None, torch.zeros_like(x, dtype=torch.float64)
     if emulated:
@@ -87,10 +87,6 @@ def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan | None, device:
 def _outcome(measured: Distance, overwritten: int, **more: str | None) -> Verified:
     right = measured.worst <= 1 and not overwritten
     return Verified(max_error=measured.error, worst=measured.worst, overwritten=overwritten, right=right, **more)
-
-
-def _place(device: Device) -> torch.device:
-    return torch.device(device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}"))
 
 
 class KernelCase(NamedTuple):
@@ -163,7 +159,7 @@ def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) 
         KernelError, DeviceError: the launch fails, or has not ended after LONGEST seconds.
     """
     outermost = decorated(kernel, configuration(kernel, config), case.arguments.keys(), launches=True)
-    where = _place(device)
+    where = torch.device(device.torch_name)
     module, on_device = getattr(torch, where.type), placed(case.arguments, where)
     with contextlib.nullcontext() if device.index is None else module.device(device.index):
         try:

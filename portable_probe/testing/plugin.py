@@ -16,14 +16,14 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import NoDeviceError, PortableSoftmaxError
 
 ACCELERATOR = "accelerator: runs on an accelerator only; skipped in Triton's interpreter, and where there is none"
+NOT_RUN = "[NOTRUN]"  # in pytest's reason of a test of xfail(run=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options."""
     add = parser.getgroup("portable-softmax", "devices of Triton kernels").addoption
     words = "devices to compile for, as `portable-softmax kernel --on`: amd/mi300x,h200 or 'amd/*'; or what runs kernels: "
-    words += f"{', '.join(BACKENDS)}"
-    add("--on", metavar="NAME,...", action="append", default=[], help=words)
+    add("--on", metavar="NAME,...", action="append", default=[], help=words + ", ".join(BACKENDS))
     add("--fail-on-skip", action="store_true", help="fail skipped tests and modules, so that nothing passes unchecked")
 
 
@@ -61,18 +61,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips tests of accelerators on other devices."""
     if item.get_closest_marker("accelerator"):
-        callspec = getattr(item, "callspec", None)
-        device = _device_or_skip(item.config, callspec.params.get("portable_device") if callspec else None)
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        device = _device_or_skip(item.config, params.get("portable_device"))
         if device.detected is None or device.backend == "interpreter":
             pytest.skip(f"the test requires a local accelerator, and {device.name} is not one")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fails a test that is skipped with --fail-on-skip."""
+    """Fails a test that does not run with --fail-on-skip: one that is skipped, or is expected to fail and not run."""
     report = yield
-    if not hasattr(report, "wasxfail"):
-        _fail_if_skipped(report, item.config)
+    _fail_if_not_run(report, item.config)
     return report
 
 
@@ -80,14 +79,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Fails a module that is skipped when it is imported, with --fail-on-skip."""
     report = yield
-    _fail_if_skipped(report, collector.config)
+    _fail_if_not_run(report, collector.config)
     return report
 
 
-def _fail_if_skipped(report: Any, config: pytest.Config) -> None:
-    if report.skipped and config.getoption("--fail-on-skip"):
+def _fail_if_not_run(report: Any, config: pytest.Config) -> None:
+    expected = vars(report).get("wasxfail")
+    if report.skipped and config.getoption("--fail-on-skip") and (expected is None or NOT_RUN in expected):
         why = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
-        report.outcome, report.longrepr = "failed", f"skipped, and --fail-on-skip: {why}"
+        report.outcome, report.longrepr = "failed", f"skipped, and --fail-on-skip: {expected or why}"
+        vars(report).pop("wasxfail", None)
 
 
 @pytest.fixture(scope="session")
@@ -103,8 +104,7 @@ def portable_torch_device(portable_device: Device) -> Any:
 
     if portable_device.detected is None:
         pytest.skip(f"the test runs kernels, and {portable_device.name} is absent")
-    index = portable_device.index
-    return torch.device(portable_device.vendor.torch_device_type + ("" if index is None else f":{index}"))
+    return torch.device(portable_device.torch_name)
 
 
 def _words(config: pytest.Config) -> list[str]:

@@ -140,8 +140,7 @@ def kernel_resources(
 
 def operands(shape: tuple[int, ...], dtype: str, number: int, device: Device) -> list[torch.Tensor]:
     """Returns random operands on the device."""
-    where = device.vendor.torch_device_type + ("" if device.index is None else f":{device.index}")
-    return [torch.randn(shape, dtype=getattr(torch, dtype), device=where) for _ in range(number)]
+    return [torch.randn(shape, dtype=getattr(torch, dtype), device=device.torch_name) for _ in range(number)]
 
 
 def median_us(prepared: Callable[[], Any], device: Device) -> float:

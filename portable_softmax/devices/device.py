@@ -66,6 +66,12 @@ class Device:
         """Returns the name that the runtime reports, or else the profile's."""
         return (self.detected and self.detected.name) or self.profile.name
 
+    @property
+    def torch_name(self) -> str:
+        """Returns the name of a device that is here in torch, such as cuda:0."""
+        kind = self.vendor.torch_device_type
+        return kind if self.index is None else f"{kind}:{self.index}"
+
     def resident(self, occupancy: Occupancy) -> int:
         """Counts the programs that the whole device holds at once."""
         return (self.hardware.multiprocessor_count or 1) // occupancy.multiprocessors * occupancy.programs_per_multiprocessor
