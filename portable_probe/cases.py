@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from portable_probe.explain import next_step
 from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import Case, KernelCall, Report, Scalar, Verified, describe
-from portable_probe.text import in_units, many, progress
+from portable_probe.text import in_units, many
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, current_device, how_to_install
 from portable_softmax.devices.device import Device
@@ -125,16 +125,17 @@ def bounded_reports(requests: Sequence[tuple[Device, Case]]) -> list[Report]:
     Raises:
         ValueError: as in `report_of`.
     """
-    if not hasattr(os, "fork") or any(device.detected for device, _ in requests):
-        return [report_of(*request) for request in requests]
-    children, reports = list[_Child](), list[Report]()
-    with progress(f"compiling {requests[0][1]} for {requests[0][0].name} ..."), contextlib.ExitStack() as files:
-        for request in requests:
-            if len(children) - len(reports) >= (os.cpu_count() or 1):
-                reports.append(children[len(reports)].report())
+    started, reports = list[Callable[[], Report]](), list[Report]()
+    with contextlib.ExitStack() as files:
+        for device, case in requests:
+            if len(started) - len(reports) >= (os.cpu_count() or 1):
+                reports.append(started[len(reports)]())
+            if device.detected is not None or not hasattr(os, "fork"):
+                started.append(functools.partial(report_of, device, case))
+                continue
             printed = files.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
-            children.append(_Child(*request, printed))
-        return reports + [child.report() for child in children[len(reports) :]]
+            started.append(_Child(device, case, printed).report)
+        return reports + [report() for report in started[len(reports) :]]
 
 
 def again(report: Report) -> tuple[Device, Case]:

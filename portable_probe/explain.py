@@ -22,11 +22,7 @@ AtLeast = int | Mapping[str, int]
 
 
 def required_programs(at_least: AtLeast, device: Device) -> int:
-    """Returns the programs per multiprocessor that are required of a device.
-
-    Args:
-        at_least: a number for all devices, or one for each backend, by name: cuda, hip, npu, xpu.
-        device: the device.
+    """Returns the programs per multiprocessor that are required of a device, by one number or one for each backend.
 
     Raises:
         ValueError: it is no integer of at least 1, names no backend, or has no number for the device's backend.
@@ -42,15 +38,9 @@ def required_programs(at_least: AtLeast, device: Device) -> int:
     return numbers[device.backend]
 
 
-def unmet(
-    spilled: int, resident: int, limited_by: Iterable[str], multiprocessor: str, required: int, no_spills: bool
-) -> str | None:
-    """Returns the requirement that a launch does not meet; None if it meets all.
-
-    The launch has `spilled` bytes of registers per thread, and `resident` programs per multiprocessor, of which `required` are
-    required.
-    """
-    if no_spills and spilled:
+def unmet(spilled: int, resident: int, limited_by: Iterable[str], multiprocessor: str, required: int) -> str | None:
+    """Returns the requirement that a launch does not meet, of spilled bytes and resident programs; None if it meets all."""
+    if spilled:
         return f"spills {spilled} bytes per thread"
     where = f"{many(resident, 'program')} per {multiprocessor}, at least {required} required"
     return f"{where}; limited by {' and '.join(limited_by)}" if resident < required else None
@@ -59,42 +49,35 @@ def unmet(
 def next_step(used: KernelResources, device: Device) -> str:
     """Returns the smallest reduction of the limiting resources that allows one more program, or why there is none."""
     occupancy = device.vendor.occupancy(used, device.hardware)
-    resident = occupancy.programs_per_multiprocessor
+    resident, limited_by = occupancy.programs_per_multiprocessor, occupancy.limited_by
     if used.spilled_bytes_per_thread:
         return "spills registers to memory: use smaller tiles, more warps, or a larger register limit (maxnreg)"
-    binding = [REDUCIBLE[name] for name in occupancy.limited_by if name in REDUCIBLE]
-    fixed = [name for name in occupancy.limited_by if name not in REDUCIBLE]
-    if UNKNOWN in fixed and resident:
+    if UNKNOWN in limited_by and resident:
         others = min(programs for name, programs in occupancy.limits.items() if name != UNKNOWN)
         return f"unknown: the compiler does not report registers (install `ocloc`); all else allows {others}"
-    if fixed:
-        bound = " and ".join(fixed)
-        return f"already at the hardware limit ({bound})" if resident else f"no program fits: {bound}; use fewer warps"
+    if fixed := " and ".join(name for name in limited_by if name not in REDUCIBLE):
+        return f"already at the hardware limit ({fixed})" if resident else f"no program fits: {fixed}; use fewer warps"
     reduced, steps = used, []
-    for field, words in binding:
-        most, uses = _largest(reduced, field, device, resident), getattr(used, field)
-        if most is None:
+    for name in limited_by:
+        field, words = REDUCIBLE[name]
+        now = getattr(used, field)
+
+        def binds(value: int, name: str = name, field: str = field) -> bool:
+            return (
+                device.vendor.occupancy(_with(used, field, value), device.hardware).limits.get(name, resident + 1) <= resident
+            )
+
+        if binds(0):
             return f"no smaller number of {words} raises it"
-        if most != uses:
-            steps.append(f"at most {most} {words} ({uses} now)" if resident else f"{uses} {words}, and {most} fit")
+        most = bisect.bisect_left(range(now + 1), True, key=binds) - 1
+        steps.append(f"at most {most} {words} ({now} now)" if resident else f"{now} {words}, and {most} fit")
         reduced = _with(reduced, field, most)
     if not resident:
         return f"does not fit: a program needs {' and '.join(steps)}"
-    now = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
-    return f"{many(now, 'program')} instead of {resident} with {' and '.join(steps)}"
+    more = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
+    return f"{many(more, 'program')} instead of {resident} with {' and '.join(steps)}"
 
 
 def _with(used: KernelResources, field: str, value: int) -> KernelResources:
     changed: dict[str, Any] = {field: value}
     return replace(used, **changed)
-
-
-def _largest(used: KernelResources, field: str, device: Device, resident: int) -> int | None:
-    """Returns the largest value of a field with which its own limit is above `resident`; None if there is none."""
-    names = {name for name, (key, _) in REDUCIBLE.items() if key == field}
-
-    def binds(value: int) -> bool:
-        limits = device.vendor.occupancy(_with(used, field, value), device.hardware).limits
-        return any(programs <= resident for name, programs in limits.items() if name in names)
-
-    return None if binds(0) else bisect.bisect_left(range(getattr(used, field) + 1), True, key=binds) - 1

@@ -38,39 +38,26 @@ EXIT_CODES = """exit codes:
   130  ended by Ctrl-C"""
 
 
-def _wrong(text: str, words: str) -> argparse.ArgumentTypeError:
-    return argparse.ArgumentTypeError(f"{text!r} is not {words}")
+def _like(pattern: str, words: str, made: Callable[..., Any]) -> Callable[[str], Any]:
+    """Returns a function for argparse, which makes a value of the groups of a pattern that all of a text matches."""
+
+    def parsed(text: str) -> Any:
+        if match := re.fullmatch(pattern, text, re.DOTALL):
+            return made(*match.groups())
+        raise argparse.ArgumentTypeError(f"{text!r} is not {words}")
+
+    return parsed
 
 
-def _number(text: str, least: int = 1) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise _wrong(text, f"an integer of at least {least}")
-    return int(text)
-
-
-def _bound(text: str) -> tuple[str, int]:
-    """Parses "8" or "cuda=8"."""
-    backend, _, number = text.rpartition("=")
-    if backend and backend not in BACKENDS:
-        raise _wrong(backend, f"one of {', '.join(BACKENDS)}")
-    return backend, _number(number)
-
-
-def _shape(text: str) -> tuple[int, int]:
-    rows, x, cols = text.partition("x")
-    if not (x and rows.isdecimal() and cols.isdecimal()):
-        raise _wrong(text, "ROWSxCOLS, such as 64x781")
-    return _number(rows), _number(cols)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    """Parses NAME=VALUE."""
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise _wrong(text, "NAME=VALUE")
-    return name, value
-
-
+_NUMBER = _like(r"0*([1-9]\d*)", "an integer of at least 1", int)
+_CONFIG = _like(r"(all)|(\d+)", "a number, or all", lambda every, number: every or int(number))
+_SHAPE = _like(r"0*([1-9]\d*)x0*([1-9]\d*)", "ROWSxCOLS, such as 64x781", lambda rows, cols: (int(rows), int(cols)))
+_PAIR = _like("([^=]+)=(.+)", "NAME=VALUE", lambda name, value: (name, value))
+_BOUND = _like(
+    rf"(?:({'|'.join(BACKENDS)})=)?0*([1-9]\d*)",
+    f"N or BACKEND=N, with BACKEND one of {', '.join(BACKENDS)}",
+    lambda backend, number: (backend or "", int(number)),
+)
 _ON = "devices, which may be absent (default: the local one): amd/mi300x, h200, 'NVIDIA H100 80GB HBM3', gfx942, sm_90, "
 _ON += f"'amd/*' (one of each architecture), separated by spaces or commas; {', '.join(BACKENDS)}: the local device"
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
@@ -86,16 +73,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "what": {"nargs": "?", "metavar": "NAME or DIR", "help": "name of the profile, or directory of the new one"},
     "--kernel": {**_KERNEL, "help": "the user kernel, whose file is executed"},
     "--on": {**_SEVERAL, "metavar": "NAME", "help": _ON},
-    "--shapes": {"type": _shape, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "default: 4096x4096"},
+    "--shapes": {"type": _SHAPE, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "default: 4096x4096"},
     "--dtype": {"choices": _TYPES, "nargs": "+", "metavar": "TYPE", "default": ["float32"], "help": _LISTED},
     "--backward": {**_FLAG, "help": "the gradient instead of the softmax"},
     "--args": {**_SEVERAL, "metavar": "NAME=VALUE", "help": f"arguments, constexprs and Triton's options: {EXAMPLE}"},
     "--case": {"metavar": "NAME", "help": "a function in the kernel's file that returns (grid, arguments, expected)"},
-    "--config": {"type": lambda text: text if text == "all" else _number(text, 0), "metavar": "N",
-                 "help": "index of a configuration of @triton.autotune, or all"},
-    "--suggest": {"type": _pair, "nargs": "+", "metavar": "ROLE=PARAMETER",
+    "--config": {"type": _CONFIG, "metavar": "N", "help": "index of a configuration of @triton.autotune, or all"},
+    "--suggest": {"type": _PAIR, "nargs": "+", "metavar": "ROLE=PARAMETER",
                   "help": "compute the launch of a row kernel: rows=N cols=M block=BLOCK, by its parameters' names"},
-    "--at-least": {**_SEVERAL, "type": _bound, "metavar": "N",
+    "--at-least": {**_SEVERAL, "type": _BOUND, "metavar": "N",
                    "help": "require N programs per multiprocessor, on all devices or by backend: 8, or cuda=8 npu=1"},
     "--no-spills": {**_FLAG, "help": "fail if registers are spilled"},
     "--explain": {**_FLAG, "help": "also print the reasons and all limits"},
@@ -103,7 +89,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--json": {**_FLAG, "help": "print JSON, with the fields of portable_probe/report.py"},
     "--markdown": {**_FLAG, "help": "print tables in Markdown"},
     "--save": {"type": Path, "metavar": "FILE", "help": "also write the reports to a file, for diff"},
-    "--minutes": {"type": _number, "default": 3, "help": "time limit of the measurements (default: 3)"},
+    "--minutes": {"type": _NUMBER, "default": 3, "help": "time limit of the measurements (default: 3)"},
     "--out": {"type": Path, "default": Path("profiles"), "metavar": "DIR", "help": "directory (default: ./profiles)"},
 }  # fmt: skip
 
@@ -115,7 +101,7 @@ def cases_of(options: argparse.Namespace) -> Sequence[Case]:
         return [SoftmaxProblem(n_rows=m, n_cols=n, dtype=dtype, backward=options.backward) for m, n, dtype in sizes]
     if options.suggest and not {"cols", "block"} <= dict(options.suggest).keys() <= {"rows", "cols", "block"}:
         options.error("--suggest accepts rows=PARAMETER cols=PARAMETER block=PARAMETER")
-    pairs = [_pair(word) for word in re.sub(r",\s+(?!\w+=)", ",", " ".join(options.args)).replace(", ", " ").split()]
+    pairs = [_PAIR(word) for word in re.sub(r",\s+(?!\w+=)", ",", " ".join(options.args)).replace(", ", " ").split()]
     names = [name for name, _ in pairs]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         options.error(f"--args has {', '.join(repeated)} more than once")
@@ -231,12 +217,12 @@ def _gated(report: Report, options: argparse.Namespace) -> Report:
     if report.error or not report.numbers:
         return report
     numbers, device, bounds = report.numbers, report.device, dict(options.at_least)
-    used = numbers["spilled_bytes_per_thread"], numbers["programs_per_multiprocessor"], report.limited_by
     required = int(bounds.get(device.backend) or bounds.get("") or 0)
+    spilled = numbers["spilled_bytes_per_thread"] if options.no_spills else 0
     if numbers["estimated"] and (options.no_spills or required):
         why = f"not checked: the plan is an estimate; {BACKENDS[device.backend].missing() or 'Triton interprets'}"
         return msgspec.structs.replace(report, error=TargetError.__name__, message=why)
-    missed = unmet(*used, device.multiprocessor, required, options.no_spills)
+    missed = unmet(spilled, numbers["programs_per_multiprocessor"], report.limited_by, device.multiprocessor, required)
     return msgspec.structs.replace(report, error="CheckFailed", message=missed) if missed else report
 
 

@@ -1,5 +1,6 @@
 """The report of one softmax or kernel on one device, which --json prints and --save writes."""
 
+import contextlib
 import importlib.metadata
 import platform
 import shlex
@@ -110,10 +111,8 @@ def software() -> dict[str, str]:
     """Returns the versions of Python and of the packages that matter, if they are installed."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions
 
 
@@ -149,16 +148,15 @@ def with_kernel(reports: list[Report], named: str | None, path: Path) -> list[Re
     Raises:
         ValueError: they are of other kernels.
     """
-    held = sorted({report.case.name for report in reports if isinstance(report.case, KernelCall)})
-    kernels = {name.rpartition(":")[2] for name in held}
-    if kernels != ({named.rpartition(":")[2]} if named else set()):
-        again = " --kernel ".join(shlex.quote(word) for word in (str(path), *held[:1]))
-        raise ValueError(
-            f"{path} holds reports of {', '.join(held) or 'no user kernel'}; a kernel's file runs only if --kernel names it, "
-            f"one for each FILE. If you trust it: `portable-softmax diff {again}`"
-        )
-    return [_moved(report, str(named)) if isinstance(report.case, KernelCall) else report for report in reports]
-
-
-def _moved(report: Report, name: str) -> Report:
-    return msgspec.structs.replace(report, case=msgspec.structs.replace(report.case, name=name))
+    kept = sorted({report.case.name for report in reports if isinstance(report.case, KernelCall)})
+    if {name.rpartition(":")[2] for name in kept} != ({named.rpartition(":")[2]} if named else set()):
+        again = " --kernel ".join(shlex.quote(word) for word in (str(path), *kept[:1]))
+        only = "a kernel's file runs only if --kernel names it, one for each FILE"
+        words = f"{path} holds reports of {', '.join(kept) or 'no user kernel'}; {only}"
+        raise ValueError(f"{words}. If you trust it: `portable-softmax diff {again}`")
+    moved = list[Report]()
+    for report in reports:
+        if isinstance(report.case, KernelCall):
+            report = msgspec.structs.replace(report, case=msgspec.structs.replace(report.case, name=str(named)))
+        moved.append(report)
+    return moved

@@ -1,9 +1,6 @@
 """Reports as text: one in detail, and several as a table; tables, and numbers with their words and units."""
 
-import contextlib
-import io
 import re
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -34,12 +31,13 @@ def as_text(reports: list[Report], form: str = "plain", explain: bool = False) -
     first, rows = reports[0].case, [_row(report) for report in reports]
     cases, timed = {row["case"] for row in rows}, any("us" in row for row in rows)
     title = f"kernel {first.name}" if isinstance(first, KernelCall) else "softmax"
-    title += f" {rows[0]['case']}" if len(cases) == 1 and rows[0]["case"] else ""
-    title += f", {_triton(reports[0])}" + ("\nus: estimated; ~ not calibrated for this device" if timed else "")
     header = [name for name in HEADER if (name != "case" or len(cases) > 1) and (name != "us" or timed)]
+    if len(cases) == 1:
+        title = f"{title} {rows[0]['case']}".rstrip()
+    about = [f"{title}, {_triton(reports[0])}", *["us: estimated; ~ not calibrated for this device"] * timed]
     table = as_columns(header, [[row.get(name) for name in header] for row in rows], form)
-    remarks = "\n".join(f"- {line}" if form == "github" else line for line in _remarks(reports, explain))
-    return "\n\n".join(part for part in (title, table, remarks) if part)
+    remarks = [f"{'- ' * (form == 'github')}{line}" for line in _remarks(reports, explain)]
+    return "\n\n".join(filter(None, ("\n".join(about), table, "\n".join(remarks))))
 
 
 def _verdict(verify: Verified) -> list[str]:
@@ -48,10 +46,10 @@ def _verdict(verify: Verified) -> list[str]:
     where = f" at {verify.worst_at}" if verify.worst_at else ""
     beside = f"{verify.overwritten} other elements overwritten" if verify.overwritten else "nothing else written"
     outcome = f"{'PASS' if verify.right else 'FAIL'}: max error {error}, {worst} times the tolerance{where}; {beside}"
-    return [outcome, *([verify.executed] if verify.executed else [])]
+    return list(filter(None, (outcome, verify.executed)))
 
 
-def _details(report: Report, explain: bool) -> Iterator[tuple[str, list[str]]]:
+def _details(report: Report, explain: bool) -> Iterator[tuple[str, Sequence[str]]]:
     """Yields titles with their lines, the answer first."""
     kind = "kernel" if isinstance(report.case, KernelCall) else "softmax"
     compiler = "an estimate, not compiled" if report.numbers.get("estimated") else _triton(report)
@@ -61,7 +59,7 @@ def _details(report: Report, explain: bool) -> Iterator[tuple[str, list[str]]]:
         return
     if report.error:
         yield "ERROR", [f"{report.error}: {report.message}"]
-    yield from ((title, [*lines]) for title, lines in report.text.items() if explain or title not in REASONS)
+    yield from ((title, lines) for title, lines in report.text.items() if explain or title not in REASONS)
 
 
 def _triton(report: Report) -> str:
@@ -112,17 +110,6 @@ def as_columns(header: Sequence[str], rows: Iterable[Sequence[Any]], form: str =
         rows = [[cell and re.sub(CELL, r"\\\g<0>", " ".join(str(cell).split())) for cell in row] for row in rows]
     above, body = ((), [header, *rows]) if form == "plain" else (header, list(rows))  # tabulate widens a plain header
     return tabulate(body, above, form, missingval="-", disable_numparse=True)
-
-
-@contextlib.contextmanager
-def progress(text: str) -> Iterator[None]:
-    """Shows a line on a terminal's standard error while something takes seconds."""
-    shown = sys.stderr if sys.stderr and sys.stderr.isatty() else io.StringIO()
-    print(f"\r\x1b[K{text}", end="", file=shown, flush=True)
-    try:
-        yield
-    finally:
-        print("\r\x1b[K", end="", file=shown, flush=True)
 
 
 def many(number: Any, word: str) -> str:

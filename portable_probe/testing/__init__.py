@@ -73,6 +73,7 @@ def assert_occupancy(
     except CompileError as error:
         raise AssertionError(f"{name} does not compile: {error}") from None
     resident, word = occupancy.programs_per_multiprocessor, device.profile.multiprocessor
-    if missed := unmet(used.spilled_bytes_per_thread, resident, occupancy.limited_by, word, required, no_spills):
+    spilled = used.spilled_bytes_per_thread if no_spills else 0
+    if missed := unmet(spilled, resident, occupancy.limited_by, word, required):
         raise AssertionError(f"{name}: {missed}\nnext step {next_step(used, device)}\nuses      {used}")
     return occupancy

@@ -47,9 +47,9 @@ plan --on '' | 2 | no profile named ''; `portable-softmax profiles` lists all, '
 plan --on interpreter | 2 | the interpreter compiles nothing; --on h200 names a device
 kernel KERNELS:add --on H200,triton/interpreter | 2 | the interpreter compiles nothing; --on h200 names a device
 tune --minutes -1 | 2 | '-1' is not an integer of at least 1
-plan --on H200 --shapes 0x4 | 2 | argument --shapes: '0' is not an integer of at least 1
+plan --on H200 --shapes 0x4 | 2 | argument --shapes: '0x4' is not ROWSxCOLS
 plan --on H200 --shapes 44 | 2 | argument --shapes: '44' is not ROWSxCOLS
-plan --on H200 --at-least metal=3 | 2 | 'metal' is not one of cuda, hip
+plan --on H200 --at-least metal=3 | 2 | 'metal=3' is not N or BACKEND=N, with BACKEND one of cuda, hip
 plan --on H200 --at-least 1 --at-least cuda=99 | 2 | --at-least has several numbers for a device
 plan --on H200 --json --markdown | 2 | --json and --markdown exclude each other
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=64 foo=1 | 1 | CompileError: ;; foo was specified but unrecognised
