@@ -1,8 +1,9 @@
 """Addresses of a launch in Triton's interpreter against the memory of its tensors, where they may lie outside of it."""
 
 import contextlib
+import functools
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,21 @@ import torch
 from portable_softmax.errors import KernelError
 from portable_softmax.runtime.interpreted import ONE_LAUNCH
 
+# Triton's functions that access memory in the interpreter (3.2 to 3.9): a name, the pointers, the mask and bytes of an element.
+ACCESSES: dict[str, Callable[..., tuple[str, Any, Any, int]]] = {
+    "load": lambda pointers, mask, other, dtype: ("a load", pointers, mask, np.dtype(dtype).itemsize),
+    "store": lambda pointers, values, mask: ("a store", pointers, mask, values.dtype.itemsize),
+    "atomic_rmw": lambda operation, pointers, values, mask, order: ("an atomic", pointers, mask, values.dtype.itemsize),
+    "atomic_cas": lambda pointers, compared, values, order: ("an atomic", pointers, True, values.dtype.itemsize),
+}
+
 
 class OutOfBounds(Exception):
     """A kernel accesses memory outside of its tensors; Triton wraps it in errors of its own."""
 
 
 class _Checked:
-    """Triton's functions that access memory in the interpreter (3.2 to 3.9), each of which checks the addresses first."""
+    """Triton's functions of the interpreter, of which those that access memory check the addresses first."""
 
     def __init__(self, functions: Any, tensors: Mapping[str, torch.Tensor]) -> None:
         memories = {name: tensor.untyped_storage() for name, tensor in tensors.items()}
@@ -27,25 +36,11 @@ class _Checked:
         self.ends = self.starts + np.array([size for _, size, _ in known], dtype=np.int64)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.functions, name)
+        function = getattr(self.functions, name)
+        return functools.partial(self._check, name, function) if name in ACCESSES else function
 
-    def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
-        self._check("a load", pointers, mask, np.dtype(dtype).itemsize)
-        return self.functions.load(pointers, mask, other, dtype)
-
-    def store(self, pointers: Any, values: Any, mask: Any) -> Any:
-        self._check("a store", pointers, mask, values.dtype.itemsize)
-        return self.functions.store(pointers, values, mask)
-
-    def atomic_rmw(self, operation: Any, pointers: Any, values: Any, mask: Any, order: Any) -> Any:
-        self._check("an atomic", pointers, mask, values.dtype.itemsize)
-        return self.functions.atomic_rmw(operation, pointers, values, mask, order)
-
-    def atomic_cas(self, pointers: Any, compared: Any, values: Any, order: Any) -> Any:
-        self._check("an atomic", pointers, True, values.dtype.itemsize)
-        return self.functions.atomic_cas(pointers, compared, values, order)
-
-    def _check(self, what: str, pointers: Any, mask: Any, size: int) -> None:
+    def _check(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        what, pointers, mask, size = ACCESSES[name](*arguments)
         addresses = pointers[np.broadcast_to(mask, pointers.shape).astype(bool)].astype(np.int64)
         before = np.searchsorted(self.starts, addresses, side="right") - 1  # the last memory that starts there or before
         outside = addresses[(before < 0) | (addresses + size > self.ends[before])]
@@ -54,6 +49,7 @@ class _Checked:
             start, end = int(self.starts[nearest]), int(self.ends[nearest])
             memory = f"the memory of {self.names[nearest]}, which has {end - start}"
             raise OutOfBounds(f"{what} of {size} bytes at byte {outside[0] - start} of {memory}")
+        return function(*arguments)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from portable_softmax.planning.grid import GB_PER_S, Budget
 from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import read_arguments, value_of
 from portable_softmax.row_kernels.compiling import reason_in
-from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, jit_function
+from portable_softmax.row_kernels.decorators import constexprs_of, jit_function
 from portable_softmax.row_kernels.inspection import Launched, inspect_kernel, refused_grid
 from portable_softmax.runtime.plans import plan
 
@@ -42,12 +42,7 @@ SHOWN = ("num_warps", "num_stages", "num_ctas")  # options that are always shown
 
 
 def report_of(device: Device, case: Case, verify: bool = False) -> Report:
-    """Returns the report of a case; what fails is its `error` and `message`.
-
-    Args:
-        device: the target.
-        case: the softmax or kernel.
-        verify: True to run it and compare the result.
+    """Returns the report of a case, run and compared if `verify`; what fails is its `error` and `message`.
 
     Raises:
         ValueError: the kernel's file cannot be loaded.
@@ -64,8 +59,9 @@ def report_of(device: Device, case: Case, verify: bool = False) -> Report:
 
 def _what_to_pass(error: BaseException) -> str:
     """Returns how to pass the arguments that an error of Triton says are missing; "" for other errors."""
-    text = str(error)
-    missing = re.findall(r"'(\w+)'", text.partition(" missing ")[2].partition(";")[0]) if isinstance(error, TypeError) else []
+    if not isinstance(error, TypeError):
+        return ""
+    missing = re.findall(r"'(\w+)'", str(error).partition(" missing ")[2].partition(";")[0])
     names = " ".join(f"{name}=..." for name in missing)
     return f"; pass --args '{names}': {FORMS}" if names else ""
 
@@ -120,11 +116,7 @@ class _Child:
 
 
 def bounded_reports(requests: Sequence[tuple[Device, Case]]) -> list[Report]:
-    """Returns the reports of cases; those of absent devices from other processes, side by side, each within LONGEST seconds.
-
-    Raises:
-        ValueError: as in `report_of`.
-    """
+    """Returns the reports of cases; those of absent devices from other processes, side by side, each within LONGEST seconds."""
     started, reports = list[Callable[[], Report]](), list[Report]()
     with contextlib.ExitStack() as files:
         for device, case in requests:
@@ -213,7 +205,6 @@ def _kernel(device: Device, case: Any, file: KernelFile, verify: bool) -> dict[s
     more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, axes))}
     shown = {name: launch.options[name] for name in SHOWN[:2] if name in launch.options}
     answers = _answers(device, used, shown, _launch_text(launch, jit, grid), more)
-    answers["config"] = _config(launch)
     if grid and (refused := refused_grid(launch.compiled, grid, device)):
         answers |= {"error": GridError.__name__, "message": refused}
     elif known and verify and "error" not in answers:
@@ -244,17 +235,6 @@ def _launch_text(launch: Launched, jit: Any, grid: tuple[int, ...] | None) -> Te
         kinds.setdefault(", ".join([kind, *known]), []).append(name)
     arguments = [f"{' '.join(names)}: {kind}" for kind, names in kinds.items()]
     return text | {"grid": [" x ".join(map(str, grid))] if grid else [], "arguments": arguments}
-
-
-def _config(launch: Launched) -> str:
-    """Returns a launch as a triton.Config."""
-    options, origins = launch.options, launch.origins
-    chosen = {name: value for name, value in launch.constants.items() if origins.get(name) in ("configuration", "suggested")}
-    others = {name: value for name, value in options.items() if name in origins}
-    chosen |= {name: value for name, value in others.items() if name not in OF_CONFIG}
-    words = [f"{name}={options[name]}" for name in OF_CONFIG[:2] if name in options]
-    words += [f"{name}={value}" for name in OF_CONFIG[2:] if (value := others.get(name)) not in (None, 1)]
-    return f"triton.Config({', '.join([repr(chosen), *words])}),"
 
 
 def _run(device: Device, case: KernelCall, file: KernelFile, known: Any, launch: Launched | None) -> Verified:

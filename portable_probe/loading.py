@@ -35,12 +35,8 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
 
     A file in a package, a folder with `__init__.py`, is a module of it, so that relative imports work; statements of the
     package's own `__init__.py` that fail are left out. Another file imports the modules next to it, as with `python FILE`. All
-    are imported once for each target, as they may depend on what Triton's driver, and torch, report of the device. A script
-    that fails, as where it launches its kernels, keeps what it has defined.
-
-    Args:
-        where: FILE:NAME.
-        device: the current one while the file is imported, if it is absent; None for the local device.
+    are imported once for each target, as they may depend on what Triton's driver, and torch, report of the device, which is
+    the current one meanwhile. A script that fails, as where it launches its kernels, keeps what it has defined.
 
     Raises:
         ValueError: the file is missing, cannot be imported, or has no kernel of that name.

@@ -20,13 +20,7 @@ HEADER = ("profile", "target", "architecture", "multiprocessors", "warp", "share
 
 
 def profiles(options: argparse.Namespace) -> int:
-    """Lists the products that have a profile, shows one, or writes one of the local device; returns 0.
-
-    Raises:
-        ProfileError: there is no profile of that name.
-        DeviceError: there is no local accelerator.
-        OSError: the new profile exists, or cannot be written.
-    """
+    """Lists the products that have a profile, shows one, or writes one of the local device; returns 0."""
     if options.action != "show" and bool(options.what) != (options.action == "new"):
         options.error("commands are profiles list, profiles show [NAME], and profiles new DIR")
     if options.action == "new":
@@ -40,7 +34,6 @@ def profiles(options: argparse.Namespace) -> int:
 
 
 def _values(device: Device) -> dict[str, Any]:
-    """Returns the target of a device and its facts."""
     return {"name": device.name, "backend": device.backend, "arch": device.arch} | msgspec.structs.asdict(device.hardware)
 
 
@@ -84,7 +77,6 @@ def _new(directory: Path) -> str:
 
 
 def _versions() -> str:
-    """Returns the versions of Python and of the packages that matter."""
     return ", ".join(f"{name} {version}" for name, version in software().items())
 
 
@@ -97,14 +89,7 @@ def product_of(device: Device) -> str:
 
 
 def profile_of(device: Device, source: str, title: str, cost: dict[str, Any] | None = None) -> str:
-    """Returns a profile that extends the device's: the facts that its driver and torch report, and a measured cost.
-
-    Args:
-        device: the device.
-        source: key of the source of these numbers.
-        title: how they were measured.
-        cost: numbers of the cost, if they were measured.
-    """
+    """Returns a profile that extends the device's: what its driver and torch report, and a measured cost, with their source."""
     known = device.profile
     source += "_again" * (source in known.sources)
     facts = {key: getattr(device.hardware, key) for key, origin in device.origins.items() if origin in ("driver", "torch")}

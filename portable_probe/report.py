@@ -82,14 +82,13 @@ class Verified(Fields, frozen=True, kw_only=True):
 class Report(Fields, frozen=True, kw_only=True):
     """One device and one softmax or kernel on it."""
 
-    schema_version: Literal[7]
+    schema_version: Literal[8]
     software: dict[str, str]
     device: DeviceInfo
     case: Case
     launch: dict[str, Scalar] = {}  # the tiling, num_programs, num_warps, num_stages; absent if nothing was compiled
     numbers: dict[str, Any] = {}  # resources of a program, resident programs, and expected microseconds
     limited_by: tuple[str, ...] = ()
-    config: str | None = None  # of a kernel, as Triton's autotuner takes it
     text: dict[str, tuple[str, ...]] = {}  # all of it in words: lines by title
     verify: Verified | None = None
     error: str | None = None
@@ -104,7 +103,7 @@ def describe(device: Device, case: Case) -> Report:
         profile=profile.name, multiprocessor=profile.multiprocessor, calibrated=bool(cost and cost.error_90),
         max_warps=device.hardware.max_warps_per_multiprocessor,
     )  # fmt: skip
-    return Report(schema_version=7, software=software(), device=about, case=case)
+    return Report(schema_version=8, software=software(), device=about, case=case)
 
 
 def software() -> dict[str, str]:

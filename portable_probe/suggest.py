@@ -1,18 +1,14 @@
 """Launches of a user kernel: all of its configurations, or the one with the least expected time."""
 
-import contextlib
 from typing import Any
 
 import msgspec
 
 from portable_probe.cases import bounded_reports, call_values, expected, load_case
 from portable_probe.loading import load_kernel
-from portable_probe.report import Report
+from portable_probe.report import KernelCall, Report
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import CompileError
-from portable_softmax.row_kernels.arguments import read_arguments
-from portable_softmax.row_kernels.compiling import dropped
-from portable_softmax.row_kernels.decorators import configurations, jit_function
+from portable_softmax.row_kernels.decorators import OF_CONFIG, configurations, jit_function
 
 
 def configured(call: Any, device: Device) -> list[Report]:
@@ -21,15 +17,7 @@ def configured(call: Any, device: Device) -> list[Report]:
     calls = [msgspec.structs.replace(call, config=number) for number in range(len(configurations(file.kernel)))]
     if not calls:
         raise ValueError(f"--config all: {call.name} has no configurations; it is not under @triton.autotune")
-    reports, pruned = bounded_reports([(device, variant) for variant in calls]), set[int]()
-    with contextlib.suppress(CompileError, TypeError):  # an argument cannot be read
-        values, _ = read_arguments(file.kernel, call_values(jit_function(file.kernel), call, load_case(file, call))[0])
-        pruned = dropped(file.kernel, values, device)
-    for number in pruned:
-        if not reports[number].error:
-            why = "the kernel's own pruning drops it"
-            reports[number] = msgspec.structs.replace(reports[number], error="Pruned", message=why)
-    return reports
+    return bounded_reports([(device, variant) for variant in calls])
 
 
 def computed(call: Any, device: Device, names: dict[str, str]) -> Report:
@@ -75,7 +63,10 @@ def pasted(reports: list[Report]) -> str:
     """Returns each device's computed launch as a triton.Config, one line for equal ones; "" if there is none."""
     devices: dict[str, list[str]] = {}
     for report in reports:
-        if report.config and not report.error:
-            devices.setdefault(report.config, []).append(report.device.name)
+        if isinstance(report.case, KernelCall) and report.case.suggested and not report.error:
+            constants = {name: value for name, value in report.case.suggested.items() if name not in OF_CONFIG}
+            values = report.launch | report.case.suggested  # triton.Config has other defaults than a launch
+            options = [f"{name}={values[name]}" for name in OF_CONFIG if name in values]
+            devices.setdefault(f"triton.Config({', '.join([repr(constants), *options])}),", []).append(report.device.name)
     lines = [f"{config}  # {', '.join(names)}" for config, names in devices.items()]
     return "\n".join(["# the least expected time", *lines] if lines else [])

@@ -17,13 +17,7 @@ REASONS = ("why", "limits")
 
 
 def as_text(reports: list[Report], form: str = "plain", explain: bool = False) -> str:
-    """Returns reports for a terminal, or as Markdown.
-
-    Args:
-        reports: one, which is shown in detail as plain text, or several.
-        form: tabulate's; "github" for Markdown.
-        explain: True for the reasons, and the count of each limit.
-    """
+    """Returns reports as text, or with the form "github" as Markdown; `explain` adds reasons, and the count of each limit."""
     if len(reports) == 1 and form == "plain":
         wrapped = textwrap.TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).wrap
         details = {title: [part for line in lines for part in wrapped(line)] for title, lines in _details(reports[0], explain)}
@@ -99,13 +93,7 @@ def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
 
 
 def as_columns(header: Sequence[str], rows: Iterable[Sequence[Any]], form: str = "plain") -> str:
-    """Returns rows below a header.
-
-    Args:
-        header: names of the columns.
-        rows: their cells; None is "-".
-        form: tabulate's; "github" for Markdown, where text stays one cell whatever a kernel or a file is called.
-    """
+    """Returns rows below a header; in Markdown text stays one cell whatever a kernel or a file is called."""
     if form != "plain":
         rows = [[cell and re.sub(CELL, r"\\\g<0>", " ".join(str(cell).split())) for cell in row] for row in rows]
     above, body = ((), [header, *rows]) if form == "plain" else (header, list(rows))  # tabulate widens a plain header

@@ -48,40 +48,38 @@ def guarded(values: torch.Tensor) -> torch.Tensor:
     return memory[: values.numel()].view(values.shape).copy_(values)
 
 
-def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan | None, device: Device) -> Verified:
+def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan, device: Device) -> Verified:
     """Computes a softmax, or its gradient, by the public function, and compares it with float64.
 
-    Args:
-        case: what is computed.
-        launch_plan: its plan, for an absent device; the emulator runs it on as many rows as take seconds.
-        device: where it runs.
+    The emulator of an absent device runs its plan, on as many rows as take seconds.
 
     Raises:
         DtypeError, PlanError, CompileError: the kernel cannot run on the device.
-        DeviceError: the emulator is not installed, or lacks an instruction.
-        KernelError: the emulator detected a fault.
+        DeviceError, KernelError: as in `virtual.run_case`.
     """
-    emulated = launch_plan if device.index is None and device.backend != "interpreter" else None
-    rows = min(case.n_rows, max(MIN_ROWS, MAX_EMULATED // case.n_cols)) if emulated else case.n_rows
-    x = wide_rows(rows, case.n_cols, getattr(torch, case.dtype), "cpu" if emulated else torch.device(device.torch_name))
+    is_emulated = device.index is None and device.backend != "interpreter"
+    rows, where, executed, overwritten = case.n_rows, device.torch_name, None, 0
+    terms: torch.Tensor | float = 0.0
+    if is_emulated:
+        rows, where = min(rows, max(MIN_ROWS, MAX_EMULATED // case.n_cols)), "cpu"
+    x = wide_rows(rows, case.n_cols, getattr(torch, case.dtype), where)
     dy = torch.randn(x.shape, device=x.device, generator=torch.Generator(x.device).manual_seed(2)).to(x.dtype)
-    y, result, ran, terms = x, guarded(torch.full_like(x, torch.nan)), None, torch.zeros_like(x, dtype=torch.float64)
-    if emulated:
+    y, result = x, guarded(torch.full_like(x, torch.nan))
+    if is_emulated:
         y = softmax(x)
-        ran = virtual.run_softmax(emulated, (result, *map(guarded, (dy, y) if case.backward else (x,))), device)
+        executed = virtual.run_softmax(launch_plan, (result, *map(guarded, (dy, y) if case.backward else (x,))), device)
     elif case.backward:
         y = softmax(x.requires_grad_())
         (result,) = torch.autograd.grad(y, x, dy)
     else:
         softmax(guarded(x), out=result)
-    x, y, written = x.detach(), y.detach(), 0
-    if emulated or not case.backward:
-        written = int((~result.as_strided((GUARD,), (1,), result.numel()).isnan()).sum())
-    exact = softmax(x.double())
+    if is_emulated or not case.backward:
+        overwritten = int((~result.as_strided((GUARD,), (1,), result.numel()).isnan()).sum())
+    exact = softmax(x.detach().double())
     if case.backward:  # that of the rounded result
-        d, p = dy.double(), y.double()
+        d, p = dy.double(), y.detach().double()
         exact, terms = p * (d - (d * p).sum(-1, keepdim=True)), p * (d.abs() + (d * p).abs().sum(-1, keepdim=True))
-    return _outcome(distance(result, exact, allowed_of_terms(exact, result.dtype, terms)), written, executed=ran)
+    return _outcome(distance(result, exact, allowed_of_terms(exact, result.dtype, terms)), overwritten, executed=executed)
 
 
 def _outcome(measured: Distance, overwritten: int, **more: str | None) -> Verified:
@@ -124,9 +122,7 @@ def load_case(file: KernelFile, name: str) -> KernelCase:
 def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
     """Runs a case, and compares its tensors with the expected ones by the tolerances of torch.testing.assert_close.
 
-    Args:
-        case: the arguments, and what is expected.
-        run: runs the kernel on the case's own tensors, and returns what ran, if it was an emulator.
+    `run` runs the kernel on the case's own tensors, and returns what ran, if it was an emulator.
 
     Raises:
         ValueError: nothing is expected, or it is expected of no tensor of that shape among the arguments.

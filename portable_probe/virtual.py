@@ -22,16 +22,10 @@ RESIDENT = 16  # programs at once, so that many take little memory
 
 
 def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], device: Device) -> str:
-    """Runs the planned softmax of the rows of contiguous matrices, or its gradient, and returns what ran.
-
-    Args:
-        launch_plan: its plan, for at least as many rows.
-        operands: the result, then x, or dy and y.
-        device: the emulated device.
+    """Runs the planned softmax of rows of contiguous matrices (result, x), or its gradient (result, dy, y); returns what ran.
 
     Raises:
-        DeviceError: the emulator does not support an instruction, or is not installed.
-        KernelError: the emulator detected a fault.
+        DeviceError, KernelError: as in `run_case`.
     """
     steps: list[int] = []
 

@@ -6,7 +6,6 @@ runner: if nothing can be compiled it raises unittest.SkipTest.
 
 import unittest
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,7 +20,6 @@ from portable_softmax.row_kernels.inspection import inspect_kernel
 if find_spec("pytest"):  # the assertion does not require it
     from portable_probe.testing.plugin import *  # noqa: F403 (fixtures and hooks, which pytest finds here)
 
-OWN = "signature", "constexprs", "config", "at_least", "no_spills"  # names of arguments, which are no options of Triton
 __all__ = ["assert_occupancy"]
 
 
@@ -58,9 +56,6 @@ def assert_occupancy(
         TypeError, ProfileError, ValueError: as in `inspect_kernel`.
     """
     __tracebackhide__ = True  # the failure is reported in the test that asserts
-    for name in options:
-        if near := get_close_matches(name, OWN, 1, 0.8):
-            raise TypeError(f"assert_occupancy() has no argument {name!r}; did you mean {near[0]}?")
     device = chosen(device)
     if device.backend == "interpreter":
         raise unittest.SkipTest("Triton's interpreter compiles nothing; --on NAME compiles for an absent device")

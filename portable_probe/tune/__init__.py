@@ -17,11 +17,7 @@ def tune(options: argparse.Namespace) -> int:
     """Times launches of the local device, and writes DIR/<vendor>/<product>.yaml; returns 0.
 
     A launch that does not fit, does not compile or is wrong is printed and left out. Any other error ends the timing, as the
-    device may be unusable.
-
-    Raises:
-        ProfileError: the device has no cost to fit.
-        ValueError: too few launches were timed.
+    device may be unusable. ProfileError: the device has no cost to fit. ValueError: too few launches were timed.
     """
     from portable_probe.tune import fit, launches
 

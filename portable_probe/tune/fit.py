@@ -54,12 +54,8 @@ def times(launches: Launches, numbers: Array) -> Array:
 def fitted(launches: Launches, prior: Array, used: Array = True) -> tuple[Array, Array]:
     """Returns the numbers of the least error of the logarithm of times, and their relative standard errors.
 
-    Gauss and Newton's steps, with a loss that is linear for large errors.
-
-    Args:
-        launches: timed launches.
-        prior: initial numbers, preferred where the times determine nothing.
-        used: True for launches that are fitted.
+    Gauss and Newton's steps, with a loss that is linear for large errors, from `prior`, which is kept where the times determine
+    nothing. `used` is true for the launches that are fitted.
     """
     weights = np.where(launches.slower < NEAR, 1, FAR_WEIGHT) / np.sqrt(np.bincount(launches.problem)[launches.problem]) * used
     first = at = np.log(prior)

@@ -50,7 +50,6 @@ tune --minutes -1 | 2 | '-1' is not an integer of at least 1
 plan --on H200 --shapes 0x4 | 2 | argument --shapes: '0x4' is not ROWSxCOLS
 plan --on H200 --shapes 44 | 2 | argument --shapes: '44' is not ROWSxCOLS
 plan --on H200 --at-least metal=3 | 2 | 'metal=3' is not N or BACKEND=N, with BACKEND one of cuda, hip
-plan --on H200 --at-least 1 --at-least cuda=99 | 2 | --at-least has several numbers for a device
 plan --on H200 --json --markdown | 2 | --json and --markdown exclude each other
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=64 foo=1 | 1 | CompileError: ;; foo was specified but unrecognised
 kernel KERNELS:add --on H200 --args VECTORS BLOCK=64 num_warps=four | 2 | num_warps of add should be an integer
@@ -93,7 +92,6 @@ plan --on H200 --shapes 512x512 --backward --at-least 1 --no-spills | 0 | 512 x 
 plan --on H200 ascend/910b3 --at-least cuda=64 | 1 | CheckFailed: ;; at least 64 required; limited by
 kernel KERNELS:tuned --on H200 MI300X --args MATRICES --config all | 0 | nvidia/h200 configuration 1 8 warps ;;
     amd/mi300x configuration 2
-kernel KERNELS:pruned --on H200 --config all --args MATRICES | 0 | configuration 1: Pruned:
 kernel KERNELS:tuned --on H200 --args MATRICES num_stages=16 --config all | 1 | 0/SM ;; does not fit: a program needs
 kernel RMS:rms_norm_kernel --on MI300X --args ROWS --suggest rows=n_rows cols=n_cols block=BLOCK --explain | 0 |
     why num_programs ;; limits ;; expected (not calibrated for this device) ;; BLOCK=4096 (suggested) ;;
