@@ -48,7 +48,7 @@ def prepared(timed: Iterable[Timed]) -> Launches:
 
 def times(launches: Launches, numbers: Array) -> Array:
     """Returns the expected microseconds of every launch."""
-    return np.asarray(cost(launches.facts, CostNumbers(**dict(zip(COST_NUMBERS, numbers, strict=True)))).total)
+    return np.asarray(cost(launches.facts, CostNumbers(**dict(zip(COST_NUMBERS, numbers, strict=True))), np.maximum).total)
 
 
 def fitted(launches: Launches, prior: Array, used: Array = True) -> tuple[Array, Array]:

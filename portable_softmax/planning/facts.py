@@ -7,63 +7,75 @@ from typing import NamedTuple
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
+from portable_softmax.planning.candidates import GB_PER_S, WORD_BYTES, Limits
 from portable_softmax.planning.cost import Facts
-from portable_softmax.planning.grid import GB_PER_S, WORD_BYTES, Budget
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
 LINE_PART, LOOKUP = 1 / 3, 6  # accesses of a warp that take as long as a cache line, and as a number of another program
-ELEMENT = (
-    0.75  # elements of a row kernel that take as long as one here: least regret of 11,000 launches of H100s, and 112 of an H200
-)
+ELEMENT = 0.75  # elements of a row kernel that take as long as one here: least regret of 11,000 launches of H100s
 
 
-def softmax_facts(budget: Budget, tiling: Tiling, num_programs: int, resident: int, spilled_bytes: float = 0) -> Facts:
+def softmax_facts(limits: Limits, tiling: Tiling, num_programs: int, resident: int, spilled_bytes: float = 0) -> Facts:
     """Returns the facts of a launch.
 
     Args:
-        budget: of the problem, as it is read, on a device.
+        limits: of the problem, as it is read, on a device.
         tiling: how its rows are cut.
         num_programs: size of the grid.
         resident: programs that a multiprocessor holds at once, at least 1.
         spilled_bytes: of a thread.
     """
-    problem, warps, slots = budget.problem, tiling.num_warps or 1, budget.multiprocessors * resident
-    threads, tiles = warps * budget.warp, problem.tiles(tiling.tile_rows) * tiling.splits
-    beside = min(resident, max(1.0, num_programs / budget.multiprocessors))
-    turns, waves = -(-tiles // num_programs), -(-num_programs // slots)
-    twice = not tiling.held and problem.log_probs is None
+    problem, slots = limits.problem, limits.multiprocessors * resident
+    threads, tiles = tiling.warps * limits.warp, problem.tiles(tiling.tile_rows) * tiling.splits
+    at_once = min(resident, max(1.0, num_programs / limits.multiprocessors))
+    tiles_each, waves = -(-tiles // num_programs), -(-num_programs // slots)
+    passes = 1 if tiling.held or problem.log_probs else 2
     covered = tiling.covers(problem.width) // tiling.splits
     elements = tiling.tile_rows * covered
-    vector, operands = budget.access(tiling), budget.loads + problem.stores
-    left_out, under, lines = _pieces(budget, tiling, vector, beside)
+    vector, operands = vector_of(limits, tiling), limits.loads + problem.stores
+    unused, under, lines = _pieces(limits, tiling, vector, at_once)
     all_elements = problem.n_rows * problem.n_cols
-    read, moved = all_elements * budget.read, all_elements * (budget.read + budget.written)
-    between = elements * (budget.read + budget.written) * beside * budget.multiprocessors
-    again = read * lost(max(between, read * tiling.two_launches), budget.device) if twice else 0
+    read, moved = all_elements * limits.read, all_elements * (limits.read + limits.written)
+    l2_bytes = under * (moved + read * (passes - 1)) + 2 * spilled_bytes * threads * tiles
+    between, again = elements * (limits.read + limits.written) * at_once * limits.multiprocessors, 0.0
+    if tiling.two_launches:
+        between = max(between, read)
+    if passes == 2:
+        again = read * lost(between, limits.device)
+    if tiling.two_launches:
+        l2_bytes += read - again
     exchanges = tiling.is_shared and not tiling.two_launches and problem.pairs > 0
     statistics = problem.pairs * (1 if problem.backward else 2)  # a sum, and a maximum
-    accesses = ((operands - 1) * (1 + twice) + 1) * elements / vector
-    shuffles = statistics * _sums(problem, tiling, threads, vector)
-    lookups = problem.pairs * tiling.tile_rows * tiling.splits if exchanges else 0
+    waiting_warps = tiling.warps if statistics else 0
+    accesses = ((operands - 1) * passes + 1) * elements / vector
+    issued = (accesses + statistics * _sums(problem, tiling, threads, vector)) / limits.warp
+    issued += LINE_PART * operands * lines * elements * passes
+    if exchanges:
+        issued += LOOKUP * problem.pairs * tiling.tile_rows * tiling.splits
     return Facts(
-        memory_us=(moved + again + all_elements * _mask(problem)) / budget.per_us,
-        l2_us=(under * (moved + read * twice) + (read - again) * tiling.two_launches + 2 * spilled_bytes * threads * tiles)
-        / budget.per_us,
-        left_out=left_out,
+        memory_us=(moved + again + all_elements * _mask(problem)) / limits.per_us,
+        l2_us=l2_bytes / limits.per_us,
+        unused=unused,
         programs=num_programs,
-        beside=beside,
+        resident=at_once,
         waves=waves,
-        turns=turns,
-        loads=1 if tiling.held and problem.pairs else (1 + twice) * -(-covered // tiling.width),
+        tiles=tiles_each,
+        loads=1 if tiling.held and problem.pairs else passes * -(-covered // tiling.width),
         elements=ELEMENT * elements / threads * (1 if problem.backward else 2),
         exchanges=float(exchanges),
-        warps=warps * (1 + exchanges) * (statistics > 0),
-        late=exchanges * tiling.splits / slots * (num_programs > slots),
-        issued=(accesses + shuffles) / budget.warp + LINE_PART * operands * lines * elements * (1 + twice) + LOOKUP * lookups,
+        warps=waiting_warps * (2 if exchanges else 1),
+        tail=tiling.splits / slots if exchanges and num_programs > slots else 0,
+        issued=issued,
         launches=2 if tiling.two_launches else 1,
-        alone=max(1, budget.multiprocessors * min(1, turns * tiling.tile_rows / (problem.n_rows * tiling.splits))),
+        largest=max(1, limits.multiprocessors * min(1, tiles_each * tiling.tile_rows / (problem.n_rows * tiling.splits))),
     )
+
+
+def vector_of(limits: Limits, tiling: Tiling) -> int:
+    """Returns the number of neighbouring elements of a thread."""
+    threads, elements, vector = tiling.warps * limits.warp, tiling.tile_rows * tiling.width, limits.problem.vector
+    return min(vector, max(1, elements // threads)) if limits.problem.across else vector
 
 
 def lost(between: float, device: Device) -> float:
@@ -78,22 +90,22 @@ def _mask(problem: Problem) -> float:
     return {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}[mask] / copies if mask and copies else 0
 
 
-def _pieces(budget: Budget, tiling: Tiling, vector: int, resident: float) -> tuple[float, float, float]:
+def _pieces(limits: Limits, tiling: Tiling, vector: int, resident: float) -> tuple[float, float, float]:
     """Returns the cost of runs of neighbouring elements that are shorter than a cache line.
 
     Unused bytes of lines per byte that is moved; moves of all operands' worth of sectors beyond the first; and
     lines that warps request, per element.
     """
-    problem, element, line, sector = budget.problem, budget.element, budget.line, budget.sector
-    access = vector * budget.warp  # elements that a warp requests at once
+    problem, element, line, sector = limits.problem, limits.element, limits.line, limits.sector
+    access = vector * limits.warp  # elements that a warp requests at once
     rows, inner = tiling.tile_rows, problem.inner
-    run, beside = inner * tiling.width if rows >= inner else rows, min(access, rows)
+    run, adjacent = inner * tiling.width if rows >= inner else rows, min(access, rows)
     if not problem.across:
         run, piece, most, apart = rows * tiling.tile_cols, tiling.width, rows, problem.n_cols
-    elif beside > inner:  # of several matrices
-        piece, most, apart = inner * (access // beside), -(-beside // inner), inner * problem.n_cols
+    elif adjacent > inner:  # of several matrices
+        piece, most, apart = inner * (access // adjacent), -(-adjacent // inner), inner * problem.n_cols
     else:
-        piece, most, apart = beside, access, inner
+        piece, most, apart = adjacent, access, inner
     piece = min(access, piece)  # elements that a warp requests side by side, `apart` from as many others
     pieces = min(access // piece, most)
     lines = min(pieces * max(1, piece * element / line), max(1, pieces * apart * element / line))
@@ -102,7 +114,8 @@ def _pieces(budget: Budget, tiling: Tiling, vector: int, resident: float) -> tup
         under += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
     elif problem.across and inner * element % sector:
         under += sector / (run * element)  # a run ends within a sector that another one begins in
-        under += resident * budget.warp / budget.resident_threads * (rows < inner)  # the later, the more are between
+        if rows < inner:
+            under += resident * limits.warp / limits.resident_threads  # the later, the more are between
     return line / min(line, max(run * element, sector)) - 1, under, lines / (piece * pieces)
 
 
@@ -114,64 +127,41 @@ def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
     if not problem.across or (problem.scattered and vector == 1):
         lanes = min(threads, max(1, tiling.width // vector))
         return max(threads, tiling.tile_rows * lanes) * math.log2(lanes)
-    beside = min(threads, max(1, tiling.tile_rows // vector))
-    lanes = max(1, min(threads // beside, tiling.width))
-    return threads * max(vector, tiling.tile_rows // beside) * math.log2(lanes)
+    adjacent = min(threads, max(1, tiling.tile_rows // vector))
+    lanes = max(1, min(threads // adjacent, tiling.width))
+    return threads * max(vector, tiling.tile_rows // adjacent) * math.log2(lanes)
 
 
 class Traffic(NamedTuple):
-    """Bytes, accesses and operations of one row, and of one program beside its rows.
+    """Bytes, accesses and operations of one row, and of one program beside its rows."""
 
-    Args:
-        row, program: bytes that memory moves; not those that a cache has, of weights or of a row that is read once more.
-        again: bytes of a row that are read once more.
-        element: bytes of the largest part of them.
-        row_operands, program_operands: loads and stores of all elements of a row.
-        reductions, block_reductions: per row, and per block of a row that the kernel loops over.
-        exponents: elements of a row, counted once per exp.
-        loads, loaded: loads of all elements of a row, and their bytes.
-    """
-
-    row: float = 0
+    row: float = 0  # bytes that memory moves; not those that a cache has, of weights or of a row that is read once more
     program: float = 0
-    again: float = 0
-    element: float = WORD_BYTES
-    row_operands: float = 0
+    again: float = 0  # bytes of a row that are read once more
+    element: float = WORD_BYTES  # bytes of the largest part of them
+    row_operands: float = 0  # loads and stores of all elements of a row
     program_operands: float = 0
-    reductions: float = 0
-    block_reductions: float = 0
-    exponents: float = 0
-    loads: float = 0
-    loaded: float = 0
+    reductions: float = 0  # per row
+    block_reductions: float = 0  # per block of a row that the kernel loops over
+    exponents: float = 0  # elements of a row, counted once per exp
+    loads: float = 0  # of all elements of a row
+    loaded: float = 0  # their bytes
 
 
 class RowLaunch(NamedTuple):
-    """A launch.
-
-    Args:
-        n_rows, n_cols: number of rows, and of elements per row.
-        multiple: elements of which the start of a row is a multiple, as the compiler knows.
-        num_programs: of the grid.
-        resident: programs that a multiprocessor holds at once.
-        num_warps: of a program; None where programs have no warps.
-        block: elements of a row that a program has at once.
-        num_stages: of the loop that is pipelined: over the blocks of a row where the kernel has one, else over rows.
-        in_blocks: it has one.
-        spilled_bytes: of a thread.
-        clocks, chained: of a row, as of `row_work`.
-    """
+    """A launch of a row kernel."""
 
     n_rows: int
     n_cols: int
-    multiple: int
-    num_programs: int
-    resident: int
-    num_warps: int | None
-    block: int
-    num_stages: int = 1
-    in_blocks: bool = False
-    spilled_bytes: int = 0
-    clocks: float = 0
+    multiple: int  # elements of which the start of a row is a multiple, as the compiler knows
+    num_programs: int  # of the grid
+    resident: int  # programs that a multiprocessor holds at once
+    num_warps: int | None  # of a program; None where programs have no warps
+    block: int  # elements of a row that a program has at once
+    num_stages: int = 1  # of the loop that is pipelined: over the blocks of a row where the kernel has one, else over rows
+    in_blocks: bool = False  # it has one
+    spilled_bytes: int = 0  # of a thread
+    clocks: float = 0  # of a row, as of `row_work`
     chained: float = 0
 
 
@@ -179,34 +169,35 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
     """Returns the facts of a launch."""
     hardware, rows, programs = device.hardware, launch.n_rows, launch.num_programs
     multiprocessors, per_us = hardware.multiprocessor_count or 1, GB_PER_S * (hardware.memory_bandwidth_gb_per_s or 1)
-    lanes = hardware.warp_size or 1
-    threads, blocks = (launch.num_warps or 1) * lanes, -(-launch.n_cols // launch.block)
-    beside = min(launch.resident, max(1.0, programs / multiprocessors))
-    turns, elements = -(-rows // programs), blocks * launch.block
+    lanes, warps = hardware.warp_size or 1, launch.num_warps or 1
+    threads, blocks = warps * lanes, -(-launch.n_cols // launch.block)
+    resident = min(launch.resident, max(1.0, programs / multiprocessors))
+    tiles, elements = -(-rows // programs), blocks * launch.block
     at_once = min(VECTOR_BYTES / traffic.element, launch.multiple)
     accesses = elements * traffic.row_operands / at_once
-    shuffles = (traffic.reductions + blocks * traffic.block_reductions) * math.log2(threads)
-    again = rows * traffic.again * lost(traffic.row * beside * multiprocessors, device)
-    in_partition = (launch.num_warps or 1) / (hardware.partitions_per_multiprocessor or 1)
-    ahead = launch.num_stages > 2 and launch.multiple > 1 and not launch.in_blocks
+    shuffles = (traffic.reductions + blocks * traffic.block_reductions) * math.log2(threads) * warps
+    again = rows * traffic.again * lost(traffic.row * resident * multiprocessors, device)
+    in_partition = warps / (hardware.partitions_per_multiprocessor or 1)
+    ahead = 0
+    if launch.num_stages > 2 and launch.multiple > 1 and not launch.in_blocks:
+        ahead = min(launch.num_stages - 2, tiles - 1)
+    lines = accesses * max(1 / lanes, at_once * traffic.element / (WORD_BYTES * lanes))
     return Facts(
         memory_us=(rows * traffic.row + programs * traffic.program + again) / per_us,
         l2_us=2 * launch.spilled_bytes * threads * rows / per_us,
         programs=programs,
-        beside=beside,
+        resident=resident,
         waves=-(-programs // (multiprocessors * launch.resident)),
-        turns=turns,
-        ahead=min(launch.num_stages - 2, turns - 1) if ahead else 0,
+        tiles=tiles,
+        ahead=ahead,
         loads=blocks,
         elements=elements / threads * (1 + traffic.exponents / launch.n_cols),
-        issued=accesses / lanes
-        + shuffles * threads / lanes
-        + LINE_PART * accesses * max(1 / lanes, at_once * traffic.element / (WORD_BYTES * lanes)),
+        issued=accesses / lanes + shuffles + LINE_PART * lines,
         own_issued=launch.block * traffic.program_operands / at_once / lanes,
-        warps=(launch.num_warps or 1) * traffic.block_reductions * (blocks > 1),
-        alone=max(1, multiprocessors * turns / max(1, rows)),
+        warps=warps * traffic.block_reductions if blocks > 1 else 0,
+        largest=max(1, multiprocessors * tiles / max(1, rows)),
         clocks=launch.clocks * max(1, in_partition),
-        all_clocks=launch.clocks * max(1, in_partition * beside),
+        all_clocks=launch.clocks * max(1, in_partition * resident),
         chained=max(1.0, launch.chained) if launch.clocks else 0,
     )
 

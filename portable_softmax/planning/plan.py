@@ -57,6 +57,16 @@ class Tiling:
         return self.blocks * self.width
 
     @property
+    def block_cols(self) -> int:
+        """Returns the columns that a program has in registers at once."""
+        return self.tile_cols if self.held else self.width
+
+    @property
+    def warps(self) -> int:
+        """Returns num_warps; 1 if the vendor has none."""
+        return self.num_warps or 1
+
+    @property
     def is_shared(self) -> bool:
         """True if programs exchange numbers."""
         return self.splits > 1
@@ -66,13 +76,17 @@ class Tiling:
         return -(-n_cols // self.width) * self.width if self.strategy == "two-pass" else self.splits * self.tile_cols
 
     def __str__(self) -> str:
-        warps = "" if self.num_warps is None else f", num_warps {self.num_warps}"
-        splits = "" if self.splits == 1 else f" in {self.splits} splits"
-        blocks = "" if self.blocks == 1 else f" of {self.blocks} blocks"
-        blocks += ", in two launches" if self.two_launches else ", read twice" if self.is_shared and not self.held else ""
-        registers = "" if self.max_registers is None else f", at most {self.max_registers} registers"
-        stages = f", num_stages {self.num_stages}" if (self.num_stages or 1) > 1 else ""
-        return f"{self.strategy} {self.tile_rows} x {self.tile_cols}{splits}{blocks}{warps}{registers}{stages}"
+        words = f"{self.strategy} {self.tile_rows} x {self.tile_cols}"
+        words += f" in {self.splits} splits" * (self.splits > 1) + f" of {self.blocks} blocks" * (self.blocks > 1)
+        if self.two_launches:
+            words += ", in two launches"
+        elif self.is_shared and not self.held:
+            words += ", read twice"
+        if self.num_warps is not None:
+            words += f", num_warps {self.num_warps}"
+        if self.max_registers is not None:
+            words += f", at most {self.max_registers} registers"
+        return words + f", num_stages {self.num_stages}" * ((self.num_stages or 1) > 1)
 
 
 @dataclass(frozen=True)
@@ -104,12 +118,35 @@ class LaunchPlan:
         """Returns the expected microseconds; where they are not known the bytes that are spilled."""
         return self.terms.total if self.terms else spilled_by(self.resources)
 
+    @property
+    def words(self) -> str:
+        """Returns what differs from other candidates."""
+        return str(self.tiling)
+
     def __repr__(self) -> str:
         return f"LaunchPlan({self.problem.name} of {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
 
     def __str__(self) -> str:
         doubt = "an estimate, not compiled: " * self.resources.estimated
         return printed(f"{doubt}{self.tiling}, num_programs {self.num_programs}", self, self.reasons)
+
+    def because(self, device: Device) -> Iterator[str]:
+        """Yields sentences: how rows are read, unknown registers, and num_programs."""
+        problem, tiling, programs, grid = self.problem, self.tiling, self.num_programs, device.profile.grid
+        if problem.unaligned:
+            yield f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements"
+        if problem.in_place and device.profile.launch.polls:
+            yield "in place: no programs share a row, as one may read again what another has overwritten"
+        if self.resources.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
+            yield "registers are estimated: the compiler does not report registers or spills"
+        tiles, resident = problem.tiles(tiling.tile_rows) * tiling.splits, device.resident(self.occupancy)
+        number = f"as many as are resident at once, with {tiles / programs:.3g} tiles per program on average"
+        if programs == tiles:
+            number = f"one per tile; {resident} are resident at once"
+        elif tiling.is_shared or grid.value == "tile" or programs < resident:
+            number = f"the most that one launch may have, for {tiles} tiles"
+        source = f"grid: {grid.value}; {device.profile.sources[grid.source].title}"
+        yield f"num_programs {programs}: {number} ({f'{tiling.splits} for each row' if tiling.is_shared else source})"
 
 
 def printed(launch: str, plan: Any, sentences: Iterable[str]) -> str:
@@ -122,31 +159,3 @@ def printed(launch: str, plan: Any, sentences: Iterable[str]) -> str:
 def spilled_by(used: KernelResources) -> int:
     """Returns the bytes of memory that a thread spills into: its stack frame, as these kernels have no other data."""
     return used.spilled_bytes_per_thread if used.stack_frame_bytes is None else used.stack_frame_bytes
-
-
-def why(launch: LaunchPlan, device: Device) -> Iterator[str]:
-    """Yields sentences: how rows are read, unknown registers, and num_programs."""
-    problem, tiling, programs, grid = launch.problem, launch.tiling, launch.num_programs, device.profile.grid
-    if problem.unaligned:
-        yield f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements"
-    if problem.in_place and device.profile.launch.polls:
-        yield "in place: no programs share a row, as one may read again what another has overwritten"
-    if launch.resources.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
-        yield "registers are estimated: the compiler does not report registers or spills"
-    tiles, resident = problem.tiles(tiling.tile_rows) * tiling.splits, device.resident(launch.occupancy)
-    number = f"as many as are resident at once, with {tiles / programs:.3g} tiles per program on average"
-    if programs == tiles:
-        number = f"one per tile; {resident} are resident at once"
-    elif tiling.is_shared or grid.value == "tile" or programs < resident:
-        number = f"the most that one launch may have, for {tiles} tiles"
-    source = f"grid: {grid.value}; {device.profile.sources[grid.source].title}"
-    yield f"num_programs {programs}: {number} ({f'{tiling.splits} for each row' if tiling.is_shared else source})"
-
-
-def why_faster(best: LaunchPlan, other: LaunchPlan, launches: int) -> Iterator[str]:
-    """Yields how much slower the runner-up is, for the rows of the bucket, and by which term, if times are known."""
-    if best.terms and other.terms:
-        _, most = max((b - a, name) for a, b, name in zip(best.terms, other.terms, Terms._fields, strict=True))
-        percent = round(100 * (other.us / best.us - 1), 1)
-        slower = f"{percent}% slower, mostly {most}" if percent > 0 else "about as fast"
-        yield f"runner-up of {launches} launches: {other.tiling}: {slower}"

@@ -1,85 +1,132 @@
 """Problem + Device -> LaunchPlan: arithmetic, and a function that returns the resources of a compiled candidate.
 
-All launches of the grid are ranked by their expected cost, with estimated registers. They are
-compiled in this order, until none that is left should be faster than the best of these by what it really uses.
+Candidates are ranked by their expected cost, with estimated registers. They are compiled in this order, until none that is
+left should be faster than the best of these by what it really uses. Row kernels are chosen by the same loop.
 """
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
+from portable_softmax.planning.candidates import Limits, candidates, estimated, readings
 from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import softmax_facts
-from portable_softmax.planning.grid import Budget, estimated, grid, readings
-from portable_softmax.planning.plan import LaunchPlan, Tiling, spilled_by, why, why_faster
+from portable_softmax.planning.plan import LaunchPlan, Tiling, spilled_by
 from portable_softmax.planning.problem import Problem
 
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
-MOST_COMPILED = 6  # launches: a compilation takes about a second
+MAX_COMPILED = 6  # launches: a compilation takes about a second
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
 
+Compile = Callable[[Problem, Tiling, Device], KernelResources]  # compiles a candidate and reads what it uses
 
-Measure = Callable[[Problem, Tiling, Device], KernelResources]  # compiles a candidate and reads what it uses
+
+def compile_best(
+    expected: Callable[[], Sequence[Any]],
+    compiled: Callable[[Sequence[Any]], Iterable[Any]],
+    most: int = MAX_COMPILED,
+    at_once: int = 1,
+) -> tuple[list[Any], list[str]]:
+    """Compiles candidates until none that is left should be faster than the best of these by what it uses.
+
+    Args:
+        expected: returns the candidates that were not compiled, by expected time `us`.
+        compiled: compiles some, and returns for each what replaces it, or why it cannot run.
+        most, at_once: candidates that are compiled, in all and before times are compared again.
+
+    Returns:
+        The compiled candidates, the fastest first, and why others cannot run.
+    """
+    used, rejected = list[Any](), list[str]()
+    while len(used) < most:
+        best = min((one.us for one in used), default=math.inf)
+        some = [one for one in expected() if ALIKE * one.us < best][: min(at_once, most - len(used))]
+        if not some:
+            break
+        for one in compiled(some):
+            (rejected if isinstance(one, str) else used).append(one)
+    return sorted(used, key=lambda one: one.us), rejected
 
 
-def choose(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
+def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Iterator[str]:
+    """Yields how much slower the next one of `count` launches is and by which term, if times are known.
+
+    It is one that was compiled after the first, or else the next one that was `left`.
+    """
+    best, *others = compiled
+    other = min((*others, *left[:1]), key=lambda one: one.us, default=None)
+    if other and best.terms and other.terms:
+        _, most = max((b - a, name) for a, b, name in zip(best.terms, other.terms, Terms._fields, strict=True))
+        percent = round(100 * (other.us / best.us - 1), 1)
+        slower = f"{percent}% slower, mostly {most}" if percent > 0 else "about as fast"
+        doubt = " by an estimate, not compiled" * (other not in others)
+        yield f"runner-up of {count} launches: {other.words}: {slower}{doubt}"
+
+
+def choose(problem: Problem, device: Device, compile: Compile) -> LaunchPlan:
     """Plans the launch of `problem` on `device`; raises the errors of `choice_of`."""
-    return of_size(choice_of(problem, device, measure), problem, device)
+    return plan_of(choice_of(problem, device, compile), problem, device)
 
 
-def choice_of(problem: Problem, device: Device, measure: Measure) -> LaunchPlan:
+def choice_of(problem: Problem, device: Device, compile: Compile, size: str = "") -> LaunchPlan:
     """Chooses a launch for `problem` on `device`, with reasons for its tiling.
+
+    Args:
+        problem: usually that of a bucket of rows.
+        device: the target.
+        compile: compiles a candidate, and returns what a program uses.
+        size: the caller's, for errors.
 
     Raises:
         PlanError: no candidate compiles and fits; lists them all.
         TargetError: this Triton does not compile for the device.
     """
-    order, compiled, rejected = ranked(problem, device), list[LaunchPlan](), list[str]()
-    for expected in order:
-        enough = compiled and min(launch.us for launch in compiled) <= ALIKE * expected.us
-        if compiled and (enough or len(compiled) == MOST_COMPILED or expected.us < order[0].us):
-            break
-        try:
-            used = measure(expected.problem, expected.tiling, device)
-        except TargetError:
-            raise  # no candidate would compile
-        except CompileError as error:
-            rejected.append(f"{expected.tiling}: does not compile: {error}")
-            continue
-        launch = using(expected, used, device)
-        if reason := unfit(launch, device):
-            rejected.append(f"{launch.tiling}: {reason}")
-        else:
-            compiled.append(launch)
-    if not compiled:
+    left = ranked(problem, device)
+    count = len(left)
+
+    def compiled(launches: Sequence[LaunchPlan]) -> Iterator[LaunchPlan | str]:
+        for launch in launches:
+            left.remove(launch)
+            try:
+                used = compile(launch.problem, launch.tiling, device)
+            except TargetError:
+                raise  # no candidate would compile
+            except CompileError as error:
+                yield f"{launch.tiling}: does not compile: {error}"
+                continue
+            launch = using(launch, used, device)
+            reason = unfit(launch, device)
+            yield f"{launch.tiling}: {reason}" if reason else launch
+
+    used, rejected = compile_best(lambda: left, compiled)
+    if not used:
         if all("does not compile" in reason for reason in rejected):
             rejected = [f"{len(rejected)} launches, and each {rejected[0].partition(': ')[2]}"]
-        raise PlanError(f"no launch of a {problem.name} of {problem.size} fits {device}; tried:\n  " + "\n  ".join(rejected))
-    best, *others = sorted(compiled, key=lambda launch: launch.us)
-    others += [launch for launch in order[len(compiled) + len(rejected) :][:1] if launch.us >= order[0].us]  # not tried
-    faster = why_faster(best, min(others, key=lambda launch: launch.us), len(order)) if others else ()
+        request = f"{problem.name} of {size or problem.size}"
+        raise PlanError(f"no launch of a {request} fits {device}; tried:\n  " + "\n  ".join(rejected))
+    best: LaunchPlan = used[0]
     spilled, warning = spilled_by(best.resources), None
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
-        warning = f"slow: spills into {spilled} bytes per thread; no other of {len(order)} launches should be faster"
-    reasons = warning, *faster, *(f"rejected {reason}" for reason in rejected)
+        warning = f"slow: spills into {spilled} bytes per thread; no other of {count} launches should be faster"
+    reasons = warning, *runner_up(used, left, count), *(f"rejected {reason}" for reason in rejected)
     return replace(best, reasons=tuple(filter(None, reasons)), warning=warning)
-
-
-def of_size(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
-    """Returns the plan of a problem by the choice for its bucket, with its time and reasons."""
-    reading = _read(problem, choice)
-    launch = _launch(reading, choice.tiling, choice.resources, _budgets(reading, device))
-    return replace(launch, reasons=(*choice.reasons, *why(launch, device)), warning=choice.warning)
 
 
 def using(launch: LaunchPlan, used: KernelResources, device: Device) -> LaunchPlan:
     """Returns a launch with the resources that its programs use when they are compiled."""
-    return _launch(launch.problem, launch.tiling, used, _budgets(launch.problem, device))
+    return _launch(launch.problem, launch.tiling, used, device)
+
+
+def plan_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
+    """Returns the plan of a problem by the choice for its bucket, with its time and reasons."""
+    launch = _launch(_read(problem, choice), choice.tiling, choice.resources, device)
+    return replace(launch, reasons=(*choice.reasons, *launch.because(device)), warning=choice.warning)
 
 
 def launch_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
@@ -98,15 +145,13 @@ def _read(problem: Problem, choice: LaunchPlan) -> Problem:
 def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
     """Returns the launches of a problem that should fit, with estimated resources, the one of the least cost first.
 
-    Where the cost is unknown, the last way to read rows goes first, and launches keep the order of the grid.
+    Where the cost is unknown, vectorized access goes first, and launches keep their order.
     """
-    launches, numbers = list[LaunchPlan](), device.profile.launch.cost
+    launches = list[LaunchPlan]()
     for reading in reversed(readings(problem, device)):
-        budgets = _budgets(reading, device)
-        launches += [_launch(reading, tiling, estimated(reading, tiling, device), budgets) for tiling in grid(budgets[0])]
-    if not numbers:
-        return [launch for launch in launches if not unfit(launch, device)] or launches
-    return sorted((launch for launch in launches if not unfit(launch, device)), key=lambda launch: launch.us)
+        tilings = candidates(Limits(_typical(reading)[0], device))
+        launches += [_launch(reading, tiling, estimated(reading, tiling, device), device) for tiling in tilings]
+    return sorted((one for one in launches if not unfit(one, device)), key=lambda launch: launch.us) or launches
 
 
 def unfit(launch: LaunchPlan, device: Device) -> str | None:
@@ -119,31 +164,29 @@ def unfit(launch: LaunchPlan, device: Device) -> str | None:
     return f"only {most} programs are resident at once" if most < launch.tiling.splits else None
 
 
-def _budgets(problem: Problem, device: Device) -> list[Budget]:
-    """Returns the budget of a problem; those of many rows and of one if the launch must not depend on the number of rows."""
+def _typical(problem: Problem) -> list[Problem]:
+    """Returns the problems whose times count: of many rows and of one if the launch must not depend on their number."""
     if not problem.batch_invariant:
-        return [Budget(problem, device)]
-    return [
-        Budget(replace(problem, n_rows=number * problem.inner, rows_per_matrix=None, mask_copies=None), device)
-        for number in (MANY, 1)
-    ]
+        return [problem]
+    numbers = (number * problem.inner for number in (MANY, 1))
+    return [replace(problem, n_rows=number, rows_per_matrix=None, mask_copies=None) for number in numbers]
 
 
-def _launch(problem: Problem, tiling: Tiling, used: KernelResources, budgets: list[Budget]) -> LaunchPlan:
+def _launch(problem: Problem, tiling: Tiling, used: KernelResources, device: Device) -> LaunchPlan:
     """Returns the launch of programs with these resources.
 
-    Its time is the geometric mean of those of all budgets, in the terms of the first.
+    Its time is the geometric mean of those of typical problems, in the terms of the first.
     """
-    device = budgets[0].device
     fit = device.vendor.occupancy(used, device.hardware)
     launch = _sized(problem, tiling, used, fit, device)
     numbers, resident, times = device.profile.launch.cost, fit.programs_per_multiprocessor, list[Terms]()
-    if numbers and resident and launch.num_programs:
-        for budget in budgets:
-            number = _num_programs(budget.problem, tiling, fit, device)
-            times.append(cost(softmax_facts(budget, tiling, number, resident, spilled_by(used)), numbers))
-    factor = math.sqrt(times[-1].total / times[0].total) if times else 1
-    return replace(launch, terms=Terms(*(factor * term for term in times[0]))) if times else launch
+    if not numbers or not resident or not launch.num_programs:
+        return launch
+    for typical in _typical(problem):
+        number = _num_programs(typical, tiling, fit, device)
+        times.append(cost(softmax_facts(Limits(typical, device), tiling, number, resident, spilled_by(used)), numbers))
+    factor = math.sqrt(times[-1].total / times[0].total)
+    return replace(launch, terms=Terms(*(factor * term for term in times[0])))
 
 
 def _sized(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> LaunchPlan:

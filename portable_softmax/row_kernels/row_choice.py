@@ -11,10 +11,10 @@ from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import GridError, PlanError
+from portable_softmax.planning.candidates import FEW, REGISTERS, available
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, row_work
-from portable_softmax.planning.grid import FEW, REGISTERS, available
-from portable_softmax.planning.planner import MANY, MOST_COMPILED
+from portable_softmax.planning.planner import MANY, MAX_COMPILED
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
 from portable_softmax.row_kernels import addresses, facts
 from portable_softmax.row_kernels.compiling import compiled_for, failure
@@ -25,7 +25,7 @@ from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, s
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 
 LONGEST = 60  # seconds, after which no further setting is compiled
-COMPILED = MOST_COMPILED, MOST_COMPILED - 2  # settings that are compiled, without stages and then of all
+COMPILED = MAX_COMPILED, MAX_COMPILED - 2  # settings that are compiled, without stages and then of all
 SEVERAL = KNOWN + 1  # rows, in place of one, which Triton makes a constant, or none
 
 

@@ -9,7 +9,7 @@ from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.planning import grid, planner
+from portable_softmax.planning import candidates, planner
 from portable_softmax.planning.operands import bucket_of, contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import LogProbs, Problem
@@ -81,7 +81,7 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
         PlanError: nothing fits the device.
         CompileError: this Triton does not compile for the device, or interprets.
     """
-    return planner.of_size(choice_of(problem, device), problem, device)
+    return planner.plan_of(choice_of(problem, device), problem, device)
 
 
 def choice_of(problem: Problem, device: Device) -> LaunchPlan:
@@ -104,7 +104,7 @@ def prefer(choice: LaunchPlan, problem: Problem, device: Device) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def _choice(problem: Problem, device: Device, estimated: bool) -> LaunchPlan:
-    plan = planner.choice_of(problem, device, grid.estimated if estimated else _compile)
+    plan = planner.choice_of(problem, device, candidates.estimated if estimated else _compile)
     if plan.warning:
         sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
         _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, plan.tiling, plan.warning)

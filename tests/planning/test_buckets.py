@@ -11,9 +11,9 @@ from offline import light
 from random_plans import random_problems
 
 from portable_softmax import Device
-from portable_softmax.planning.grid import readings
+from portable_softmax.planning.candidates import readings
 from portable_softmax.planning.operands import bucket_of, contiguous_problem, representative
-from portable_softmax.planning.planner import choice_of, choose, of_size, ranked
+from portable_softmax.planning.planner import choice_of, choose, plan_of, ranked
 from portable_softmax.planning.problem import NONE, Scores
 from portable_softmax.runtime import plans
 from portable_softmax.runtime.kernel_form import config_of, signature_of
@@ -61,7 +61,7 @@ def test_batch_invariance_has_one_bucket(form, scores, n_cols):
     problems = [contiguous_problem(number, n_cols, "float32", form=form, batch_invariant=True) for number in rows]
     problems = [replace(problem, scores=scores) for problem in problems]
     assert len(set(map(bucket_of, problems))) == 1
-    launches = [of_size(choice_of(bucket_of(problem), H200, light), problem, H200) for problem in problems]
+    launches = [plan_of(choice_of(bucket_of(problem), H200, light), problem, H200) for problem in problems]
     assert len({replace(launch.tiling, walk=True) for launch in launches}) == 1
     assert choose(problems[1], H200, light).tiling == launches[1].tiling
 
@@ -89,7 +89,7 @@ def test_a_known_bucket_plans_and_compiles_nothing(monkeypatch):
 def test_split_rows_are_resident_for_every_number(rows, n_cols, product):
     device = Device.from_profile(product)
     problem = contiguous_problem(rows, n_cols, "bfloat16")
-    launch = of_size(choice_of(bucket_of(problem), device, light), problem, device)
+    launch = plan_of(choice_of(bucket_of(problem), device, light), problem, device)
     assert launch.num_programs >= launch.tiling.splits
     assert not launch.tiling.is_shared or device.resident(launch.occupancy) >= launch.tiling.splits
     assert launch.us <= 1.15 * choose(problem, device, light).us

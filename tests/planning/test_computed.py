@@ -12,7 +12,7 @@ from offline import PRODUCTS, every_launch, foremost, light, with_hardware
 from random_plans import random_problems
 
 from portable_softmax import Device
-from portable_softmax.planning.grid import MOST_BLOCKS, MOST_SPLITS
+from portable_softmax.planning.candidates import MAX_BLOCKS, MAX_SPLITS
 from portable_softmax.planning.operands import MIN_LINE, contiguous_problem, problem_of
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
@@ -28,7 +28,7 @@ def assert_triton_has(tiling, hardware):
     """Powers of two, tiles of at most 2**20 elements, programs of at most as many threads as there may be."""
     assert {size.bit_count() for size in (tiling.tile_rows, tiling.width, tiling.num_warps or 1)} == {1}, tiling
     assert tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) <= 2**20
-    assert tiling.blocks <= MOST_BLOCKS or not tiling.held
+    assert tiling.blocks <= MAX_BLOCKS or not tiling.held
     assert (tiling.num_warps is None) == (hardware.warp_size is None)
     assert tiling.num_stages == (tiling.num_warps and 1), "kernels read ahead themselves, if at all"
     assert not tiling.num_warps or tiling.num_warps * hardware.warp_size <= hardware.max_threads_per_program
@@ -41,7 +41,7 @@ def assert_covers(tiling, problem, spec):
         assert tiling.splits == 1
         return
     assert (tiling.splits - 1) * tiling.tile_cols < problem.width <= tiling.splits * tiling.tile_cols
-    assert tiling.splits <= MOST_SPLITS
+    assert tiling.splits <= MAX_SPLITS
     blocks = -(-problem.width // tiling.width)  # as kernels cut them: the last splits have one more than the first
     starts = [split * (blocks // tiling.splits) + max(0, split - tiling.splits + blocks % tiling.splits)
               for split in range(tiling.splits + 1)]  # fmt: skip

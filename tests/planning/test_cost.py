@@ -14,9 +14,9 @@ from portable_probe.tune.launches import SOFTMAXES, softmax_problem
 from portable_softmax import Device
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.policy import COST_NUMBERS
+from portable_softmax.planning.candidates import Limits
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import LINE_PART, Facts, RowLaunch, Traffic, row_facts, softmax_facts
-from portable_softmax.planning.grid import Budget
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
@@ -34,7 +34,7 @@ FASTER = {"bandwidth", "l2_bandwidth"}  # numbers of which more is less time
 
 def facts_of(problem, tiling, resident=8, spilled=0, device=H100_DEVICE):
     """Returns the facts of a launch of one program for each tile."""
-    return softmax_facts(Budget(problem, device), tiling, problem.tiles(tiling.tile_rows) * tiling.splits, resident, spilled)
+    return softmax_facts(Limits(problem, device), tiling, problem.tiles(tiling.tile_rows) * tiling.splits, resident, spilled)
 
 
 def costs(n_rows=4096, n_cols=1024, dtype="bfloat16", tiling=TILES, resident=8, spilled=0, **kind):
@@ -135,15 +135,15 @@ def test_a_launch_takes_no_less_than_its_bytes_and_the_sum_of_its_terms():
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "resident", "beside", "waves"), [(66, 3, 1, 1), (264, 3, 2, 1), (396, 3, 3, 1), (397, 3, 3, 2), (4000, 8, 8, 4)]
+    ("n_rows", "held", "resident", "waves"), [(66, 3, 1, 1), (264, 3, 2, 1), (396, 3, 3, 1), (397, 3, 3, 2), (4000, 8, 8, 4)]
 )
-def test_programs_go_in_waves(n_rows, resident, beside, waves):
+def test_programs_go_in_waves(n_rows, held, resident, waves):
     """Checks the facts of one program for each row, on 132 multiprocessors with 3,350 bytes in a nanosecond."""
     size = n_rows * 1024 * 2 * 2
-    facts = facts_of(contiguous_problem(n_rows, 1024, "bfloat16"), TILES, resident)
-    assert (facts.programs, facts.beside, facts.waves, facts.turns) == (n_rows, beside, waves, 1)
+    facts = facts_of(contiguous_problem(n_rows, 1024, "bfloat16"), TILES, held)
+    assert (facts.programs, facts.resident, facts.waves, facts.tiles) == (n_rows, resident, waves, 1)
     assert facts.memory_us == pytest.approx(size / 3.35e6)
-    assert (facts.elements, facts.loads, facts.l2_us, facts.left_out, facts.exchanges) == (0.75 * (8 + 8), 1, 0, 0, 0)
+    assert (facts.elements, facts.loads, facts.l2_us, facts.unused, facts.exchanges) == (0.75 * (8 + 8), 1, 0, 0, 0)
 
 
 def test_facts_of_a_row_kernel():
@@ -151,14 +151,14 @@ def test_facts_of_a_row_kernel():
     traffic = Traffic(4096, 0, 0, 2, 2, reductions=1)
     for stages, ahead in ((1, 0), (2, 0), (3, 1), (4, 2), (20, 7)):
         facts = row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 1024, stages), H100_DEVICE)
-        assert (facts.programs, facts.beside, facts.waves, facts.turns, facts.loads, facts.ahead) == (528, 4, 1, 8, 1, ahead)
-        assert (facts.elements, facts.l2_us, facts.alone) == (8, 0, 1)
+        assert (facts.programs, facts.resident, facts.waves, facts.tiles, facts.loads, facts.ahead) == (528, 4, 1, 8, 1, ahead)
+        assert (facts.elements, facts.l2_us, facts.largest) == (8, 0, 1)
     for block, warps in ((256, 4 * 2), (1024, 0)):  # that wait for two sums of each block of several
         launch = RowLaunch(4000, 1024, 16, 528, 8, 4, block, 4, in_blocks=True)
         in_blocks = row_facts(traffic._replace(block_reductions=2), launch, H100_DEVICE)
         assert (*in_blocks[:2], in_blocks.warps) == (*facts[:2], warps)
     spilled = row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 1024, spilled_bytes=64), H100_DEVICE)
-    assert (spilled.left_out, spilled.exchanges, spilled.warps, spilled.late, spilled.own_issued) == (0, 0, 0, 0, 0)
+    assert (spilled.unused, spilled.exchanges, spilled.warps, spilled.tail, spilled.own_issued) == (0, 0, 0, 0, 0)
     assert (spilled.memory_us, spilled.l2_us) == pytest.approx((4000 * 4096 / 3.35e6, 4000 * 2 * 64 * 128 / 3.35e6))
     accesses, shuffles = 2 * 1024 / 8, 7 * 128  # of threads: a sum of 128 of them has 7 steps
     assert spilled.issued == pytest.approx((accesses + shuffles) / 32 + LINE_PART * accesses * 16 / 128)
@@ -184,7 +184,7 @@ def test_every_number_counts_and_has_a_sign(name):
     assert all(change <= 0 if name in FASTER else change >= 0 for change in changes)
 
 
-@pytest.mark.parametrize("name", sorted({*Facts._fields} - {"beside"}))
+@pytest.mark.parametrize("name", sorted({*Facts._fields} - {"resident"}))
 def test_every_fact_counts_and_has_a_sign(name):
     """Programs beside others hide waiting, and wait for each other."""
     more = [facts._replace(**{name: 2 * getattr(facts, name) or 1}) for facts in LAUNCHES_OF_ALL_TERMS]

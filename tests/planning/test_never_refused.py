@@ -9,7 +9,7 @@ from random_plans import random_problems
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.planning.operands import contiguous_problem
-from portable_softmax.planning.planner import MOST_COMPILED, choose
+from portable_softmax.planning.planner import MAX_COMPILED, choose
 from portable_softmax.runtime import plans
 
 PROBLEMS = 40  # of each product and compiler
@@ -55,7 +55,7 @@ def test_every_problem_has_a_launch_after_a_few_compilations(product, compiler):
         assert tiling.covers(plan.problem.n_cols) >= plan.problem.n_cols
         assert len(tried) <= MOST_COMPILATIONS
         if compiler is spills_always:
-            assert len(tried) <= MOST_COMPILED
+            assert len(tried) <= MAX_COMPILED
             slow.append(plan.warning)
             words = f"slow: spills into {plan.resources.spilled_bytes_per_thread} bytes per thread"
             assert plan.warning is None or (plan.warning == plan.reasons[0] and plan.warning.startswith(words))

@@ -12,7 +12,7 @@ from sweep import mostly_slow
 
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.planning.grid import readings
+from portable_softmax.planning.candidates import readings
 from portable_softmax.planning.operands import TOKEN_LOG_PROBS, contiguous_problem
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose, ranked

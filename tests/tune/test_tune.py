@@ -14,7 +14,7 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.grid import estimated
+from portable_softmax.planning.candidates import estimated
 from portable_softmax.runtime.plans import plan_problem
 
 NAME = "nvidia/h100-sxm"
