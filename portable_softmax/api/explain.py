@@ -1,17 +1,18 @@
 """explain: the plan of a call's launch, or the reason why PyTorch's operators compute it."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from portable_softmax.devices.detect import chosen, interpreting
+from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators import log_probs
-from portable_softmax.operators.arguments import DTYPES, Factor, Inputs, check_tensor, normalized, read
-from portable_softmax.operators.launch import FORMS, device_of, problem_fields, scores_of
+from portable_softmax.operators.arguments import Factor, SoftmaxArgs, TokenArgs
+from portable_softmax.operators.checks import check_masked_rows, check_tensor, normalized
+from portable_softmax.operators.launch import device_of, has_kernels
+from portable_softmax.operators.log_probs import TOKENS
+from portable_softmax.operators.softmax import SOFTMAX
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.runtime.layout import described, expanded
 from portable_softmax.runtime.plans import plan_problem
@@ -44,45 +45,39 @@ def explain(
         TypeError, ProfileError: `device` is invalid, as in `plan`.
     """
     check_tensor("explain", "x", x)
+    check_masked_rows("explain", masked_rows)
     target = None if device is None else chosen(device)
-    inputs = normalized("explain", Inputs(x, mask, scale, temperature, sink, softcap))
-    options = read("softmax", inputs, dim, dtype, causal, masked_rows)
+    zero_rows, invariant = masked_rows == "zero", is_batch_invariant()
     if ids is None:
-        scores = None if x.is_meta and target is None else scores_of(inputs, options)
-        about = {"form": FORMS[False], "scores": scores, "batch_invariant": is_batch_invariant()}
-        y = torch.empty(x.shape, dtype=options.dtype, device="meta")
-        return "\n".join(_lines((y, _like(x)), options.dim, mask, about if scores is not None else None, target, x))
-    if dtype is not None or causal or sink is not None:
+        args: Any = normalized("explain", SoftmaxArgs(x, mask, scale, temperature, sink))  # type: ignore[arg-type]
+        options = SOFTMAX.check(args, softcap, False, dim, dtype, causal, zero_rows)
+        tensors: Any = torch.empty(x.shape, dtype=options.dtype, device="meta"), _like(x)
+        reason, about = SOFTMAX.problem(args, options, invariant)
+    elif dtype is not None or causal or sink is not None:
         raise ValueError("explain(): with ids, dtype, causal and sink of softmax's options are not supported")
-    arguments = x, ids, mask, inputs.scale, inputs.temperature, inputs.softcap
-    checked = log_probs.read(arguments, dim, -100, entropy, return_lse)
-    fields = problem_fields(arguments, x.dtype, is_batch_invariant(), masked_rows == "zero", entropy=entropy)
-    return "\n".join(_lines((_like(x),), checked[0], mask, fields, target, x))
-
-
-def _lines(
-    tensors: tuple[Tensor, ...], dim: int, mask: Tensor | None, about: dict[str, Any] | None, device: Device | None, x: Tensor
-) -> Iterator[str]:
-    dtypes = x.dtype, tensors[0].dtype
-    if device is None and (x.is_meta or (x.is_cpu and not interpreting())):
+    else:
+        args = normalized("explain", TokenArgs(x, ids, mask, scale, temperature))
+        options = TOKENS.check(args, softcap, dim, -100, entropy, return_lse, zero_rows)
+        tensors = (_like(x),)
+        reason, about = TOKENS.problem(args, options, invariant)
+    if target is None and (x.is_meta or not has_kernels(x)):
         hint = "device='vendor/product' plans for an absent one"
-        yield f"PyTorch's operators compute it: the tensor is on {x.device.type}; {hint}"
-        return
-    empty = not x.numel() or not x.dim()
-    if empty or about is None or not DTYPES.issuperset(dtypes) or torch.promote_types(*dtypes) != dtypes[1]:
-        reason = "tensors without elements or dims" if empty else f"{dtypes[0]} to {dtypes[1]}" if about else "these options"
-        yield f"PyTorch's operators compute it: no kernel supports {reason}"
-        return
-    device = device or device_of(x)
-    whole_mask = None if mask is None else expanded(_like(mask.detach()), x, dim)
-    copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
+        return f"PyTorch's operators compute it: the tensor is on {x.device.type}; {hint}"
+    if reason:
+        return f"PyTorch's operators compute it: no kernel supports {reason}"
+    target = target or device_of(x)
+    whole_mask = None if mask is None else expanded(_like(mask.detach()), x, options.dim)
+    copy, copies_mask, problem = described(tensors, options.dim, target, whole_mask, **about)
+    lines = []
     if copy is not None:
-        reason = "batch_invariant reads rows as those of a contiguous tensor" if is_batch_invariant() else "of its strides"
-        yield f"the input{' and the mask are' if copies_mask else ' is'} copied first: {reason}"
-    planned = plan_problem(problem, device)
+        reason = "batch_invariant reads rows as those of a contiguous tensor" if invariant else "of its strides"
+        lines.append(f"the input{' and the mask are' if copies_mask else ' is'} copied first: {reason}")
+    planned = plan_problem(problem, target)
     shape = f"{planned.problem.n_rows} rows of {planned.problem.n_cols} columns"
-    yield f"one launch computes {problem.name} of {shape} on {device.name}, strides {x.stride()} along dim {dim}"
-    yield str(planned)
+    lines.append(
+        f"one launch computes {problem.name} of {shape} on {target.name}, strides {x.stride()} along dim {options.dim}"
+    )
+    return "\n".join([*lines, str(planned)])
 
 
 def _like(x: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 import torch
 
-from portable_softmax.operators.arguments import Factor, Inputs, as_float
+from portable_softmax.operators.arguments import Factor
+from portable_softmax.operators.checks import as_float
 from portable_softmax.operators.softmax import compute
 
 
@@ -53,7 +54,7 @@ def softmax(
         LayoutError: options are combined with a nested or sparse tensor; a NotImplementedError.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
-    return compute(False, Inputs(input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
+    return compute(False, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
 
 
 def log_softmax(
@@ -62,7 +63,7 @@ def log_softmax(
     masked_rows: str = "nan", out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Computes the logarithm of `softmax` by one fused kernel. Arguments, result and errors are those of `softmax`."""
-    return compute(True, Inputs(input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
+    return compute(True, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
 
 
 def softmin(
@@ -73,4 +74,4 @@ def softmin(
     """Computes `softmax` with the negative of `scale`. Arguments, result and errors are those of `softmax`."""
     scale = as_float("softmin", "scale", scale)
     scale = -1.0 if scale is None else -scale
-    return compute(False, Inputs(input, mask, scale, temperature, sink, softcap), dim, dtype, causal, masked_rows, out)
+    return compute(False, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
 
-from portable_softmax.operators.arguments import Factor, check_masked_rows, check_tensor, joined, tensors_and_numbers
+from portable_softmax.operators.arguments import Factor, TokenArgs, TokenOptions
+from portable_softmax.operators.checks import check_masked_rows, check_tensor, normalized
 from portable_softmax.operators.kept import mask_of
-from portable_softmax.operators.log_probs import compute, read
+from portable_softmax.operators.log_probs import check, compute
+from portable_softmax.operators.operator import save, saved
 
 NAME = "linear_token_log_probs"
 CHUNK_BYTES = 3 << 27  # of logits; with smaller chunks the gradient of the weight is read and written more often
@@ -53,19 +55,20 @@ def linear_token_log_probs(
     if accumulate not in (None, torch.float32):
         raise ValueError(f"{NAME}(): argument 'accumulate' must be torch.float32 or None, not {accumulate!r}")
     check_masked_rows(NAME, masked_rows)
-    lead, options = hidden.shape[:-1], (-1, ignore_index, entropy, return_lse, masked_rows == "zero")
+    lead = hidden.shape[:-1]
     logits = hidden.new_empty(()).expand(*lead, len(weight))  # for checks, which read no elements
     mask = mask if kept is None else mask_of(NAME, logits, kept, mask, -1)
-    read((logits, ids, mask, scale, temperature, softcap), *options)
-    if any(isinstance(t, Tensor) and t.requires_grad for t in (mask, scale, temperature)):
+    args = normalized(NAME, TokenArgs(logits, ids, mask, scale, temperature))
+    options = check(NAME, args, softcap, -1, ignore_index, entropy, return_lse, masked_rows == "zero")._replace(dim=-1)
+    if any(isinstance(t, Tensor) and t.requires_grad for t in args[2:]):
         raise NotImplementedError(f"{NAME}(): mask, scale and temperature have no gradient; pass .detach() of them")
-    by_row = (_by_row(t, lead) for t in (mask, scale, temperature))
+    by_row = (_by_row(t, lead) for t in args[2:])
     hidden, ids = hidden.reshape(lead.numel(), weight.shape[1]), ids.reshape(lead.numel(), *ids.shape[len(lead) :])
     if torch.is_autocast_enabled(hidden.device.type):  # here, so that autograd casts the gradients back
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     chunk_rows = chunk_rows or max(1, CHUNK_BYTES // max(1, len(weight) * hidden.element_size()) // 128) * 128
-    results = _Chunks.apply(chunk_rows, accumulate, options, hidden, weight, bias, ids, *by_row, softcap)  # type: ignore[no-untyped-call]
+    results = _Chunks.apply(chunk_rows, accumulate, options, hidden, weight, bias, ids, *by_row)  # type: ignore[no-untyped-call]
     picked, *more = (y.reshape(lead + y.shape[1:]) for y in results if y is not None)
     return (picked, *more) if more else picked
 
@@ -81,23 +84,20 @@ class _Chunks(torch.autograd.Function):
     """Log-probabilities of tokens, chunk by chunk; the backward computes the logits again."""
 
     @staticmethod
-    def forward(ctx: Any, chunk_rows: int, accumulate: Any, options: Any, *inputs: Any) -> tuple[Tensor | None, ...]:
-        *tensors, scale, temperature, softcap = inputs
-        factors, numbers = tensors_and_numbers(scale, temperature)
+    def forward(ctx: Any, chunk_rows: int, accumulate: Any, options: TokenOptions, *inputs: Any) -> tuple[Tensor | None, ...]:
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *factors)
-        hidden, _, _, ids, _ = tensors
-        _, ignore_index, entropy, lse, _ = options
+        save(ctx, inputs)
+        hidden, _, _, ids, *_ = inputs
         chunks = [slice(at, at + chunk_rows) for at in range(0, len(ids), chunk_rows)]
         is_capturing = getattr(torch.get_device_module(ids.device), "is_current_stream_capturing", bool)
-        if chunks and not (entropy or lse or is_capturing()):
-            have_tokens = torch.stack([(ids[chunk] != ignore_index).any() for chunk in chunks]).tolist()
+        if chunks and not (options.entropy or options.lse or is_capturing()):
+            have_tokens = torch.stack([(ids[chunk] != options.ignore_index).any() for chunk in chunks]).tolist()
             chunks = [chunk for chunk, has_tokens in zip(chunks, have_tokens, strict=True) if has_tokens]
-        ctx.rest = chunks, accumulate, options, numbers, softcap
+        ctx.rest = chunks, accumulate, options
         picked = hidden.new_zeros(ids.shape, dtype=torch.promote_types(hidden.dtype, torch.float32))
-        results = picked, *(picked.new_zeros(len(ids)) if wanted else None for wanted in (lse, entropy))
+        results = picked, *(picked.new_zeros(len(ids)) if wanted else None for wanted in (options.lse, options.entropy))
         for chunk in chunks:
-            for result, part in zip(results, compute(_inputs(chunk, *inputs), options, False), strict=True):
+            for result, part in zip(results, compute(_args_of(chunk, *inputs), options), strict=True):
                 if result is not None:
                     result[chunk] = part
         return results
@@ -106,22 +106,21 @@ class _Chunks(torch.autograd.Function):
     def backward(ctx: Any, *dresults: Tensor | None) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise NotImplementedError(f"{NAME}() has no second derivatives; use token_log_probs of all logits")
-        *tensors, scale, temperature = ctx.saved_tensors
-        chunks, accumulate, options, numbers, softcap = ctx.rest
-        inputs = *tensors, *joined(scale, temperature, *numbers), softcap
-        dtypes = None, accumulate, torch.promote_types(tensors[0].dtype, torch.float32)
-        of_inputs = zip(tensors[:3], dtypes, ctx.needs_input_grad[3:6], strict=True)
+        inputs, (chunks, accumulate, options) = saved(ctx), ctx.rest
+        dtypes = None, accumulate, torch.promote_types(inputs[0].dtype, torch.float32)
+        of_inputs = zip(inputs, dtypes, ctx.needs_input_grad[3:6], strict=False)
         sums = [torch.zeros_like(t, dtype=dtype) if needed else None for t, dtype, needed in of_inputs]
         for chunk in chunks if any(dy is not None for dy in dresults) else ():
             _add_gradients(sums, chunk, inputs, options, dresults)  # nothing of a chunk outlives it
-        return None, None, None, *sums, *(None,) * 5  # autograd rounds them to the types of inputs
+        return None, None, None, *sums, None, None, None, None  # autograd rounds them to the types of inputs
 
 
-def _add_gradients(sums: list[Tensor | None], chunk: slice, inputs: Any, options: Any, dresults: Any) -> None:
+def _add_gradients(sums: list[Tensor | None], chunk: slice, inputs: Any, options: TokenOptions, dresults: Any) -> None:
     """Adds the gradients of a chunk to those of (hidden, weight, bias)."""
-    (hidden, weight, *_), (dhidden, dweight, dbias), (logits, *more) = inputs, sums, _inputs(chunk, *inputs)
+    (hidden, weight, *_), (dhidden, dweight, dbias), args = inputs, sums, _args_of(chunk, *inputs)
+    logits = args.x.requires_grad_()
     with torch.enable_grad():  # of a view: a gradient in place is not written over a leaf
-        parts = compute((logits.requires_grad_().view_as(logits), *more), options, True)
+        parts = compute(args._replace(x=logits.view_as(logits)), options, True)
     used, dused = zip(*((y, dy[chunk]) for y, dy in zip(parts, dresults, strict=True) if dy is not None), strict=True)
     (dlogits,) = torch.autograd.grad(used, logits, dused)
     if dhidden is not None:
@@ -134,9 +133,9 @@ def _add_gradients(sums: list[Tensor | None], chunk: slice, inputs: Any, options
         dbias += dlogits.sum(0, dtype=dbias.dtype)
 
 
-def _inputs(chunk: slice, hidden: Tensor, weight: Tensor, bias: Tensor | None, *rows: Any) -> tuple[Any, ...]:
-    """Returns the inputs of token_log_probs for a chunk: logits, ids, mask, factors and the cap."""
+def _args_of(chunk: slice, hidden: Tensor, weight: Tensor, bias: Tensor | None, *rows: Any) -> TokenArgs:
+    """Returns the arguments of token_log_probs for a chunk."""
     if weight.numel() and not weight.untyped_storage().size():
         raise NotImplementedError(f"{NAME}(): 'weight' has no storage, as after resharding; call this in its module's forward")
     logits = torch.mm(hidden[chunk], weight.t()) if bias is None else torch.addmm(bias, hidden[chunk], weight.t())
-    return logits, *(t[chunk] if isinstance(t, Tensor) and t.dim() and len(t) > 1 else t for t in rows)
+    return TokenArgs(logits, *(t[chunk] if isinstance(t, Tensor) and t.dim() and len(t) > 1 else t for t in rows))

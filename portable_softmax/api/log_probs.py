@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, check_masked_rows, check_tensor
+from portable_softmax.operators.arguments import Factor, TokenArgs
+from portable_softmax.operators.checks import check_masked_rows, check_tensor, mistyped
 from portable_softmax.operators.kept import mask_of
 from portable_softmax.operators.log_probs import NAME, compute
 from portable_softmax.operators.memory import check_inplace, check_out
@@ -61,21 +62,20 @@ def token_log_probs(
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """
     if not isinstance(grad_inplace, bool):
-        raise TypeError(f"{NAME}(): argument 'grad_inplace' must be bool, not {type(grad_inplace).__name__}")
+        raise mistyped(NAME, "grad_inplace", "bool", grad_inplace)
     check_masked_rows(NAME, masked_rows)
     if kept is not None:
         mask = mask_of(NAME, logits, kept, mask, dim)
+    args = TokenArgs(logits, ids, mask, scale, temperature)
     if grad_inplace:
-        check_inplace(NAME, logits, ids=ids, mask=mask, scale=scale, temperature=temperature)
-    inputs = logits, ids, mask, scale, temperature, softcap
+        check_inplace(NAME, args)
     if out is not None:
         check_tensor(NAME, "logits", logits)
         check_tensor(NAME, "ids", ids)
-        check_out(NAME, out, logits, torch.promote_types(logits.dtype, torch.float32), inputs)
+        check_out(NAME, out, logits, torch.promote_types(logits.dtype, torch.float32), args)
         if out.shape != ids.shape:
             raise RuntimeError(f"{NAME}(): out of shape {tuple(out.shape)} for ids of shape {tuple(ids.shape)}")
-    picked, lse, entropies = compute(inputs, (dim, ignore_index, entropy, return_lse, masked_rows == "zero"), grad_inplace)
+    options = softcap, dim, ignore_index, entropy, return_lse, masked_rows == "zero"
+    picked, *more = (t for t in compute(args, options, grad_inplace) if t is not None)
     picked = picked if out is None else out.copy_(picked)
-    if lse is None and entropies is None:
-        return picked
-    return (picked, *(t for t in (lse, entropies) if t is not None))
+    return (picked, *more) if more else picked

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from portable_softmax.devices.detect import current_device
 from portable_softmax.errors import NoDeviceError
-from portable_softmax.invariance import Switch, is_batch_invariant
-from portable_softmax.operators.arguments import Inputs, check_masked_rows
-from portable_softmax.operators.softmax import NO_FACTORS, call_of, launched_gradient
+from portable_softmax.invariance import Switch
+from portable_softmax.operators.arguments import SoftmaxArgs, SoftmaxGradientArgs
+from portable_softmax.operators.checks import check_masked_rows
+from portable_softmax.operators.softmax import GRADIENT, SOFTMAX
 
 _lock, _entering = threading.Lock(), threading.Lock()
 _replaced: list[Any] = []  # kernels that were active: a thread may be entering one when it is removed
@@ -97,27 +98,27 @@ class override_aten(Switch):
 
 
 def _forward(before: Any, log: bool, zero_rows: bool) -> Any:
-    masked_rows, nothing = ("zero", -torch.inf if log else 0.0) if zero_rows else ("nan", None)
+    nothing = -torch.inf if log else 0.0
 
     def compute(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
         with contextlib.suppress(NotImplementedError, IndexError):
             dtype = torch.float32 if half_to_float else x.dtype
-            call = call_of(log, Inputs(x), dim, dtype, False, masked_rows)
+            call = SOFTMAX.call_of(SoftmaxArgs(x), (None, log, dim, dtype, False, zero_rows))
             if call is not None and call.run is not None and not (half_to_float and x.dtype is torch.float32):
-                return call.run(None, Inputs(x))
+                return call.run(SoftmaxArgs(x))
         y: Tensor = before(keys, x, dim, half_to_float)
-        return y if nothing is None else y.masked_fill((x == -torch.inf).all(dim, keepdim=True), nothing)
+        return y.masked_fill((x == -torch.inf).all(dim, keepdim=True), nothing) if zero_rows else y
 
     return compute
 
 
 def _backward(before: Any, log: bool, zero_rows: bool) -> Any:
     def compute(keys: Any, dy: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-        if y.dim() and -y.dim() <= dim < y.dim() and dy.dtype == y.dtype and dy.shape == y.shape:
-            rest = log, dim % y.dim(), zero_rows, dtype, is_batch_invariant()
-            dx = launched_gradient(dy, y, NO_FACTORS, *rest, otherwise=lambda *rest: None)
-            if dx is not None:
-                return dx
+        with contextlib.suppress(NotImplementedError, IndexError, RuntimeError):
+            args = SoftmaxGradientArgs(dy, y)
+            call = GRADIENT.call_of(args, (None, log, dim, zero_rows, dtype))
+            if call is not None and call.run is not None:
+                return call.run(args)
         dx = before(keys, dy, y, dim, dtype)
         return dx.masked_fill(~(y > (-torch.inf if log else 0.0)), 0.0) if zero_rows else dx
 

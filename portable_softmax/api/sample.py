@@ -4,8 +4,9 @@ from typing import Any
 
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor
-from portable_softmax.operators.sample import NAME, Inputs, compute
+from portable_softmax.operators.arguments import Factor, SampleArgs
+from portable_softmax.operators.checks import normalized, wrong
+from portable_softmax.operators.sample import NAME, SAMPLE
 
 
 def sample_token(
@@ -45,7 +46,7 @@ def sample_token(
         DtypeError, LayoutError, DeviceError, PlanError, CompileError: as for `token_log_probs`.
     """
     if generator is not None:
-        raise TypeError(
-            f"{NAME}(): argument 'generator' must be None, not {type(generator).__name__}; pass seed= and position="
-        )
-    return compute(Inputs(logits, mask, temperature, min_p, softcap, seed, position))
+        raise TypeError(wrong(NAME, "generator", "be None", f"{type(generator).__name__}; pass seed= and position="))
+    args = normalized(NAME, SampleArgs(logits, mask, temperature, min_p, seed, position))
+    results: tuple[Tensor, Tensor] = SAMPLE(args, (softcap,), (type(softcap),))
+    return results

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from portable_softmax.operators.arguments import check_tensor, is_plain, needs_of, transforms_are_active
+from portable_softmax.operators.arguments import is_plain, needs_of, transforms_are_active
+from portable_softmax.operators.checks import check_tensor
 
 
 def extent(t: Tensor) -> int:
@@ -24,6 +25,14 @@ def overlaps(t: Tensor) -> bool:
     return False
 
 
+def fits(out: Tensor, args: Any, dtype: torch.dtype, over: bool) -> bool:
+    """True if a launch may write its result to out, which is the first argument if `over`."""
+    x = args[0]
+    if out.dtype != dtype or out.device != x.device or out.shape != x.shape or needs_of((out, *args)):
+        return False
+    return not overlaps(out) and (not over or out.stride() == x.stride())
+
+
 def meet(x: Tensor, t: Any) -> bool:
     """True if t is a tensor with elements between the first and the last byte of x."""
     if not isinstance(t, Tensor) or not is_plain(t):
@@ -31,11 +40,12 @@ def meet(x: Tensor, t: Any) -> bool:
     return x.data_ptr() < t.data_ptr() + extent(t) and t.data_ptr() < x.data_ptr() + extent(x)
 
 
-def check_inplace(name: str, x: Any, **operands: Any) -> None:
+def check_inplace(name: str, args: Any) -> None:
     """Raises RuntimeError unless a gradient may be written over logits, as an in-place operation could be.
 
     Other programs read the operands meanwhile.
     """
+    x, *operands = args
     recorded = isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled() and not is_compiling()
     if not recorded or transforms_are_active() or not is_plain(x):
         return
@@ -48,7 +58,7 @@ def check_inplace(name: str, x: Any, **operands: Any) -> None:
         reason = "are a view that autograd forbids to write to, such as a part of split() or unbind(); pass the whole tensor"
     elif overlaps(x):
         reason = f"share memory among themselves, by strides of {x.stride()}; use contiguous()"
-    elif shared := [operand for operand, t in operands.items() if meet(x, t)]:
+    elif shared := [argument for argument, t in zip(args._fields[1:], operands, strict=True) if meet(x, t)]:
         reason = f"share memory with {shared[0]}; pass a clone() of it"
     else:
         return

@@ -10,27 +10,38 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, Inputs, Options, has_voids, hides, is_known
+from portable_softmax.operators.arguments import (
+    Factor,
+    SampleArgs,
+    SampleOptions,
+    SoftmaxArgs,
+    SoftmaxGradientArgs,
+    SoftmaxGradientOptions,
+    SoftmaxOptions,
+    TokenArgs,
+    TokenGradientArgs,
+    TokenOptions,
+    has_voids,
+    hides,
+)
+from portable_softmax.operators.checks import is_known
 
 INF = float("inf")
 LOW = 0xFFFFFFFF
 GROUP = 8  # columns that share noise, as in kernels
 
 
-def softmax(
-    x: Tensor, mask: Tensor | None, scale: Factor, temperature: Factor, sink: Any, softcap: float | None, options: Options
-) -> Tensor:
+def softmax(args: SoftmaxArgs, options: SoftmaxOptions) -> Tensor:
     """Computes softmax or log_softmax of scores."""
-    log, dim, dtype, causal, zero_rows = options
+    (x, mask, scale, temperature, sink), (softcap, log, dim, dtype, causal, zero_rows) = args, options
     if not x.dim():
-        return softmax(x[None], mask, scale, temperature, sink, softcap, options)[0]
+        return softmax(args._replace(x=x[None]), options)[0]
     function, nothing = (torch.log_softmax, -INF) if log else (torch.softmax, 0.0)
-    if (mask is sink is scale is temperature is softcap is None and not causal and not zero_rows) or is_known(
-        x.shape[dim] == 0
-    ):
+    is_plain = mask is sink is scale is temperature is softcap is None and not causal and not zero_rows
+    if is_plain or is_known(x.shape[dim] == 0):
         return function(x, dim, dtype=dtype)
     x = x.to(dtype).to(torch.promote_types(dtype, torch.float32))
-    if voids := has_voids(Inputs(x, mask, scale, temperature, sink, softcap), options):
+    if voids := has_voids(args, options):
         x = torch.where(x.isnan(), x.detach(), x)  # the gradient of tanh would be 0 * nan
     values, greedy = scores(x, scale, temperature, softcap)
     values = masked(values, mask, greedy, causal, dim)
@@ -39,7 +50,7 @@ def softmax(
         # The largest are 0 and all others -inf: a softmax of these shares the weight, and has no gradient.
         largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF))
         values = torch.where(greedy, largest.detach(), values)
-    if voids:  # gradients are 0 where y has no weight, as in `gradient`
+    if voids:  # gradients are 0 where y has no weight, as in `softmax_gradient`
         values = torch.where((values > -INF) & (peak.abs() < INF), values, values.detach())
     empty = peak == -INF if zero_rows or sink is not None else None
     if empty is not None:
@@ -53,19 +64,18 @@ def softmax(
     return (y if empty is None else torch.where(empty, nothing, y)).to(dtype).contiguous()
 
 
-def gradient(
-    dy: Tensor, y: Tensor, factors: Inputs, log: bool, dim: int, voids: bool, dtype: torch.dtype, invariant: bool = False
-) -> Tensor:
+def softmax_gradient(args: SoftmaxGradientArgs, options: SoftmaxGradientOptions) -> Tensor:
     """Computes the gradient of x from that of y; with `voids` 0 where y has no weight."""
+    (dy, y, x, scale, temperature), (softcap, log, dim, voids, dtype) = args, options
     compute = torch.promote_types(y.dtype, torch.float32)
     dy, y = dy.to(compute), y.to(compute)
     dx = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
-    x, _, scale, temperature, _, softcap = factors
-    if softcap is not None:
+    if x is not None and softcap is not None:
         dx = dx * (1 - (scores(x.to(compute), scale, None, softcap)[0] / softcap).square())
-    dx = dx if scale is None else dx * scale
+    if scale is not None:
+        dx = dx * scale
     if temperature is not None:
-        t = temperature if isinstance(temperature, Tensor) else dx.new_full((1,) * dx.dim(), temperature)
+        t = torch.as_tensor(temperature, dtype=compute, device=dx.device)
         dx = torch.where(t == 0, 0.0, dx / torch.where(t == 0, 1.0, t))
     return (torch.where(y > (-INF if log else 0.0), dx, 0.0) if voids else dx).to(dtype)
 
@@ -106,13 +116,12 @@ def unpacked(words: Tensor, size: int, dim: int) -> Tensor:
     return bits.flatten(-2).narrow(-1, 0, size).bool().movedim(-1, dim)
 
 
-def sample(
-    x: Tensor, mask: Tensor | None, temperature: Factor, min_p: Factor, softcap: float | None, seed: Any, position: Any
-) -> tuple[Tensor, Tensor]:
+def sample(args: SampleArgs, options: SampleOptions) -> tuple[Tensor, Tensor]:
     """Draws (ids, log-probabilities) by the noise of the kernels."""
+    x, mask, temperature, min_p, *keys = args
     x = x.detach().to(torch.promote_types(x.dtype, torch.float32))
-    seed, position = (torch.as_tensor(t, dtype=torch.int64, device=x.device).expand(x.shape[:-1]) for t in (seed, position))
-    values, greedy = scores(x, None, temperature, softcap)
+    seed, position = (torch.as_tensor(key, dtype=torch.int64, device=x.device).expand(x.shape[:-1]) for key in keys)
+    values, greedy = scores(x, None, temperature, options.softcap)
     values = masked(values, mask, greedy, "", -1)
     peak = values.amax(-1, keepdim=True)
     greedy = torch.zeros_like(peak, dtype=torch.bool) if greedy is None else greedy.expand(peak.shape)
@@ -177,11 +186,9 @@ def packed(ids: Tensor, size: int) -> Tensor:
     return (bits[..., :-1].unflatten(-1, (n_words, 32)) * weights).sum(-1).to(torch.int32)
 
 
-def log_probs(
-    x: Tensor, ids: Tensor, mask: Tensor | None, scale: Factor, temperature: Factor, softcap: float | None, dim: int,
-    ignore_index: int, entropy: bool, lse: bool, zero_rows: bool = False,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+def log_probs(args: TokenArgs, options: TokenOptions) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Computes (log-probabilities of ids, logsumexp of scores, entropies); the last two are None unless requested."""
+    (x, ids, mask, scale, temperature), (softcap, dim, ignore_index, entropy, lse, zero_rows) = args, options
     x, rows = x.to(torch.promote_types(x.dtype, torch.float32)), [*x.shape[:dim], *x.shape[dim + 1 :]]
     many = ids.to(torch.int64).reshape([*rows, ids.shape[-1] if ids.dim() == x.dim() else 1])
     ignored = many == ignore_index
@@ -211,12 +218,12 @@ def log_probs(
     return chosen, total, -(logs.exp() * logs.clamp(min=-1000)).sum(-1) if entropy else None  # exp(-1000) is 0
 
 
-def log_probs_gradient(inputs: tuple[Any, ...], options: tuple[Any, ...], dresults: tuple[Tensor | None, ...]) -> Tensor:
+def log_probs_gradient(args: TokenGradientArgs, options: TokenOptions) -> Tensor:
     """Computes the gradient of x in an operator, where autograd records nothing; a gradient of a result may be None."""
-    x, *others = inputs
+    x, ids, _, *dresults, mask, scale, temperature = args
 
     def differentiated(x: Tensor) -> tuple[Any, ...]:
-        results = log_probs(x, *others, *options)
+        results = log_probs(TokenArgs(x, ids, mask, scale, temperature), options)
         return tuple(y for y, dy in zip(results, dresults, strict=True) if dy is not None)
 
     dx: Tensor = torch.func.vjp(differentiated, x)[1](tuple(dy for dy in dresults if dy is not None))[0]
@@ -224,21 +231,22 @@ def log_probs_gradient(inputs: tuple[Any, ...], options: tuple[Any, ...], dresul
 
 
 def differentiate(
-    function: Callable[..., Any], inputs: tuple[Any, ...], needs: Any, rest: Any, dresults: tuple[Any, ...], twice: bool
-) -> list[Any]:
-    """Returns gradients of function(*inputs, *rest) for the inputs that need one; `twice` keeps the graph of the gradients."""
+    function: Callable[..., Any], args: Any, options: Any, needs: tuple[bool, ...], dresults: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Returns gradients of function(args, options) for arguments that need one, differentiable where autograd records them."""
+    twice, needed = torch.is_grad_enabled(), [at for at, needs_gradient in enumerate(needs) if needs_gradient]
+    gradients: list[Any] = [None] * len(args)
+    inputs = list(args)
     with torch.enable_grad():
-        if not twice:
-            inputs = tuple(t.detach().requires_grad_() if needs[at] else t for at, t in enumerate(inputs))
-        inputs = tuple(t.view_as(t) if needs[at] else t for at, t in enumerate(inputs))  # one tensor may be two inputs
-        results = function(*inputs, *rest)
+        for at in needed:
+            leaf = args[at] if twice else args[at].detach().requires_grad_()
+            inputs[at] = leaf.view_as(leaf)  # one tensor may be two arguments
+        results = function(type(args)(*inputs), options)
     results = (results,) if isinstance(results, Tensor) else results
-    pairs = [(y, dresults[at].to(y.dtype)) for at, y in enumerate(results) if dresults[at] is not None]
-    needed = [at for at in range(len(inputs)) if needs[at]]
-    gradients: list[Any] = [None] * len(inputs)
-    if any(y.requires_grad for y, _ in pairs):
-        ys, dys, leaves = [y for y, _ in pairs], [dy for _, dy in pairs], [inputs[at] for at in needed]
-        grads = torch.autograd.grad(ys, leaves, dys, create_graph=twice, allow_unused=True)
-        for at, dx in enumerate(grads):
-            gradients[needed[at]] = dx
-    return gradients
+    pairs = [(y, dy.to(y.dtype)) for y, dy in zip(results, dresults, strict=True) if dy is not None and y.requires_grad]
+    if pairs:
+        ys, dys = zip(*pairs, strict=True)
+        leaves = [inputs[at] for at in needed]
+        for at, dx in zip(needed, torch.autograd.grad(ys, leaves, dys, create_graph=twice, allow_unused=True), strict=True):
+            gradients[at] = dx
+    return tuple(gradients)

@@ -98,15 +98,17 @@ def _ours() -> Provider:
 
     softmaxes = importlib.import_module("portable_softmax.operators.softmax")
     of_tokens = importlib.import_module("portable_softmax.operators.log_probs")
-    no_factors = getattr(softmaxes, "NO_FACTORS", None)  # older states have no such name
+    arguments = importlib.import_module("portable_softmax.operators.arguments")
 
     def gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Any:
-        return softmaxes.launched_gradient(dy, y, no_factors, False, dim, False, y.dtype, False)
+        args = arguments.SoftmaxGradientArgs(dy, y)
+        return softmaxes.GRADIENT.launched(args, arguments.SoftmaxGradientOptions(None, False, dim, False, y.dtype))
 
     def token_backward(inputs: Any) -> Call:
-        operands = inputs.x, inputs.ids, None, None, None
-        call = of_tokens.call_of(operands, (-1, -100, False, False))
-        return partial(of_tokens.launched_gradient, operands, call.run(operands)[1], (inputs.weights, None, None), call.options)
+        args, options = arguments.TokenArgs(inputs.x, inputs.ids), arguments.TokenOptions(None, -1, -100, False, False)
+        statistics = of_tokens.TOKENS.launched(args, options)[1]
+        gradient_args = arguments.TokenGradientArgs(inputs.x, inputs.ids, statistics, inputs.weights, None, None)
+        return partial(of_tokens.GRADIENT.launched, gradient_args, options)
 
     tokens = _of_tokens(token_log_probs, partial(token_log_probs, entropy=True)) | {"token_backward": token_backward}
     return _softmaxes(softmax, log_softmax, None, gradient) | tokens

@@ -6,7 +6,6 @@
 
 import math
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,8 +15,8 @@ from benchmark.results import COPY, OURS
 from benchmark.timing import Call, Timed
 from portable_probe.closeness import worst_error
 from portable_softmax import softmax
-from portable_softmax.operators.arguments import Inputs
-from portable_softmax.operators.softmax import launched_gradient
+from portable_softmax.operators.arguments import SoftmaxGradientArgs, SoftmaxGradientOptions
+from portable_softmax.operators.softmax import GRADIENT
 
 SCALE = 0.125
 CHECKED = 4  # rows of a result
@@ -79,8 +78,8 @@ def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, mask_options: dic
         terms = other * (one.abs() + (one * other).abs().sum(-1, keepdim=True))
         return worst_error(dx[0, 0], SCALE * other * (one - (one * other).sum(-1, keepdim=True)), SCALE * terms)
 
-    ours = partial(launched_gradient, dy, y, Inputs(None, scale=SCALE), False, y.dim() - 1, True, y.dtype, False)
-    return Timed({COPY: lambda: torch.add(dy, y, out=out), OURS: ours}, error_of)
+    args, options = SoftmaxGradientArgs(dy, y, scale=SCALE), SoftmaxGradientOptions(None, False, y.dim() - 1, True, y.dtype)
+    return Timed({COPY: lambda: torch.add(dy, y, out=out), OURS: lambda: GRADIENT.launched(args, options)}, error_of)
 
 
 def _sampling(name: str, x: torch.Tensor) -> Timed:

@@ -88,9 +88,7 @@ def test_chunks_without_a_token_and_frozen_weights_cost_no_product(where, monkey
 
 def test_a_chunk_is_the_most_rows_of_400_megabytes(where, monkeypatch):
     sizes, compute = [], linear_log_probs.compute
-    monkeypatch.setattr(
-        linear_log_probs, "compute", lambda inputs, *more: sizes.append(len(inputs[0])) or compute(inputs, *more)
-    )
+    monkeypatch.setattr(linear_log_probs, "compute", lambda args, *more: sizes.append(len(args.x)) or compute(args, *more))
     monkeypatch.setattr(linear_log_probs, "CHUNK_BYTES", 300 * 37 * 4)
     linear_token_log_probs(
         torch.randn(600, 2, device=where), torch.randn(37, 2, device=where), torch.zeros(600, device=where).long()
@@ -123,7 +121,7 @@ def test_what_is_refused_is_named(where):
     wrong = [
         ((hidden, weight[:, :3], ids), {}, ValueError, r"weight \(V, H\)"),
         ((hidden, weight, ids), {"bias": bias[:-1]}, ValueError, r"bias \(V,\)"),
-        ((hidden, weight, ids[:-1]), {}, ValueError, "ids must have the shape"),
+        ((hidden, weight, ids[:-1]), {}, ValueError, "'ids' must have the shape"),
         ((hidden, weight, ids.float()), {}, DtypeError, "must hold integers"),
         (([1.0], weight, ids), {}, TypeError, "'hidden' must be Tensor"),
         ((hidden, weight, ids), {"chunk_rows": 0}, ValueError, "'chunk_rows' must be a positive integer"),

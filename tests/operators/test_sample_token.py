@@ -6,7 +6,9 @@ from torch.library import opcheck
 
 from portable_softmax import batch_invariant, sample_token, token_log_probs
 from portable_softmax.errors import DtypeError
-from portable_softmax.operators import reference, sample
+from portable_softmax.operators import reference
+from portable_softmax.operators.arguments import SampleArgs, SampleOptions
+from portable_softmax.operators.sample import SAMPLE
 
 pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]
 
@@ -73,7 +75,7 @@ def test_a_token_depends_on_scores_seed_and_position_alone(where):
     temperature = torch.linspace(0.0, 1.5, 20, device=where)[:, None]
     for t in (None, 0.8, temperature):
         ids, log_probs = sample_token(x, temperature=t, seed=seed, position=position)
-        of_reference = reference.sample(x, None, t, None, None, seed, position)
+        of_reference = reference.sample(SampleArgs(x, None, t, None, seed, position), SampleOptions(None))
         same(ids, of_reference[0])
         torch.testing.assert_close(log_probs, of_reference[1], rtol=1e-5, atol=1e-5)
         order = torch.randperm(20, device=where)
@@ -113,7 +115,9 @@ def test_frequencies_are_probabilities(where, size, temperature, min_p):
     p = (scores.double() / temperature).softmax(-1)
     p = torch.where(p < (min_p or 0) * p.max(), 0.0, p)
     n = 100_000
-    ids, _ = reference.sample(scores.expand(n, size), None, temperature, min_p, None, 3, torch.arange(n))
+    ids, _ = reference.sample(
+        SampleArgs(scores.expand(n, size), None, temperature, min_p, 3, torch.arange(n)), SampleOptions(None)
+    )
     few, _ = sample_token(
         scores.to(where).expand(50, size), temperature=temperature, min_p=min_p, seed=3, position=torch.arange(50, device=where)
     )
@@ -154,10 +158,10 @@ def test_compilers_see_an_operator(where):
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(call, fullgraph=True, backend="aot_eager")(x, seed), call(x, seed))
     for arguments in (
-        (x, words, temperature, None, None, 0.1, 2.0, seed, None, None, 3),
-        (x.double(), None, None, None, 0.5, None, None, None, position, 1, None),
+        (x, words, temperature, None, seed, None, None, 0.1, None, 3, 2.0),
+        (x.double(), None, None, None, None, position, 0.5, None, 1, None, None),
     ):
-        opcheck(sample.operator, arguments)
+        opcheck(SAMPLE.registered, arguments)
     vmapped = torch.func.vmap(lambda x: sample_token(x, seed=5)[0])(x)
     same(vmapped, sample_token(x, seed=5)[0])
 

@@ -14,6 +14,7 @@ from exact import IGNORED, INF, assert_right, logits
 from table import GRADIENTS, KINDS, NAN, hostile, random, values
 
 from portable_softmax.operators import reference
+from portable_softmax.operators.arguments import SampleArgs, SampleOptions
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime.kernel_form import config_of
 from portable_softmax.runtime.launch import bind_tiling, name_of, sizes_of
@@ -220,8 +221,8 @@ def _sample(row, machine):
     picks = LogProbs(sample=True, seed="rows", min_p=kind)
     launch(machine, row, named, {"form": "log_softmax", "scores": scores, "log_probs": picks, "y_dtype": row.dtype})
     ids, log_probs = named["ids_ptr"].cpu(), named["out_ptr"].cpu()
-    factors = arguments.get("temperature"), min_p, arguments.get("softcap")
-    expected, _ = reference.sample(x, arguments.get("mask"), *factors, seed.view(shape[:-1]), position)
+    args = SampleArgs(x, arguments.get("mask"), arguments.get("temperature"), min_p, seed.view(shape[:-1]), position)
+    expected, _ = reference.sample(args, SampleOptions(arguments.get("softcap")))
     assert ids.tolist() == expected.tolist()
     arguments.pop("min_p", None)
     (picked, error), *_ = exact.log_probs(x, ids.clamp(min=0).unsqueeze(-1), **arguments)

@@ -1,0 +1,198 @@
+"""Checks of arguments, with the types of torch's errors."""
+
+import operator
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from portable_softmax.errors import DtypeError, LayoutError
+
+FACTORS = "scale", "temperature", "sink", "min_p"  # a number, or one number per row
+INTEGERS = "seed", "position"
+_PYTHON_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
+
+
+def wrong(name: str, argument: str, requirement: str, actual: object) -> str:
+    """Returns the message of an error: what an argument must be, have or hold, and what it is."""
+    return f"{name}(): argument '{argument}' must {requirement}, not {actual}"
+
+
+def mistyped(name: str, argument: str, kinds: str, value: object) -> TypeError:
+    """Returns the error of an argument of another type."""
+    return TypeError(wrong(name, argument, f"be {kinds}", type(value).__name__))
+
+
+def as_float(name: str, argument: str, number: Any, kinds: str = "a number or Tensor") -> Any:
+    """Returns a number as a float; None, tensors and symbols of compilers as they are.
+
+    Raises:
+        TypeError: it is none of these.
+        ValueError: it is beyond the range of float64.
+    """
+    if number is None or type(number) is float or isinstance(number, (Tensor, torch.SymFloat, torch.SymInt)):
+        return number
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise mistyped(name, argument, kinds, number)
+    try:
+        return float(number)
+    except OverflowError:
+        raise ValueError(f"{name}(): argument '{argument}' is beyond the range of float64") from None
+
+
+def as_integer(name: str, argument: str, value: Any, kinds: str = "int") -> Any:
+    """Returns an integer of 64 bits, or a symbol of compilers; raises TypeError or ValueError for others."""
+    if isinstance(value, torch.SymInt):
+        return value
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise mistyped(name, argument, kinds, value)
+    if not -(2**63) <= (value := operator.index(value)) < 2**63:
+        raise ValueError(wrong(name, argument, "be an integer of 64 bits", value))
+    return value
+
+
+def normalized(name: str, args: Any) -> Any:
+    """Returns the arguments with numbers as floats, seed and position as integers, and a sink as a tensor that broadcasts.
+
+    Raises:
+        TypeError, ValueError: a number has another type, or is out of range.
+    """
+    values = dict(zip(args._fields, args, strict=True))
+    for argument, value in values.items():
+        if argument in FACTORS:
+            values[argument] = as_float(name, argument, value)
+            if argument == "min_p" and type(values[argument]) is float and not 0 <= values[argument] < 1:
+                raise ValueError(wrong(name, argument, "be at least 0 and below 1", value))
+        elif argument in INTEGERS and not isinstance(value, Tensor):
+            values[argument] = as_integer(name, argument, value, "an integer or Tensor of integers")
+    sink, x = values.get("sink"), args[0]
+    if isinstance(sink, Tensor):
+        values["sink"] = sink.view(-1, 1, 1) if sink.dim() == 1 and x.dim() > 2 else sink  # one for each head
+    elif sink is not None:
+        values["sink"] = x.new_full((1,) * x.dim(), sink, dtype=torch.float32)
+    return type(args)(**values)
+
+
+def softcap_of(name: str, softcap: Any) -> Any:
+    """Returns a softcap as a float, or None; raises TypeError or ValueError unless it is positive and finite."""
+    softcap = as_float(name, "softcap", softcap, "a number")
+    if isinstance(softcap, Tensor):
+        raise mistyped(name, "softcap", "a number", softcap)
+    if type(softcap) is float and not 0 < softcap < float("inf"):
+        raise ValueError(wrong(name, "softcap", "be positive and finite", f"{softcap!r}; pass None for no softcap"))
+    return softcap
+
+
+def wrap_dim(name: str, dim: Any, rank: int) -> int:
+    """Returns dim counted from 0; raises TypeError unless it is an integer, IndexError if there is no such dim."""
+    if type(dim) is not int:
+        dim = operator.index(as_integer(name, "dim", dim))
+    limit = max(rank, 1)
+    if not -limit <= dim < limit:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})")
+    return dim % limit
+
+
+def dtype_of(name: str, x: Tensor, dtype: Any = None) -> torch.dtype:
+    """Returns the result's type: the requested one, or that of x, but float32 for 16 bits under torch.autocast."""
+    if dtype is None:
+        dtype = x.dtype
+        if dtype in (torch.float16, torch.bfloat16) and not x.is_meta and torch.is_autocast_enabled(x.device.type):
+            dtype = torch.float32
+    elif not isinstance(dtype, torch.dtype):
+        if dtype not in _PYTHON_DTYPES:
+            raise mistyped(name, "dtype", "torch.dtype", dtype)
+        dtype = _PYTHON_DTYPES[dtype]
+    return dtype
+
+
+def is_real(*dtypes: torch.dtype) -> bool:
+    """True for floating-point types of 16 bits or more."""
+    return all(dtype.is_floating_point and dtype.itemsize > 1 for dtype in dtypes)
+
+
+def check_masked_rows(name: str, masked_rows: Any) -> None:
+    """Raises ValueError unless it is 'nan' or 'zero'."""
+    if not isinstance(masked_rows, str) or masked_rows not in ("nan", "zero"):
+        raise ValueError(wrong(name, "masked_rows", "be 'nan' or 'zero'", repr(masked_rows)))
+
+
+def check_tensor(name: str, argument: str, x: Any) -> None:
+    """Raises TypeError unless x is a tensor, and LayoutError, a NotImplementedError, unless it is strided."""
+    if not isinstance(x, Tensor):
+        raise mistyped(name, argument, "Tensor", x)
+    if x.layout is not torch.strided or x.is_nested:
+        layout = f"nested or of layout {x.layout}; use to_dense() or to_padded_tensor()"
+        raise LayoutError(f"{name}(): argument '{argument}' is {layout}")
+
+
+def check_alike(name: str, argument: str, t: Tensor, shape: Any, dtype: torch.dtype, device: torch.device) -> None:
+    """Raises LayoutError or RuntimeError unless t is strided, and of this shape, dtype and device."""
+    check_tensor(name, argument, t)
+    if t.dtype != dtype or t.device != device or differ(t.shape, shape):
+        required = f"be {dtype} of shape {tuple(shape)} on {device}"
+        raise RuntimeError(wrong(name, argument, required, f"{t.dtype} of {tuple(t.shape)} on {t.device}"))
+
+
+def is_known(condition: Any) -> bool:
+    """True if a comparison of sizes is known to hold; what a compiler leaves open, the operator decides when it runs."""
+    if not is_compiling() and not isinstance(condition, torch.SymBool):
+        return bool(condition)
+    from torch.fx.experimental import symbolic_shapes  # imported late: it takes half a second
+
+    return bool(getattr(symbolic_shapes, "guard_or_false", bool)(condition))  # in torch from 2.7 on
+
+
+def differ(shape: Any, other: Any) -> bool:
+    """True if shapes are known to differ."""
+    return len(shape) != len(other) or any(is_known(size != wanted) for size, wanted in zip(shape, other, strict=True))
+
+
+def check_device(name: str, x: Tensor, argument: str, t: Any) -> None:
+    """Raises TypeError, LayoutError or RuntimeError unless t is a strided tensor on the device of x."""
+    check_tensor(name, argument, t)
+    if t.device != x.device:
+        places = f"input is on {x.device} and argument '{argument}' on {t.device}"
+        raise RuntimeError(f"{name}(): Expected all tensors to be on the same device, but {places}")
+
+
+def check_broadcast(name: str, argument: str, x: Tensor, t: Any) -> None:
+    """Raises TypeError, LayoutError or RuntimeError unless t is a tensor that broadcasts against x."""
+    check_device(name, x, argument, t)
+    last = x.shape[x.dim() - t.dim() :] if t.dim() <= x.dim() else ()
+    if len(last) != t.dim() or any(is_known(a != 1) and is_known(a != b) for a, b in zip(t.shape, last, strict=True)):
+        shapes = f"of shape {tuple(t.shape)} does not broadcast against input of shape {tuple(x.shape)}"
+        raise RuntimeError(f"{name}(): argument '{argument}' {shapes}")
+
+
+def check_scores(name: str, x: Tensor, args: Any, dim: int) -> None:
+    """Raises an error unless a mask broadcasts against x, and factors do, with one number per row along dim."""
+    for argument, t in zip(args._fields, args, strict=True):
+        if argument == "mask" and t is not None:
+            _check_mask(name, x, t, dim)
+        elif argument in FACTORS and isinstance(t, Tensor):
+            check_broadcast(name, argument, x, t)
+            if t.dtype is torch.bool or t.dtype.is_complex:
+                raise DtypeError(wrong(name, argument, "hold real numbers", t.dtype))
+            at = dim - x.dim() + t.dim()
+            if 0 <= at < t.dim() and is_known(t.shape[at] != 1):
+                rows = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+                required = f"must have size 1 along dim {dim}, as in {rows}"
+                raise RuntimeError(f"{name}(): argument '{argument}' of shape {tuple(t.shape)} {required}")
+
+
+def _check_mask(name: str, x: Tensor, mask: Any, dim: int) -> None:
+    """Raises an error unless a mask broadcasts: boolean, floating-point, or int32 with bits along dim."""
+    remedy = "mask.bool() keeps elements where it is True"
+    if isinstance(mask, Tensor) and mask.dtype is torch.int32 and mask.dim() >= x.dim() - dim:
+        n_words, at = -(-x.shape[dim] // 32), dim - x.dim()
+        if is_known(mask.shape[at] != n_words):
+            words = f"have {n_words} words along dim {dim} in int32, with a bit for each of {x.shape[dim]} elements"
+            raise RuntimeError(wrong(name, "mask", words, f"the shape {tuple(mask.shape)}; {remedy}"))
+        x, mask = x.narrow(dim, 0, 1), mask.narrow(at, 0, 1)
+    check_broadcast(name, "mask", x, mask)
+    if mask.dtype not in (torch.bool, torch.int32) and not mask.dtype.is_floating_point:
+        kinds = "be boolean, int32 with a bit for each element, or floating to be added"
+        raise DtypeError(wrong(name, "mask", kinds, f"{mask.dtype}; {remedy}"))
