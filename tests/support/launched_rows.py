@@ -103,9 +103,9 @@ def launch(machine, row, named, about, sizes=None):
     return config_of(spec, machine.device)
 
 
-def scores_of(machine, arguments):
-    """Returns (Scores, tensors and numbers by a kernel's parameter) for arguments of a call, but for a mask's tensor."""
-    kinds, named, mask = {}, {}, arguments.get("mask")
+def scores_of(row, machine, arguments):
+    """Returns (Scores, tensors and numbers by a kernel's parameter) for arguments of a call."""
+    kinds, named, mask, shape = {}, {}, arguments.get("mask"), row.shape(machine)
     for name in ("scale", "temperature"):
         number = arguments.get(name)
         if isinstance(number, torch.Tensor):
@@ -114,37 +114,41 @@ def scores_of(machine, arguments):
             kinds[name], named[name] = "number", number
     if "sink" in arguments:
         named["sink_ptr"] = arguments["sink"].reshape(-1).to(machine.where)
-    cap, causal, zero_rows = arguments.get("softcap"), arguments.get("causal"), "masked_rows" in arguments
-    mask = None if mask is None else name_of(mask.dtype)
-    return Scores(**kinds, cap=cap, mask=mask, causal=causal, sink="sink" in arguments, zero_rows=zero_rows), named
+    if "bits" in row.options:
+        kinds["mask"] = "bits"
+        words = torch.nn.functional.pad(mask, (0, -shape[-1] % 32), value=True).unflatten(
+            -1, (-1, 32)
+        )  # those behind a row are set
+        words = (words.long() << torch.arange(32)).sum(-1).to(torch.int32)
+        named["mask_ptr"] = words.to(machine.where).expand(*shape[:-1], words.shape[-1])
+    elif mask is not None:
+        kinds["mask"] = name_of(mask.dtype)
+        as_rows = row.number % 2 and mask.shape == shape
+        named["mask_ptr"] = placed(machine, row.lies, mask) if as_rows else mask.expand(shape).to(machine.where)
+    kinds |= {"cap": arguments.get("softcap"), "causal": arguments.get("causal")}
+    return Scores(**kinds, sink="sink" in arguments, zero_rows="masked_rows" in arguments), named
 
 
-def mask_of(row, machine, arguments, scores):
-    """Returns (Scores, the mask of a call as a kernel reads it): with an option bits, of which those behind a row are set."""
-    shape, mask = row.shape(machine), arguments.get("mask")
-    if mask is None or "bits" not in row.options:
-        return scores, None if mask is None else mask.expand(shape)
-    words = torch.nn.functional.pad(mask, (0, -shape[-1] % 32), value=True).unflatten(-1, (-1, 32))
-    words = (words.long() << torch.arange(32)).sum(-1).to(torch.int32)
-    return replace(scores, mask="bits"), words.to(machine.where).expand(*shape[:-1], words.shape[-1])
+def inputs_of(row, machine):
+    """Returns (x; 0 for rows whose differences are exact; arguments of a call; what `scores_of` does, and x as placed).
+
+    What is hidden is nan: it is not seen.
+    """
+    shape = row.shape(machine)
+    (x, loose), arguments = values(shape, row.dtype, row.number), row.arguments(shape)
+    scores, named = scores_of(row, machine, arguments)
+    hides = {"mask": arguments["mask"]} if scores.mask in ("bool", "bits") else {}
+    x[logits("softmax", torch.zeros(shape), causal=scores.causal, **hides)[0] == -INF] = NAN
+    named["x_ptr"] = placed(machine, row.lies, x)
+    return x, loose, arguments, scores, named
 
 
 def _softmax(row, machine):
-    shape, layout, log = row.shape(machine), row.lies, row.kind == "log_softmax"
-    (x, loose), arguments = values(shape, row.dtype, row.number), row.arguments(shape)
-    scores, named = scores_of(machine, arguments)
+    (x, loose, arguments, scores, named), log = inputs_of(row, machine), row.kind == "log_softmax"
     if arguments.keys() - {"causal", "masked_rows"} or row.result.itemsize == 2:
         loose.fill_(1.0)
-    mask = arguments.get("mask")
-    scores, words = mask_of(row, machine, arguments, scores)
-    if mask is not None:
-        lies = layout if row.number % 2 and mask.shape == shape and scores.mask != "bits" else None
-        named["mask_ptr"] = placed(machine, lies, mask) if lies else words.to(machine.where)
-    hides = {"mask": mask} if scores.mask in ("bool", "bits") else {}
-    x[logits("softmax", torch.zeros(shape), causal=scores.causal, **hides)[0] == -INF] = NAN  # it is not seen
-    x_there = placed(machine, layout, x)
-    y, memory = result(row, machine, shape, x_there, row.result)
-    launch(machine, row, {"y_ptr": y, "x_ptr": x_there, **named}, {"form": row.kind, "scores": scores})
+    y, memory = result(row, machine, x.shape, named["x_ptr"], row.result)
+    launch(machine, row, {"y_ptr": y, **named}, {"form": row.kind, "scores": scores})
     assert_right(y, *exact.softmax(x, log, loose, **arguments))
     assert log or not (y > 1).any()
     assert_guards(y, memory)
@@ -154,7 +158,7 @@ def _softmax(row, machine):
 def _gradient(row, machine):
     shape, layout, log = row.shape(machine), row.lies, row.kind == "log gradient"
     dy, arguments = hostile(shape, row.result, row.number, GRADIENTS), row.arguments(shape)
-    scores, named = scores_of(machine, arguments)
+    scores, named = scores_of(row, machine, arguments)
     x = random(*shape, seed=row.number, dtype=row.dtype)
     y = exact.softmax(x, log, 1.0, **arguments)[0].to(row.result)
     named |= {"dy_ptr": placed(machine, layout, dy), "y_ptr": placed(machine, layout, y)}
@@ -169,20 +173,15 @@ def _gradient(row, machine):
 
 
 def _log_probs(row, machine):
-    shape, n_ids = row.shape(machine), 3 if "many" in row.options else 1
-    (x, _), arguments = values(shape, row.dtype, row.number), row.arguments(shape)
+    (x, _, arguments, scores, named), n_ids = inputs_of(row, machine), 3 if "many" in row.options else 1
+    shape = x.shape
     ids = torch.randint(0, shape[-1], (*shape[:-1], n_ids), generator=torch.Generator().manual_seed(row.number))
     for of_row, wrong in zip(ids.view(-1, n_ids)[::3], (IGNORED, -1, 2**40, shape[-1]), strict=False):
         of_row[-1] = wrong
-    scores, named = scores_of(machine, arguments)
-    scores, mask = mask_of(row, machine, arguments, scores)
-    if mask is not None:
-        named["mask_ptr"] = mask.to(machine.where)
-        x[~arguments["mask"].expand(shape)] = NAN  # it is not seen
     wanted = {name: name in row.options for name in ("entropy", "lse")}
     sizes = {"statistics_ptr": (2 + wanted["entropy"], *shape[:-1]), "out_ptr": ids.shape}
     named |= {name: torch.full(size, NO_RESULT).to(machine.where) for name, size in sizes.items()}
-    named |= {"x_ptr": placed(machine, row.lies, x), "ids_ptr": ids.to(machine.where)}
+    named["ids_ptr"] = ids.to(machine.where)
     about, sizes = {"form": "log_softmax", "scores": scores}, {"n_ids": n_ids, "ignored": IGNORED}
     launch(machine, row, named, {**about, "log_probs": LogProbs(**wanted), "y_dtype": row.dtype}, sizes)
     picked, lse, entropies = exact.log_probs(x, ids, **arguments)
@@ -205,17 +204,12 @@ def _log_probs(row, machine):
 
 
 def _sample(row, machine):
-    shape = row.shape(machine)
-    (x, _), arguments = values(shape, row.dtype, row.number), row.arguments(shape)
-    scores, named = scores_of(machine, arguments)
-    scores, mask = mask_of(row, machine, arguments, scores)
-    if mask is not None:
-        named["mask_ptr"] = mask.to(machine.where)
-        x[~arguments["mask"].expand(shape)] = NAN
+    x, _, arguments, scores, named = inputs_of(row, machine)
+    shape = x.shape
     min_p, seed, position = arguments.get("min_p"), torch.arange(math.prod(shape[:-1])) * 2**33 - 5, row.number
     kind = {torch.Tensor: "rows", float: "number"}.get(type(min_p))
     named |= {"min_p": min_p.reshape(-1).to(machine.where) if kind == "rows" else min_p} if kind else {}
-    named |= {"seed": seed.to(machine.where), "position": position, "x_ptr": placed(machine, row.lies, x)}
+    named |= {"seed": seed.to(machine.where), "position": position}
     outputs = {"ids_ptr": torch.int64, "out_ptr": torch.float32}
     named |= {name: torch.full(shape[:-1], -7, dtype=dtype).to(machine.where) for name, dtype in outputs.items()}
     picks = LogProbs(sample=True, seed="rows", min_p=kind)
