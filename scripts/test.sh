@@ -32,7 +32,6 @@ ruff check .
 ruff format --check .
 mypy
 check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml examples/*_vendors.yml
-check-jsonschema --builtin-schema vendor.gitlab-ci examples/*.gitlab-ci.yml
 wait $tritons
 step no kernel runs
 python -m pytest -n auto --dist loadgroup -m "not kernel$quick" $(results offline) "$@"

@@ -14,7 +14,6 @@ from api_page import PAGE, page
 import portable_softmax
 from portable_probe.program import COMMANDS
 from portable_softmax import Device
-from portable_softmax.devices.names import find_profiles
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -80,11 +79,3 @@ def test_a_quick_example_runs_and_prints_what_its_page_says(page, at, tmp_path, 
         assert capsys.readouterr().out == expected
     if "test_it_fits" in space:
         space["test_it_fits"](Device.from_profile("nvidia/h200"))
-
-
-@pytest.mark.parametrize("name", ["yml", "gitlab-ci.yml"])
-def test_devices_of_a_pipeline_to_copy_have_profiles(name):
-    text = (EXAMPLES / f"ci_three_vendors.{name}").read_text()
-    named = re.findall(r'"(\w[\w/,]+,\w+)"', text)
-    assert len(named) == 2
-    assert all(find_profiles(devices.split(",")) for devices in named)
