@@ -37,10 +37,10 @@ def conflict(traces: Sequence[Trace], several: Collection[str] = ()) -> str:
     every = [(trace.program[0], one) for trace in traces if trace.program for one in trace.accesses]
     for root in dict.fromkeys(one.root for _, one in every if one.kind != "load"):
         of_root = [(program, one) for kind in MEET for program, one in every if (one.root, one.kind) == (root, kind)]
-        bounds = np.unique(np.concatenate([one.intervals().reshape(-1) for _, one in of_root]))
+        bounds = np.unique(np.concatenate([one.intervals.reshape(-1) for _, one in of_root]))
         earlier = {kind: np.full((2, len(bounds)), -1) for kind in MEET}  # the first and the last access to what is between
         for number, (program, one) in enumerate(of_root):
-            first, end = np.searchsorted(bounds, one.intervals()).T
+            first, end = np.searchsorted(bounds, one.intervals).T
             at = np.repeat(end - np.cumsum(end - first), end - first) + np.arange((end - first).sum())
             for other in (other for kind in MEET[one.kind] for other in np.unique(earlier[kind][:, at]) if other >= 0):
                 by, before = of_root[other]
@@ -62,7 +62,7 @@ def _sentence(root: str, program: int, one: Access, by: int, other: Access) -> s
     """Returns a sentence about two accesses to an element."""
     whose = f"program {by} {VERBS[other.kind]}" if by != program else f"it {VERBS[other.kind]} for another row"
     text = f"program {program} {VERBS[one.kind]} an element of {root} that {whose} ({one.op.line})"
-    if one.kind == "store" and one.intervals()[0][0] != other.intervals()[0][0]:
+    if one.kind == "store" and one.intervals[0][0] != other.intervals[0][0]:
         text += ", as rows overlap: a mask or a larger stride is missing"
     return text
 

@@ -7,6 +7,7 @@ n=i32:16  n=i32    a number of which only the type is known, a multiple of 16 or
 BLOCK=1024  SHAPE=(64,64)  ACC=tl.float32  ACT=relu  NAME=text   of a constexpr; relu is a function of the kernel's file
 """
 
+import ast
 import importlib
 import math
 import re
@@ -14,10 +15,8 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from portable_softmax.row_kernels.decorators import by_position, constexprs_of, implied_arguments, jit_function
+from portable_softmax.row_kernels.decorators import by_position, constexprs_of, jit_function
 
-CONSTANTS = {"True": True, "False": False, "None": None}
-NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 TENSOR = re.compile(r"(?:torch\.)?(\w+)\[([0-9]{1,19}(?:,[ ]*[0-9]{1,19})*)\]")
 POINTER = re.compile(r"\*(?:torch\.)?(\w+)(:16)?")
 SCALAR = re.compile(r"(\w+)(:16)?")
@@ -39,23 +38,21 @@ OF_TYPE = {
 def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str, Any], set[str]]:
     """Returns a kernel's arguments by name, with text read, and the names of those of which only the type is known.
 
-    A kernel of TorchInductor has arguments of its own. ValueError if text is no argument, TypeError if a name is no parameter
-    or a constexpr has no hash.
+    ValueError if text is no argument, TypeError if a name is no parameter or a constexpr has no hash.
     """
-    jit = jit_function(kernel)
-    named = arguments if isinstance(arguments, Mapping) else by_position(kernel, arguments)
+    jit, typed = jit_function(kernel), set[str]()
+    named = dict(arguments) if isinstance(arguments, Mapping) else by_position(kernel, arguments)
     if unknown := named.keys() - {*jit.arg_names}:
         raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(jit.arg_names)}")
-    constexprs, values, typed = constexprs_of(jit), {**implied_arguments(kernel), **named}, set()
-    functions = {name: value for name, value in jit.fn.__globals__.items() if hasattr(value, "arg_names")}
-    for name, text in [*values.items()]:
-        if isinstance(text, str) and name in constexprs:
-            values[name] = functions.get(text, value_of(text))
-        elif isinstance(text, str):
-            values[name], is_known = _argument_of(name, text)
+    for name, text in [(name, text) for name, text in named.items() if isinstance(text, str)]:
+        function = jit.fn.__globals__.get(text)
+        if name not in constexprs_of(jit):
+            named[name], is_known = _argument_of(name, text)
             typed |= set() if is_known else {name}
-    check_constexprs(jit, values)
-    return values, typed
+        else:
+            named[name] = function if hasattr(function, "arg_names") else value_of(text)
+    check_constexprs(jit, named)
+    return named, typed
 
 
 def check_constexprs(jit: Any, values: Mapping[str, Any]) -> None:
@@ -87,17 +84,18 @@ def _argument_of(name: str, text: str) -> tuple[Any, bool]:
 
 def value_of(text: str) -> Any:
     """Returns the value of a constexpr or an option: True, None, a number, inf, a tuple of such values, tl.NAME, or text."""
-    if text in CONSTANTS:
-        return CONSTANTS[text]
     if text.startswith("(") and text.endswith(")"):
         return tuple(value_of(part.strip()) for part in text[1:-1].split(",") if part.strip())
     if text.lstrip("-+") in ("inf", "nan"):
         return float(text)
     if text.startswith("tl.") and text[3:].isidentifier():
         return getattr(importlib.import_module("triton.language"), text[3:], text)
-    if not NUMBER.fullmatch(text) or math.isinf(number := float(text)):
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-    return int(text) if text.lstrip("-+").isdigit() else number
+    is_finite = isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_finite else text
 
 
 def _tensor(kind: str, sizes: str) -> Any:

@@ -74,6 +74,12 @@ def configuration(kernel: Any, number: int | None) -> Any:
     raise ValueError(f"the kernel has {len(configs)} configurations, and {choice}; select one with --config N:{listed}")
 
 
+def heuristics_of(layer: Any) -> Mapping[str, Any]:
+    """Returns the functions of @triton.heuristics by name; none of another layer."""
+    values = getattr(layer, "values", {})
+    return {} if callable(values) else values
+
+
 def decorated(
     kernel: Any, config: Any, decided: Collection[str], unknown: Collection[str] = (), launches: bool = False, inner: Any = None
 ) -> Any:
@@ -101,7 +107,7 @@ def decorated(
             if config.pre_hook and not launches:
                 left.pre_hook = of_known(config.pre_hook, unwritten)
             outermost = triton.autotune([left], key=[])(outermost)
-        if heuristics := _heuristics(layer):
+        if heuristics := heuristics_of(layer):
             values = {name: of_known(heuristic) for name, heuristic in heuristics.items() if name not in decided}
             outermost = triton.heuristics(values)(outermost)
     return outermost
@@ -114,30 +120,6 @@ def constants_in(kernel: Any, config: Any, passed: Mapping[str, Any]) -> dict[st
     decorated(kernel, config, passed, inner=recorder).run(**passed)
     inspect.getcallargs(jit.fn, **{name: value for name, value in arguments.items() if name in jit.arg_names})
     return arguments
-
-
-def origins_of(kernel: Any, config: Any, decided: Collection[str]) -> dict[str, str]:
-    """Returns the origin of names that a launch sets: passed, heuristic or configuration."""
-    by_heuristic = [name for layer in layers(kernel) for name in _heuristics(layer)]
-    origins = dict.fromkeys(config.all_kwargs(), "configuration") if config else {}
-    return origins | dict.fromkeys(by_heuristic, "heuristic") | dict.fromkeys(decided, "passed")
-
-
-def _heuristics(layer: Any) -> Mapping[str, Any]:
-    values = getattr(layer, "values", {})
-    return {} if callable(values) else values
-
-
-def implied_arguments(kernel: Any) -> dict[str, Any]:
-    """Returns the arguments that a kernel of TorchInductor was generated for, in the syntax of arguments.py; none of others."""
-    meta = next((layer.triton_meta for layer in layers(kernel) if hasattr(layer, "triton_meta")), None)
-    if not meta:
-        return {}
-    config = (meta.get("configs") or [{}])[0]
-    aligned = {entry[0] if isinstance(entry, tuple) else entry for entry in (config if isinstance(config, dict) else ())}
-    aligned |= {*getattr(config, "divisible_by_16", ())}
-    kinds = [(at, name, kind) for at, (name, kind) in enumerate(meta["signature"].items()) if kind != "constexpr"]
-    return {name: kind + ":16" * (at in aligned) for at, name, kind in kinds} | dict(meta.get("constants", {}))
 
 
 def unwritten(value: Any) -> Any:

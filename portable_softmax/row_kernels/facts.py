@@ -24,21 +24,13 @@ UNKNOWN_ROWS = "which rows a program takes is not a loop from tl.program_id(0) b
 
 
 class Form(NamedTuple):
-    """Form in which a kernel goes over rows.
+    """Form in which a kernel goes over rows."""
 
-    Args:
-        walks: any number of programs along axis 0 is right, as together they take every row once.
-        in_blocks: a program loops over blocks of a row, so that a block may be shorter than a row.
-        what: which rows a program takes, if it does not walk.
-        parts: parameters of which every program stores to a part of its own.
-        decisive: parameters whose values all of this depends on.
-    """
-
-    walks: bool
-    in_blocks: bool = False
-    what: str = ""
-    parts: frozenset[str] = frozenset()
-    decisive: frozenset[str] = frozenset()
+    walks: bool  # any number of programs along axis 0 is right, as together they take every row once
+    in_blocks: bool = False  # a program loops over blocks of a row, so that a block may be shorter than a row
+    what: str = ""  # which rows a program takes, if it does not walk
+    parts: frozenset[str] = frozenset()  # parameters of which every program stores to a part of its own
+    decisive: frozenset[str] = frozenset()  # parameters whose values all of this depends on
 
 
 def form_of(

@@ -17,30 +17,32 @@ from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import check_constexprs, read_arguments
 from portable_softmax.row_kernels.compiling import compiled_for, failure
-from portable_softmax.row_kernels.decorators import OF_CONFIG, configuration, constants_of, jit_function, name_of, origins_of
+from portable_softmax.row_kernels.decorators import (
+    OF_CONFIG,
+    configuration,
+    constants_of,
+    heuristics_of,
+    jit_function,
+    layers,
+    name_of,
+)
 from portable_softmax.row_kernels.row_settings import axes_of
 from portable_softmax.runtime.compiler import target_of
 
-REFUSED = 2  # more than spills, 1
+SPILLS, REFUSED = 1, 2  # ranks of drawbacks
 logger = logging.getLogger("portable_softmax.fits")
 
 
 class Launched(NamedTuple):
-    """A kernel as Triton launches it.
+    """A kernel as Triton launches it."""
 
-    Args:
-        compiled: Triton's CompiledKernel; its `run` and `[grid]` need the device, its `asm`, `metadata` and `src` do not.
-        arguments: the run-time arguments, by name: Triton's type, and known attributes, as (("tt.divisibility", 16),).
-        constants: the arguments that are compiled into the kernel, by name.
-        options: num_warps, num_stages, num_ctas, maxnreg and those that the launch sets, by name.
-        origins: of constexprs and options that do not have their default: passed, configuration or heuristic.
-    """
-
-    compiled: Any
-    arguments: dict[str, tuple[str, tuple[tuple[str, int], ...]]]
-    constants: dict[str, Any]
-    options: dict[str, Any]
-    origins: dict[str, str]
+    compiled: Any  # Triton's CompiledKernel: its `run` and `[grid]` need the device, its `asm`, `metadata` and `src` do not
+    arguments: dict[
+        str, tuple[str, tuple[tuple[str, int], ...]]
+    ]  # run-time ones: type, attributes as (("tt.divisibility", 16),)
+    constants: dict[str, Any]  # arguments that are compiled into the kernel
+    options: dict[str, Any]  # num_warps, num_stages, num_ctas, maxnreg and those that the launch sets
+    origins: dict[str, str]  # of constexprs and options that do not have their default: passed, configuration or heuristic
 
 
 class Inspected(NamedTuple):
@@ -92,22 +94,23 @@ def inspect_kernel(
     (compiled,) = compiled_for(kernel, [selected], passed, device, unknown, positional)
     if isinstance(compiled, BaseException):
         raise failure(compiled, jit, device, unknown, passed) from compiled
-    has_warps = device.hardware.warp_size is not None
-    launch = _launched(compiled, jit, origins_of(kernel, selected, passed), OF_CONFIG if has_warps else ())
+    origins = dict.fromkeys(selected.all_kwargs(), "configuration") if selected else {}
+    origins |= dict.fromkeys((name for layer in layers(kernel) for name in heuristics_of(layer)), "heuristic")
+    launch = _launched(compiled, jit, origins | dict.fromkeys(passed, "passed"), device.hardware.warp_size is not None)
     resources = device.vendor.resources(compiled)
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
 
 
-def _launched(compiled: Any, jit: Any, origins: dict[str, str], always: Sequence[str]) -> Launched:
+def _launched(compiled: Any, jit: Any, origins: dict[str, str], has_warps: bool) -> Launched:
     """Returns a launch with the options that are set, and those that always count; the compiler may have changed them."""
     attributes = compiled.src.attrs.get_fn_attrs() if hasattr(compiled.src.attrs, "get_fn_attrs") else compiled.src.attrs  # 3.2
     known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
-    constants = constants_of(compiled, jit)
+    constants, used = constants_of(compiled, jit), compiled.metadata._asdict()
+    options = {name: used[name] for name in (*OF_CONFIG, *origins) if name in used and (has_warps or name in origins)}
     runtime = {name: str(kind).replace("'", "") for name, kind in compiled.src.signature.items() if name not in constants}
-    used = compiled.metadata._asdict()
-    options = {name: used[name] for name in (*always, *origins) if name in used}
-    arguments = {name: (kind, known.get(name, ())) for name, kind in runtime.items()}
-    return Launched(compiled, arguments, constants, options, origins)
+    return Launched(
+        compiled, {name: (kind, known.get(name, ())) for name, kind in runtime.items()}, constants, options, origins
+    )
 
 
 def resident_programs(kernel: Any, device: Device | str | None = None) -> int:
@@ -200,9 +203,9 @@ def _of_the_autotuner() -> Any:
     """Returns the autotuner that calls `fits`, as Triton does not pass the kernel; TypeError if the caller is none."""
     frame: Any = sys._getframe(1)
     while frame is not None:  # a pruning function of the user may be between
-        asking = frame.f_locals.get("self")
-        if hasattr(asking, "configs") and hasattr(asking, "fn"):
-            return asking
+        caller = frame.f_locals.get("self")
+        if hasattr(caller, "configs") and hasattr(caller, "fn"):
+            return caller
         frame = frame.f_back
     raise TypeError("fits was not called by Triton's autotuner; pass the kernel: fits(configs, arguments, kernel=...)")
 
@@ -219,8 +222,7 @@ def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) 
         return REFUSED, why
     if grid and (refused := refused_grid(compiled, grid, device)):
         return REFUSED, refused
-    spilled = used.spilled_bytes_per_thread
-    return bool(spilled), f"spills {spilled} bytes a thread"
+    return SPILLS if used.spilled_bytes_per_thread else 0, f"spills {used.spilled_bytes_per_thread} bytes a thread"
 
 
 def refused_grid(compiled: Any, grid: tuple[int, int, int], device: Device) -> str | None:

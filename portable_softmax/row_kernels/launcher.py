@@ -1,7 +1,6 @@
 """Launches any kernel that works on rows: its block, warps and stages are computed, and its grid where that is safe."""
 
 import functools
-import importlib
 import math
 import threading
 import warnings
@@ -17,7 +16,6 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.operands import representative
 from portable_softmax.planning.planner import MANY
 from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, decorated, jit_function
-from portable_softmax.row_kernels.facts import Form
 from portable_softmax.row_kernels.measuring import select
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
@@ -99,19 +97,15 @@ class Launcher:
             raise TypeError(f"{self._jit.__name__}: Triton's launch has a {min(reserved)} of its own; rename the parameter")
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is not a constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
-        self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of others a class is enough
-        self._read: Callable[..., Any] = dict[Any, Any]().__getitem__  # raises KeyError
-        self._kept: dict[Any, Any] = {}  # launches, and choices
+        self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of other arguments a class is enough
+        self._choices: dict[Any, Choice] = {}
+        self._launches: dict[Any, Callable[..., Any]] = {}
 
     def __deepcopy__(self, memo: object = None) -> "Launcher":
         """Returns the launcher itself, as it is a function: modules that hold one are copied, kernels of any scope too."""
         return self
 
     __copy__ = __deepcopy__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the kernel by name."""
-        return _named, (self._jit.fn.__module__, self._jit.fn.__qualname__, *self._names, self._grid, self._measure)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
@@ -134,8 +128,8 @@ class Launcher:
         if is_dynamo_compiling():  # which would go into Triton's launch
             return _outside(self, args, kwargs)
         try:
-            launch = self._kept[self._read(*args, **kwargs)]
-        except (KeyError, AttributeError, TypeError):  # new ones, or of other kinds than the last ones
+            launch = self._launches.get(self._key(args, kwargs, current_index()))
+        except TypeError:  # a constexpr without a hash, which the request names
             launch = None
         return (launch or self._looked_up(args, kwargs))(*args, **kwargs)
 
@@ -163,6 +157,10 @@ class Launcher:
             self._looked_up(args, kwargs)
         return self.plan(*args, **kwargs)
 
+    def request(self, /, *args: Any, **kwargs: Any) -> Request:
+        """Returns the request that the choice of a launch depends on; raises the errors of a call."""
+        return request_of(self.kernel, self._names, self._grid, args, kwargs)
+
     def _plan(self, request: Request, where: Device) -> RowPlan:
         if where.backend == "interpreter":
             return interpreted_plan(request, where)
@@ -170,79 +168,71 @@ class Launcher:
             return self._choice(request, where).plan(request)
 
     def _choice(self, request: Request, where: Device) -> Choice:
+        """Returns the choice of a request's launch, which depends on a range of numbers of rows."""
         rows = MANY if request.fixed else representative(max(1, request.rows))
-        choice: Choice | None = self._kept.get(self._key(request, where, rows))
-        if choice is None:
+        if (choice := self._choices.get(self._choice_key(request, where, rows))) is None:
             choice = Choice(request, where, rows)
-            self._note(choice.form)
-            self._keep(self._key(request, where, rows), choice)
+            if not (names := choice.form.decisive | choice.form.parts) <= self._exact:  # launches differ in them, too
+                self._exact |= names
+                self._choices, self._launches = {}, {}
+            self._keep(self._choices, self._choice_key(request, where, rows), choice)
         return choice
 
-    def _key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
-        """Returns the key of a choice: all that it depends on."""
+    def _choice_key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
         values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
-        computed = request.grid is None or callable(request.grid)
-        grid = identity_of(request.grid) if computed else representative(math.prod(request.grid_of({})) or 1)
-        return where, rows, request.fixed, request.num_programs, grid, *self._reader((), values)(**values)
+        grid = identity_of(request.grid)
+        if request.grid is not None and not callable(request.grid):
+            grid = representative(math.prod(request.grid_of({})) or 1)
+        return where, rows, request.fixed, request.num_programs, grid, self._key((), values)
 
-    def request(self, /, *args: Any, **kwargs: Any) -> Request:
-        """Returns the request that the choice of a launch depends on; raises the errors of a call."""
-        return request_of(self.kernel, self._names, self._grid, args, kwargs)
+    def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any], index: Callable[[], int] | None = None) -> tuple[Any, ...]:
+        """Returns what launches of such arguments differ in; of most numbers and tensors it is what Triton specializes on."""
+        is_sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
+        known = self._jit.arg_names
+        key: list[Any] = [len(args), is_batch_invariant(), index and index()]
+        for name, value in (*zip(known, args, strict=False), *kwargs.items()):
+            is_exact = name in self._exact
+            key.append(name)
+            if type(value) is int and name not in self._constexprs:
+                key += (value,) if is_exact else (value == 1, value & 15 == 0)
+                if is_sized:
+                    key.append(value.bit_length())
+            elif hasattr(value, "data_ptr"):
+                key += value.dtype, value.data_ptr() & 15
+                if index:
+                    key.append(getattr(value, "get_device", int)())
+                if (is_sized or is_exact) and hasattr(value, "numel"):
+                    key.append(value.numel())
+            elif name == "grid":
+                key.append(identity_of(value))
+            elif is_exact or name not in known:
+                key += type(value), value or repr(value)  # 1 is True, and 0.0 is -0.0
+            else:
+                key.append(type(value))
+        return tuple(key)
 
-    def _note(self, form: Form) -> None:
-        """Lets launches differ in all that a kernel's form depends on: numbers, and sizes of tensors."""
-        if not (names := form.decisive | form.parts) <= self._exact:
-            self._exact |= names
-            self._kept.clear()
+    def _keep(self, kept: dict[Any, Any], key: Any, value: Any) -> None:
+        if len(kept) >= MAX_KEPT:
+            kept.clear()
+        kept[key] = value
 
-    def _keep(self, key: Any, value: Any) -> Any:
-        if len(self._kept) >= MAX_KEPT:
-            self._kept.clear()
-        self._kept[key] = value
-        return value
-
-    def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        self.request(*args, **kwargs)  # raises the error
+    def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """Returns a function that launches the kernel on such arguments."""
+        request = self.request(*args, **kwargs)  # raises the error
         if interpreting():  # which does not check what a kernel reads from elsewhere, so that nothing is kept
             with ONE_LAUNCH:
-                self._prepared(args, kwargs)(*args, **{name: kwargs[name] for name in self._jit.arg_names if name in kwargs})
+                self._prepared(request, args, kwargs)(*args, **{name: kwargs[name] for name in kwargs if name != "grid"})
             return _nothing
         with self._lock:
-            self._read = self._reader(args, kwargs, current_index())
-            launch = self._kept.get(self._read(*args, **kwargs)) or self._prepared(args, kwargs)
-            self._read = self._reader(args, kwargs, current_index())  # of what the plan's form depends on, too
-            is_kept = launch is not _nothing and not (self._measure and is_capturing(chosen(None)))
-            return self._keep(self._read(*args, **kwargs), launch) if is_kept else launch
+            if launch := self._launches.get(self._key(args, kwargs, current_index())):  # of another thread
+                return launch
+            launch = self._prepared(request, args, kwargs)
+            if launch is _nothing or (self._measure and is_capturing(chosen(None))):
+                return launch
+            self._keep(self._launches, self._key(args, kwargs, current_index()), launch)
+            return launch
 
-    def _reader(self, args: Sequence[Any], named: Mapping[str, Any], index: Any = None) -> Callable[..., tuple[Any, ...]]:
-        """Returns a function of such arguments that reads what launches differ in; Triton too makes one per kernel."""
-        first = self._jit.arg_names[: len(args)]
-        parts = ["index__()"] * bool(index) + ["invariant__()", *map(repr, named)]
-        sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
-        for name, value in zip((*first, *named), (*args, *named.values()), strict=False):
-            if name == "grid":
-                parts.append("identity__(grid)")
-            elif name in self._names[:2]:
-                parts.append(f"{name} | 0")  # no float
-            elif name in self._constexprs or name not in self._jit.arg_names:
-                parts += f"type__({name})", f"{name} or repr__({name})"  # 1 is True, and 0.0 is -0.0
-            elif type(value) is int:
-                parts += [name] if name in self._exact else [f"{name} == 1", f"{name} & 15 == 0"]
-                parts += [f"{name}.bit_length()"] * sized
-            elif hasattr(value, "data_ptr"):
-                parts += f"{name}.dtype", f"{name}.data_ptr() & 15"
-                parts += [f"{name}.get_device()"] * (bool(index) and hasattr(value, "get_device"))
-                parts += [f"{name}.numel()"] * (hasattr(value, "numel") and (sized or name in self._exact))
-            else:
-                parts += [f"type__({name})"] + [name] * (name in self._exact and isinstance(value, int | float))
-        known = {"index__": index, "invariant__": is_batch_invariant, "identity__": identity_of, "type__": type, "repr__": repr}
-        signature = ", ".join([*first, *(["/"] if args else []), *(["*"] if named else []), *named])
-        read: Callable[..., tuple[Any, ...]] = eval(f"lambda {signature}: ({', '.join(parts)},)", known)
-        return read
-
-    def _prepared(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """Returns a function that launches the kernel on such arguments."""
-        request = self.request(*args, **kwargs)
+    def _prepared(self, request: Request, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         device = device_of(request.arguments)
         if self._measure and request.rows and not interpreting():
             self._measured(request, device, args, kwargs)
@@ -271,16 +261,22 @@ class Launcher:
 
     def _bound(self, plan: RowPlan, device: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns a function that launches a plan on such arguments."""
-        first = self._jit.arg_names[: len(args)]
-        grid = plan.grid if interpreting() else kwargs.get("grid") or self._grid or plan.grid
-        fixed = {name: value for name, value in plan.meta.items() if name not in first} | {"grid": grid}
+        names = self._jit.arg_names
+        first = names[: len(args)]
+        default = plan.grid if interpreting() or self._grid is None else self._grid
+        meta = {name: value for name, value in plan.meta.items() if name not in first and name not in kwargs}
         run = guarded(decorated(self.kernel, plan.config, plan.meta, launches=True).run, device)
-        launch = functools.partial(run, warmup=False, **fixed)
-        if any(name in OF_CONFIG for name in first):  # which is an option of Triton's launch too, by name
-            return lambda *args, **named: launch(**dict(zip(first, args, strict=False)), **named)
-        if ("num_programs" not in kwargs or "num_programs" in self._jit.arg_names) and kwargs.get("grid", ()) is not None:
-            return launch
-        return lambda *args, num_programs=None, grid=None, **named: launch(*args, **named, grid=grid or fixed["grid"])
+        by_name = any(name in OF_CONFIG for name in first)  # which is an option of Triton's launch too, by name
+        is_parameter = "num_programs" in names
+
+        def launch(*args: Any, grid: Any = None, **named: Any) -> Any:
+            if not is_parameter:
+                named.pop("num_programs", None)
+            if by_name:
+                named, args = {**dict(zip(first, args, strict=False)), **named}, ()
+            return run(*args, **meta, **named, grid=grid or default, warmup=False)
+
+        return launch
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -290,11 +286,6 @@ def _nothing(*_: Any, **__: Any) -> None:
 @_disable_dynamo
 def _outside(run: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return run(*args, **kwargs)
-
-
-def _named(module: str, name: str, rows: str | None, cols: str, block: str, grid: Grid | None, measure: int | None) -> Launcher:
-    kernel = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    return Launcher(kernel, rows=rows, cols=cols, block=block, grid=grid, measure=measure)
 
 
 launcher = persistent = Launcher  # the second for kernels whose programs loop over rows

@@ -24,24 +24,15 @@ class Trace:
 
     What is loaded is unknown, of an unknown condition both branches are traced, and a loop whose bounds are unknown has one
     turn. Numbers that a loop changes by the same amount in every turn are known in turns that follow others.
-
-    Args:
-        function: the kernel.
-        arguments: values of its parameters by name.
-        program: its number along each axis; None for any.
-        grid: programs along each axis.
-        turns: how many turns are traced of loops whose turns depend on the program; of others, two.
-        also: another turn of them that is traced, or LAST.
-        block: elements of a block, whose ranges are the columns.
     """
 
     function: Function
-    arguments: Mapping[str, Any]
-    program: tuple[int, int, int] | None
-    grid: tuple[int, int, int]
-    turns: int = 2
-    also: int | None = None
-    block: int = 0
+    arguments: Mapping[str, Any]  # values of its parameters by name
+    program: tuple[int, int, int] | None  # its number along each axis; None for any
+    grid: tuple[int, int, int]  # programs along each axis
+    turns: int = 2  # that are traced of loops whose turns depend on the program; of others, two
+    also: int | None = None  # another turn that is traced, or LAST
+    block: int = 0  # elements of a block, whose ranges are the columns
 
     def __post_init__(self) -> None:
         self.accesses: list[Access] = []
@@ -205,26 +196,27 @@ class Trace:
             self._set(op.results, operands)
             return
         if kind == "select" and isinstance(operands[0].number, int):
-            self._set(op.results, [operands[1 if operands[0].number else 2]], operands[0].sources)
+            self._set(op.results, operands[1:] if operands[0].number else operands[2:], operands[0].sources)
             return
-        wide = max((one.wide for one in operands), key=abs, default=0)
-        value = Value(None, "", self._of(op.operands), None, wide)
+        value = Value(None, "", self._of(op.operands), None, max((one.wide for one in operands), key=abs, default=0))
         if kind in ACCESSES:
             self._access(op, ACCESSES[kind])
+        elif kind in WORK and not any(loop.turn for loop in self._open):
+            self.work.append((op, tuple(self._open)))
         elif kind in ("get_program_id", "get_num_programs"):
             value = self._program(kind, "xyz".index(op.text.split()[1]))
-        elif kind in ("constant", "make_range"):
-            is_columns = kind == "make_range" and op.elements == self.block
-            value = value._replace(number=op.literal, sources=frozenset({COLUMNS} if is_columns else ()))
+        elif kind == "make_range":
+            value = Value(op.literal, "", frozenset({COLUMNS} if op.elements == self.block else ()))
+        elif kind == "constant":
+            value = Value(op.literal)
+        elif kind == "expand_dims":
+            value = operands[0]._replace(number=np.expand_dims(operands[0].number, int(AXIS.findall(op.text)[0])))
         elif kind in MOVED:
             value = value._replace(root=operands[0].root)
             if kind == "addptr" and operands[0].number is not None and operands[1].number is not None:
                 value = value._replace(number=operands[0].number + operands[1].number)
-        elif kind == "expand_dims":
-            axis = int(AXIS.search(op.text)[1])  # type: ignore[index]
-            value = value._replace(number=np.expand_dims(operands[0].number, axis), root=operands[0].root)
-        else:
-            value = self._computed(op, value, operands)
+        elif not any(one.root or one.number is None for one in operands):
+            value = self._computed(op, value, [one.number for one in operands])
         if value.number is None:
             value = value._replace(key=hash(self._identity(op)))
         self._set(op.results, [value] * len(op.results))
@@ -234,30 +226,26 @@ class Trace:
         number: int | None = self.grid[axis]
         if kind == "get_program_id":
             self.axes |= {axis} - {0}
-            number = self.program[axis] if self.program else None
+            number = self.program and self.program[axis]
         return Value(number, "", frozenset((PROGRAM,)))
 
-    def _computed(self, op: Op, value: Value, operands: Sequence[Value]) -> Value:
+    def _computed(self, op: Op, value: Value, operands: Sequence[Any]) -> Value:
         """Returns the result of an operation on numbers, of which the rest is known."""
-        kind, known = op.kind, [None if one.root else one.number for one in operands]
-        if kind in WORK and not any(loop.turn for loop in self._open):
-            self.work.append((op, tuple(self._open)))
-        if kind == "select" and not any(one is None for one in known):
-            return value._replace(number=np.where(known[0] != 0, *known[1:]))
-        result = number(op.predicate if kind == "cmpi" else kind, known)
-        if op.has_32_bits:
-            value = value._replace(wide=max(value.wide, wide_of(result), key=abs))
-        return value._replace(number=result)
+        if op.kind == "select":
+            return value._replace(number=np.where(operands[0] != 0, *operands[1:]))
+        result = number(op.predicate if op.kind == "cmpi" else op.kind, operands)
+        wide = wide_of(result) if op.has_32_bits else 0
+        return value._replace(number=result, wide=max(value.wide, wide, key=abs))
 
     def _access(self, op: Op, kind: str) -> None:
         address, mask = self._values[op.operands[0]], self._values[op.mask[0]] if op.mask else Value(1)
         place, runs = address.identity, None
         hides = mask.number is None or "array<i32: " in op.text  # bounds are checked
         if "descriptor" in op.name:
-            indices = [self._values[name] for name in VALUE.findall(op.text.partition("[")[2].partition("]")[0])]
-            place, hides = (place, *(index.identity for index in indices)), True
-            address = address._replace(sources=address.sources.union(*(index.sources for index in indices)))
-            address = address._replace(wide=max((index.wide for index in indices), key=abs, default=0))
+            names = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
+            place, hides = (place, *(self._values[name].identity for name in names)), True
+            wide = max((self._values[name].wide for name in names), key=abs, default=0)
+            address = address._replace(sources=address.sources | self._of(names), wide=wide)
         elif mask.number is not None and not np.any(mask.number):
             return
         elif address.number is not None:
@@ -265,9 +253,9 @@ class Trace:
             hides = hides or not np.all(seen)
             runs = runs_of(offsets[seen != 0] if mask.number is not None else offsets.reshape(-1)[:1])
             place = digest(runs)
-        stored, sure = None, mask.number is not None and not self._unknown
+        sure, stored = mask.number is not None and not self._unknown, None
         if kind != "load" and len(op.operands) > 1:  # and whether it is stored
             stored = self._values[op.operands[1]].identity, mask.key, *self._unknown
-        loops, turns = tuple(self._open), tuple(loop.turn for loop in self._open)
-        place = address.root, kind, place
+        loops, place = tuple(self._open), (address.root, kind, place)
+        turns = tuple(loop.turn for loop in loops)
         self.accesses.append(Access(address.root, kind, place, runs, address, loops, turns, hides, sure, stored, op))

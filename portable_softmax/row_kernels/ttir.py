@@ -33,21 +33,13 @@ MOVED = {"addptr", "make_tensor_descriptor", "make_tensor_ptr", "advance"}  # po
 
 @dataclass(eq=False)
 class Op:
-    """An operation.
+    """An operation."""
 
-    Args:
-        name: such as "arith.addi"; "label" for the head of a block.
-        results, operands: values.
-        text: of its first line, without results and locations.
-        line: file and line of the kernel's source; "" if unknown.
-        regions: their operations.
-    """
-
-    name: str
+    name: str  # such as "arith.addi"; "label" for the head of a block
     results: list[str]
     operands: list[str]
-    text: str
-    line: str = ""
+    text: str  # of its first line, without results and locations
+    line: str = ""  # file and line of the kernel's source; "" if unknown
     regions: "list[list[Op]]" = field(default_factory=list)
 
     @functools.cached_property

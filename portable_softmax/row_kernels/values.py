@@ -13,6 +13,7 @@ from portable_softmax.row_kernels.ttir import Op
 MAX_32_BITS = 2**31
 UNKNOWN = 2**62  # elements behind all memory
 PROGRAM, COLUMNS = "program", "columns"  # that a value depends on, beside parameters: the second are the elements of a block
+WORDS = {"load": "a load of", "store": "a store to", "atomic": "an atomic operation on"}
 
 
 def _quotient(a: Any, b: Any) -> Any:
@@ -31,21 +32,13 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Value(NamedTuple):
-    """What is known of a value.
+    """What is known of a number, a tensor of numbers, or a pointer."""
 
-    Args:
-        number: an integer, an array of a tensor's integers, or a pointer's offset in elements; None if it is unknown.
-        root: the parameter that a pointer points to; "" if it is unknown, and for numbers.
-        sources: what it depends on: parameters, PROGRAM, COLUMNS.
-        key: equal for unknown values that are computed alike; None if the value is known.
-        wide: the largest of the 32-bit numbers in its computation that do not fit 32 bits; 0 if all fit.
-    """
-
-    number: Any = None
-    root: str = ""
-    sources: frozenset[str] = frozenset()
-    key: Any = None
-    wide: int = 0
+    number: Any = None  # an integer, an array of integers, or a pointer's offset in elements; None if it is unknown
+    root: str = ""  # the parameter that a pointer points to; "" if it is unknown, and for numbers
+    sources: frozenset[str] = frozenset()  # parameters, PROGRAM and COLUMNS that it depends on
+    key: Any = None  # of an unknown value: equal for those that are computed alike
+    wide: int = 0  # the largest of the 32-bit numbers it is computed from that do not fit; 0 if all do
 
     @property
     def identity(self) -> Any:
@@ -55,49 +48,28 @@ class Value(NamedTuple):
 
 @dataclass(eq=False)
 class Loop:
-    """A loop.
-
-    Args:
-        op: its operation.
-        sources: what its bounds depend on.
-        trips: the number of its turns; None if it is unknown.
-        is_while: its condition may end it before its trips are known.
-        turn: the one that is traced.
-    """
+    """A loop that is traced."""
 
     op: Op
-    sources: frozenset[str]
-    trips: int | None = None
-    is_while: bool = False
-    turn: int = 0
+    sources: frozenset[str]  # what its bounds depend on
+    trips: int | None = None  # all of its turns; None if they are unknown
+    is_while: bool = False  # its condition may end it before its trips are known
+    turn: int = 0  # that is traced
 
 
 class Access(NamedTuple):
-    """A load, store or atomic operation.
+    """A load, store or atomic operation."""
 
-    Args:
-        root: parameter that the address points to; "" if it is unknown.
-        kind: "load", "store" or "atomic".
-        place: equal for accesses to the same elements.
-        runs: intervals of elements, [first, end), that no mask hides; None if they are unknown.
-        address: of the first element.
-        loops, turns: loops around it, outermost first, and the turn of each.
-        hides: a mask hides elements, or may.
-        sure: no unknown mask, branch or loop decides about it.
-        stored: equal for values that are computed and masked alike.
-        op: its operation.
-    """
-
-    root: str
-    kind: str
-    place: Any
-    runs: Any
+    root: str  # parameter that the address points to; "" if it is unknown
+    kind: str  # "load", "store" or "atomic"
+    place: Any  # equal for accesses to the same elements
+    runs: Any  # intervals of elements, [first, end), that no mask hides; None if they are unknown
     address: Value
-    loops: tuple[Loop, ...]
-    turns: tuple[int, ...]
-    hides: bool
-    sure: bool
-    stored: Any
+    loops: tuple[Loop, ...]  # around it, outermost first
+    turns: tuple[int, ...]  # of these
+    hides: bool  # a mask hides elements, or may
+    sure: bool  # no unknown mask, branch or loop decides about it
+    stored: Any  # equal for values that are computed and masked alike
     op: Op
 
     @property
@@ -106,6 +78,7 @@ class Access(NamedTuple):
         pairs = zip(self.loops, self.turns, strict=True)
         return next(((loop, turn) for loop, turn in pairs if PROGRAM in loop.sources), (None, 0))
 
+    @property
     def intervals(self) -> Any:
         """Returns its runs; if they are unknown, one behind all memory, equal for accesses to the same elements alone."""
         start = UNKNOWN + hash(self.place) % UNKNOWN
@@ -114,7 +87,7 @@ class Access(NamedTuple):
     @property
     def words(self) -> str:
         """Returns it in words, such as "a store to y"."""
-        return {"load": "a load of", "store": "a store to", "atomic": "an atomic operation on"}[self.kind] + f" {self.root}"
+        return f"{WORDS[self.kind]} {self.root}"
 
 
 def number(kind: str, operands: Sequence[Any]) -> Any:
@@ -143,20 +116,20 @@ def wide_of(result: Any) -> int:
 
 
 def ahead(states: Sequence[Value], turns: int | None) -> Value:
-    """Returns a value after more turns of a loop: known if all turns so far have changed it by the same number.
+    """Returns a value after more turns of a loop, whose number may be unknown: known if all turns change it alike.
 
-    `states` are its values before the last turns and now; `turns` is None if their number is unknown.
+    `states` are its values before the last turns and now.
     """
     last = states[-1]
     unknown = last._replace(number=None, key=hash(("ahead", last.identity)))
     if any(state.number is None or state.root != last.root for state in states):
         return unknown
     steps = [after.number - before.number for before, after in itertools.pairwise(states)]
-    if not steps or len({digest(step) for step in steps}) > 1:
-        return unknown if steps else last
-    if turns is None:
-        return unknown if np.any(steps[0] != 0) else last
-    return last._replace(number=last.number + turns * steps[-1])
+    if not steps:
+        return last
+    if len({digest(step) for step in steps}) > 1 or (turns is None and np.any(steps[0] != 0)):
+        return unknown
+    return last._replace(number=last.number + (turns or 0) * steps[-1])
 
 
 def runs_of(offsets: Any) -> Any:

@@ -164,7 +164,8 @@ def test_what_torchinductor_writes(tmp_path):
     (tmp_path / "output_code.py").write_text(outer)
     for name, device in (("inner", "nvidia/h200"), ("output_code", "amd/mi300x")):
         kernel = load_kernel(f"{tmp_path}/{name}.py:sine", Device.from_profile(device)).kernel
-        inspected = inspect_kernel(kernel, {}, config=0, device=device)
+        arguments = {"in_ptr0": "*fp32:16", "out_ptr0": "*fp32:16", "xnumel": "i32"}
+        inspected = inspect_kernel(kernel, arguments, config=0, device=device)
         assert dict(inspected.launch.arguments["in_ptr0"][1])["tt.divisibility"] == 16
         assert inspected.launch.origins["XBLOCK"] == "configuration"
 
