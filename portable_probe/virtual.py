@@ -12,10 +12,9 @@ from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.row_kernels.inspection import Launched
-from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.launch import bind_tiling, sizes_of
-from portable_softmax.runtime.prepared import arranged
-from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime.bind import bind, sizes_of
+from portable_softmax.runtime.compile import compiled
+from portable_softmax.runtime.kernel import Kernel
 
 RAN = "ran {} code on a CPU emulator, {} wave instructions"
 RESIDENT = 16  # programs at once, so that many take little memory
@@ -29,17 +28,17 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     """
     steps: list[int] = []
 
-    def prepared(spec: KernelSpec, device: Device, grid: tuple[int, int, int], sizes: Mapping[str, int]) -> Callable[..., None]:
-        compiled, (in_order, fixed) = compile_kernel(spec, device), arranged(spec, sizes)
-        return lambda *operands: steps.append(_run(compiled, grid, in_order((*operands, *fixed))))
+    def run_of(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Callable[[Sequence[Any]], None]:
+        binary = compiled(kernel, device)
+        return lambda arguments: steps.append(_run(binary, grid, kernel.at_run_time(arguments)))
 
     planned, tiling = launch_plan.problem, launch_plan.tiling
     n_rows, n_cols = operands[0].shape
     fewer = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
     problem = replace(fewer, vector=planned.vector, unaligned=planned.unaligned)
     groups = min(problem.tiles(tiling.tile_rows), launch_plan.num_programs // tiling.splits)
-    launch = bind_tiling(problem, tiling, groups * tiling.splits, sizes_of(problem), device, operands[0].device, prepared)
-    launch(*operands)
+    launch = bind(problem, tiling, groups * tiling.splits, sizes_of(problem), device, operands[0].device, run_of)
+    launch(*operands, *[None] * (6 - len(operands)))  # no mask, factors, sink
     return f"{RAN.format(device.arch, sum(steps))} for {n_rows} rows"
 
 

@@ -21,7 +21,7 @@ from portable_softmax.errors import (
 )
 from portable_softmax.invariance import batch_invariant, is_batch_invariant, set_batch_invariant
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.runtime.plans import occupancy, plan
+from portable_softmax.runtime.plans import occupancy, plan, warm_up
 
 if TYPE_CHECKING:
     from portable_softmax.api.explain import explain
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from portable_softmax.api.sample import sample_token
     from portable_softmax.row_kernels.inspection import fits, inspect_kernel, resident_programs
     from portable_softmax.row_kernels.launcher import launcher, persistent
-    from portable_softmax.runtime.warmup import warm_up
 
 __all__ = [
     "CompileError", "Device", "DeviceError", "DtypeError", "GridError", "KernelResources", "LaunchPlan", "LayoutError",
@@ -49,7 +48,7 @@ _LAZY = {
     "api.linear_log_probs": ("linear_token_log_probs",), "api.log_probs": ("token_log_probs",),
     "api.modules": ("LogSoftmax", "Softmax"), "api.override": ("override_aten",), "api.sample": ("sample_token",),
     "row_kernels.inspection": ("fits", "inspect_kernel", "resident_programs"),
-    "row_kernels.launcher": ("launcher", "persistent"), "runtime.warmup": ("warm_up",),
+    "row_kernels.launcher": ("launcher", "persistent"),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _LAZY.items() for name in names}
 

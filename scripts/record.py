@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from portable_softmax import Device, current_device, plan
-from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime.compile import compiled
+from portable_softmax.runtime.kernel import kernels_of
 
 SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"
 ROWS = (1, 64, 1823, 4096, 100_000)
@@ -72,7 +72,7 @@ def occupancies(device: Device) -> dict[str, Any]:
         for n_cols in COLS:
             for dtype in DTYPES:
                 launch_plan = plan(n_rows, n_cols, dtype, device)
-                kernel = compile_kernel(KernelSpec.of(launch_plan.problem, launch_plan.tiling), device)
+                kernel = compiled(kernels_of(launch_plan.problem, launch_plan.tiling, device)[0], device)
                 kernel._init_handles()
                 count = ctypes.c_int()
                 threads, shared = kernel.metadata.num_warps * 32, kernel.metadata.shared

@@ -8,7 +8,7 @@ import pytest
 from sweep import pytest_collection_modifyitems  # noqa: F401  (hook)
 
 from portable_softmax.errors import TargetError
-from portable_softmax.runtime.compiler import triton_version
+from portable_softmax.runtime.compile import triton_version
 
 ALL_TARGETS = 3, 8  # the release of scripts/environment.sh
 

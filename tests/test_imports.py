@@ -28,7 +28,7 @@ ARROWS = {
     "__main__": {"program"},
     EMULATOR: set(),
 }
-MORE = {f"portable_softmax/runtime/{file}.py": {"kernels"} for file in ("kernel_form", "bits")}  # those that name them
+MORE = {f"portable_softmax/runtime/{file}.py": {"kernels"} for file in ("kernel", "bind")}  # those that name them
 
 
 def room_of(module):

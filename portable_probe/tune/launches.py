@@ -23,9 +23,9 @@ from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
 from portable_softmax.planning.planner import ranked, unfit
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.runtime.compiled import resources_of
-from portable_softmax.runtime.launch import bind_tiling, sizes_of
-from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime.bind import bind, sizes_of
+from portable_softmax.runtime.compile import resources_of
+from portable_softmax.runtime.kernel import kernels_of
 
 # Sizes of softmax problems, along the second dimension: rows of all lengths, many and few, unaligned ones, and side by side.
 SOFTMAXES: tuple[tuple[int, ...], ...] = (
@@ -71,7 +71,7 @@ def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: 
 def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> Timed:
     """Compiles and times a launch of a softmax or its gradient."""
     problem, tiling = launch.problem, launch.tiling
-    used = resources_of(KernelSpec.of(problem, tiling), device)
+    used = resources_of(kernels_of(problem, tiling, device)[0], device)
     fit, programs = device.vendor.occupancy(used, device.hardware), problem.tiles(tiling.tile_rows) * tiling.splits
     if reason := unfit(replace(launch, occupancy=fit), device):
         raise PlanError(reason)
@@ -83,8 +83,8 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
         for y in last:
             y.copy_(torch.softmax(y.float(), 1))
             exact = y.double() * (x.double() - (x.double() * y.double()).sum(1, True))
-        call = bind_tiling(problem, tiling, programs, sizes_of(problem), device, result.device)
-        return partial(call, result, x, *last), result, exact
+        call = bind(problem, tiling, programs, sizes_of(problem), device, result.device)
+        return partial(call, result, x, *last, *[None] * (4 - len(last))), result, exact  # no mask, factors, sink
 
     return Timed(f"{shape} {problem.x_dtype} {problem.backward}", facts, median_us(prepared, device))
 

@@ -16,16 +16,14 @@ from portable_softmax.devices.device import Device
 from portable_softmax.operators.arguments import DTYPES, HUGE, TINY
 from portable_softmax.operators.checks import FACTORS, INTEGERS
 from portable_softmax.planning.problem import MAX_COLS, Scores
-from portable_softmax.runtime.allocation import allocator
-from portable_softmax.runtime.bits import pack
-from portable_softmax.runtime.guard import guarded
-from portable_softmax.runtime.launch import name_of
-from portable_softmax.runtime.layout import bind
+from portable_softmax.runtime.bind import allocator, guarded, pack
+from portable_softmax.runtime.layout import bind_call, name_of
 
 MASKS = {torch.bool: "bool", torch.int32: "bits"} | {dtype: name_of(dtype) for dtype in DTYPES}  # that kernels read
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
 calls: dict[tuple[Any, ...], Any] = {}
 Run = Callable[..., Any]
+FIELDS = {"d_out_ptr": "dpicked", "d_lse_ptr": "dlse", "d_entropy_ptr": "dentropy"}  # of arguments that kernels name otherwise
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
 
 
@@ -95,7 +93,7 @@ def kind_of(factor: Any) -> Any:
 
 def like_input(
     args: Any, n_inputs: int, dim: int, dtype: torch.dtype, about: dict[str, Any], out: Tensor | None,
-    others: Callable[[Any], tuple[Tensor, ...]] | None = None,
+    converted: Callable[[Any], Any] | None = None,
 ) -> Run:  # fmt: skip
     """Returns run(args, out) of a launch with one result of the shape of x.
 
@@ -105,7 +103,7 @@ def like_input(
         dtype: of the result.
         about: what Problem describes of the computation.
         out: what is written: an input itself, or separate memory of its shape; None for a new contiguous tensor.
-        others: returns further tensors of a call.
+        converted: returns args with tensors as kernels read them.
 
     Raises:
         DeviceError, PlanError, CompileError: the kernel cannot run on the device.
@@ -118,34 +116,35 @@ def like_input(
 
     def run(args: Any, out: Tensor | None = None) -> Tensor:
         y = empty(*layout) if out is None else out
-        if operands is None and others is None:
-            launch(y, *args[:n_inputs])
-            return y
-        more = () if others is None else others(args)
-        launch(y, *args[:n_inputs], *(more if operands is None else operands(args, more)))
+        if converted is not None:
+            args = converted(args)
+        launch(y, *(args if operands is None else operands(args)))
         return y
 
     return guarded(run, device_of(x))
 
 
 def per_row(
-    args: Any, dim: int, about: dict[str, Any], results: tuple[Tensor, ...],
-    others: Callable[..., tuple[Tensor, ...]],
-) -> Run:  # fmt: skip
+    args: Any,
+    dim: int,
+    about: dict[str, Any],
+    results: tuple[Tensor, ...],
+    converted: Callable[[Any], Any] | None = None,
+) -> Run:
     """Returns run(args) of a launch with results of rows.
 
     Args:
-        args, dim, about: see `like_input`.
+        args, dim, about, converted: see `like_input`.
         results: contiguous tensors like them.
-        others: returns the results and further tensors of a call in a kernel's order.
     """
-    launch, operands = _bound(args, (args.x,), 0, dim, about)
+    launch, operands = _bound(args, (args.x,), len(results), dim, about)
     empty, layouts = allocator(args.x.device), [_layout(result) for result in results]
 
     def run(args: Any, out: None = None) -> tuple[Tensor, ...]:
         made = tuple([empty(*layout) for layout in layouts])
-        more = others(args, *made)
-        launch(args[0], *(more if operands is None else operands(args, more)))
+        if converted is not None:
+            args = converted(args)
+        launch(*made, *(args if operands is None else operands(args)))
         return made
 
     return guarded(run, device_of(args.x))
@@ -153,33 +152,27 @@ def per_row(
 
 def _bound(
     args: Any, tensors: tuple[Tensor, ...], n_results: int, dim: int, about: dict[str, Any]
-) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]] | None]:
-    """Returns (launch, operands), where operands(args, others) are those behind the tensors; None if these are others alone.
-
-    They are the mask, numbers per row, others, and numbers.
-    """
+) -> tuple[Callable[..., None], Callable[[Any], list[Any]] | None]:
+    """Returns (launch, operands), where operands(args) are those behind the results; None if these are args as they are."""
     x, named = tensors[-1], args._asdict()
-    mask = named.get("mask")
-    launch = bind(tensors, n_results, dim, device_of(x), mask, **about)
+    launch = bind_call(tensors, dim, device_of(x), named.get("mask"), **about)
+    fields = [FIELDS.get(name, name.removesuffix("_ptr")) for name in launch.operands[n_results:]]
+    order = [args._fields.index(field) if field in named else len(named) for field in fields]
     shapes = [1 if at == dim else size for at, size in enumerate(x.shape)], x.shape[:-1]
     of_rows: list[Any] = []
-    numbers: list[int] = []
     for at, (name, value) in enumerate(named.items()):
-        if value is None or name not in (*FACTORS, *INTEGERS):
+        if value is None or name not in (*FACTORS, *INTEGERS) or kind_of(value) == "number":
             continue
-        if kind_of(value) == "number":
-            numbers.append(at)
-        else:
-            of_rows.append((at, torch.Size(shapes[0]), torch.float32) if name in FACTORS else (at, shapes[1], torch.int64))
-    mask_at = [args._fields.index("mask")] if mask is not None else []
+        of_rows.append((at, torch.Size(shapes[0]), torch.float32) if name in FACTORS else (at, shapes[1], torch.int64))
     device = x.device
 
-    def operands(args: Any, others: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        masks = [args[at] for at in mask_at]
-        rows = [_by_row(args[at], shape, dtype, device) for at, shape, dtype in of_rows]
-        return *masks, *rows, *others, *[args[at] for at in numbers]
+    def operands(args: Any) -> list[Any]:
+        values = [*args, None]
+        for at, shape, dtype in of_rows:
+            values[at] = _by_row(args[at], shape, dtype, device)
+        return [values[at] for at in order]
 
-    return launch, operands if mask_at or of_rows or numbers else None
+    return launch, operands if of_rows or order != [*range(len(named))] else None
 
 
 def _by_row(factor: Any, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:

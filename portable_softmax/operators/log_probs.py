@@ -54,10 +54,10 @@ def rows_of(x: Tensor, dim: int) -> tuple[int, ...]:
     return *x.shape[:dim], *x.shape[dim + 1 :]
 
 
-def problem_of(args: Any, options: TokenOptions, invariant: bool, y_dtype: Any, wanted: LogProbs) -> tuple[str, dict[str, Any]]:
+def problem_of(args: Any, options: TokenOptions, invariant: bool, wanted: LogProbs) -> tuple[str, dict[str, Any]]:
     """Returns what no kernel supports, or "", and what Problem describes."""
     scores = launch.scores_of(args, options.softcap, zero_rows=options.zero_rows)
-    about = {"form": "log_softmax", "batch_invariant": invariant, "scores": scores, "log_probs": wanted, "y_dtype": y_dtype}
+    about = {"form": "log_softmax", "batch_invariant": invariant, "scores": scores, "log_probs": wanted}
     return launch.reason(args.x, options.dim, scores), about
 
 
@@ -85,7 +85,7 @@ def _check_gradient(args: TokenGradientArgs, *options: Any) -> TokenOptions:
 def _gradient_problem(args: Any, options: TokenOptions, invariant: bool) -> tuple[str, dict[str, Any]]:
     has_lse, has_entropy = args.dlse is not None, args.dentropy is not None
     wanted = LogProbs(gradient=True, many=n_ids_of(args) != 1, entropy=has_entropy, lse=has_lse)
-    reason, about = problem_of(args, options, False, None, wanted)
+    reason, about = problem_of(args, options, False, wanted)
     # The derivative of a cap is that of the score ahead of an added mask, and the kernel has the score behind it.
     if options.softcap is not None and args.mask is not None and args.mask.is_floating_point():
         reason = "gradients behind a softcap and an added mask"
@@ -95,15 +95,15 @@ def _gradient_problem(args: Any, options: TokenOptions, invariant: bool) -> tupl
 def _bind_gradient(args: Any, options: TokenOptions, about: dict[str, Any], out: Tensor | None) -> launch.Run:
     is_int64, are_contiguous = args.ids.dtype is torch.int64, all(t is None or t.is_contiguous() for t in args[1:6])
 
-    def others(args: Any) -> Any:
-        ids, statistics, dpicked, dlse, dentropy = args[1:6]
+    def converted(args: Any) -> Any:
+        x, ids, statistics, dpicked, dlse, dentropy, *rest = args
         ids = ids if is_int64 else ids.to(torch.int64)
         dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked
-        tensors = [t for t in (statistics, ids, dpicked, dentropy, dlse) if t is not None]
-        return tensors if are_contiguous else [t.contiguous() for t in tensors]
+        tensors = [ids, statistics, dpicked, dlse, dentropy]
+        return x, *(tensors if are_contiguous else [t if t is None else t.contiguous() for t in tensors]), *rest
 
     sizes = {"n_ids": n_ids_of(args), "ignored": options.ignore_index}
-    return launch.like_input(args, 1, options.dim, args.x.dtype, about | {"sizes": sizes}, out, others)
+    return launch.like_input(args, 1, options.dim, args.x.dtype, about | {"sizes": sizes}, out, converted)
 
 
 GRADIENT = Operator(
@@ -119,17 +119,17 @@ GRADIENT = Operator(
 
 
 def _problem(args: Any, options: TokenOptions, invariant: bool) -> tuple[str, dict[str, Any]]:
-    return problem_of(args, options, invariant, args.x.dtype, LogProbs(entropy=options.entropy, lse=options.lse))
+    return problem_of(args, options, invariant, LogProbs(entropy=options.entropy, lse=options.lse))
 
 
 def _bind(args: Any, options: TokenOptions, about: dict[str, Any], out: None) -> launch.Run:
     as_is = args.ids.dtype is torch.int64 and args.ids.is_contiguous()
 
-    def others(args: Any, picked: Tensor, statistics: Tensor) -> tuple[Tensor, ...]:
-        return statistics, args[1] if as_is else args[1].to(torch.int64).contiguous(), picked
+    def converted(args: Any) -> Any:
+        return args._replace(ids=args.ids.to(torch.int64).contiguous())
 
     sizes = {"n_ids": n_ids_of(args), "ignored": options.ignore_index}
-    return launch.per_row(args, options.dim, about | {"sizes": sizes}, _empty(args, options), others)
+    return launch.per_row(args, options.dim, about | {"sizes": sizes}, _empty(args, options), None if as_is else converted)
 
 
 def _empty(args: Any, options: TokenOptions) -> tuple[Tensor, Tensor]:

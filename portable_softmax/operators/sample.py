@@ -36,7 +36,7 @@ def _check(args: SampleArgs, softcap: Any) -> SampleOptions:
 def _problem(args: SampleArgs, options: SampleOptions, invariant: bool) -> tuple[str, dict[str, Any]]:
     kinds = {name: launch.kind_of(getattr(args, name)) for name in ("min_p", "seed", "position")}
     scores = launch.scores_of(args, options.softcap)
-    about = {"form": "log_softmax", "batch_invariant": invariant, "scores": scores, "y_dtype": args.x.dtype}
+    about = {"form": "log_softmax", "batch_invariant": invariant, "scores": scores}
     return launch.reason(args.x, args.x.dim() - 1, scores), about | {"log_probs": LogProbs(sample=True, **kinds)}
 
 
@@ -52,9 +52,7 @@ SAMPLE = Operator(
     check=_check,
     reference=reference.sample,
     problem=_problem,
-    bind=lambda args, options, about, out: launch.per_row(
-        args, args.x.dim() - 1, about, _empty(args, options), lambda args, ids, picked: (ids, picked)
-    ),
+    bind=lambda args, options, about, out: launch.per_row(args, args.x.dim() - 1, about, _empty(args, options)),
     empty=_empty,
     results="(Tensor, Tensor)",
 )

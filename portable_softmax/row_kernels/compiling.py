@@ -20,7 +20,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, PortableSoftmaxError
 from portable_softmax.row_kernels.decorators import OF_CONFIG, apart, configurations, decorated, jit_function, layers
 from portable_softmax.runtime.absent import absent
-from portable_softmax.runtime.compiler import target_to_compile_for, triton_version, unwritable
+from portable_softmax.runtime.compile import target_to_compile_for, triton_version, unwritable
 
 RESERVED = {"self", "grid", "warmup", "device", "device_type", "stream"}  # keywords that Triton's launch does not pass on
 UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # errors of MLIR, which writes why to stderr

@@ -27,7 +27,7 @@ from portable_softmax.row_kernels.decorators import (
     name_of,
 )
 from portable_softmax.row_kernels.row_settings import axes_of
-from portable_softmax.runtime.compiler import target_of
+from portable_softmax.runtime.compile import target_of
 
 SPILLS, REFUSED = 1, 2  # ranks of drawbacks
 logger = logging.getLogger("portable_softmax.fits")

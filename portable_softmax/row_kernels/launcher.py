@@ -20,7 +20,7 @@ from portable_softmax.row_kernels.measuring import select
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
 from portable_softmax.row_kernels.row_settings import Grid, Request, current_index, device_of, identity_of, request_of
-from portable_softmax.runtime.guard import guarded
+from portable_softmax.runtime.bind import guarded
 from portable_softmax.runtime.interpreted import ONE_LAUNCH
 from portable_softmax.runtime.timing import check_measure, is_capturing
 

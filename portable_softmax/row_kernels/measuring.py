@@ -11,7 +11,7 @@ import torch
 from portable_softmax.devices.device import Device
 from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.ttir import ACCESSES, MOVED, SAME, Function, Op
-from portable_softmax.runtime.guard import guard_of
+from portable_softmax.runtime.bind import made_current
 from portable_softmax.runtime.timing import MIN_US, fastest, timed
 
 
@@ -102,7 +102,7 @@ def select(choice: Any, request: Request, count: int, call_of: Callable[..., Cal
         return
     try:
         copies, restore = on_copies(request.arguments, names)
-        with guard_of(device).made_current():
+        with made_current(device):
             rounds = timed([call_of(plan, copies) for plan in plans], device, restore)
     except torch.OutOfMemoryError:
         choice.prefer(None, f"not measured: there is no memory for copies of {', '.join(sorted(names))}")

@@ -12,7 +12,7 @@ from unittest import mock
 
 from portable_softmax.devices import detect
 from portable_softmax.devices.device import Device
-from portable_softmax.runtime.compiler import target_of
+from portable_softmax.runtime.compile import target_of
 from portable_softmax.runtime.stand_ins import Handle, stand_in_module
 
 # Names of facts that files and heuristics of kernels read from Triton's driver, and from torch.

@@ -2,58 +2,37 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from portable_softmax.devices.device import Device
-from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of, signature_of
-from portable_softmax.runtime.specialization import KernelSpec
+import torch
 
-if TYPE_CHECKING:
-    import torch
+from portable_softmax.runtime.kernel import Kernel
 
 ONE_LAUNCH = threading.RLock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
 
 
-def interpreted(
-    spec: KernelSpec,
-    device: Device,
-    grid: tuple[int, int, int],
-    in_order: Callable[..., tuple[Any, ...]],
-    sizes: tuple[int, ...],
-) -> Callable[..., None]:
-    """Returns a launch in the interpreter, as runtime/prepared.py describes it.
+def interpreted(kernel: Kernel, grid: Any) -> Callable[[Sequence[Any]], None]:
+    """Returns a call of a kernel in the interpreter, with all of its arguments in order.
 
     The interpreter keeps bfloat16 as integers, truncates when it rounds to it, and converts it to float32 only. So
-    operands of bfloat16 are copied to float32, and torch rounds the result.
-
-    Args:
-        spec: the kernel.
-        device: the interpreter's.
-        grid: numbers of programs.
-        in_order: puts operands and sizes into the kernel's order.
-        sizes: integers behind the operands.
+    operands of bfloat16 are copied to float32, and torch rounds the result, the first of them.
     """
     import numpy as np
 
-    kernel, names = kernel_of(spec)[grid], tuple(signature_of(spec))
-    constexprs = constexprs_of(spec, device)
-    n_tensors, has_result = len(spec.tensors()), spec.problem.stores  # the first one
+    function = kernel.function[grid]
 
-    def launch(*operands: Any) -> None:
-        tensors = [_widened(tensor) for tensor in operands[:n_tensors]]
-        if has_result and operands[0].data_ptr() == operands[1].data_ptr():
-            tensors[0] = tensors[1]  # in place
+    def run(arguments: Sequence[Any]) -> None:
+        widened = [_widened(value) if isinstance(value, torch.Tensor) else value for value in arguments]
         with ONE_LAUNCH, patched_once(), np.errstate(all="ignore"):  # a GPU does not warn of nan either
-            arguments = in_order((*tensors, *operands[n_tensors:], *sizes))
-            kernel(**dict(zip(names, arguments, strict=True)), **constexprs)
-        if has_result and tensors[0] is not operands[0]:
-            operands[0].copy_(tensors[0])
+            function(*widened)
+        if widened[0] is not arguments[0]:
+            arguments[0].copy_(widened[0])
 
-    return launch
+    return run
 
 
 @cache
@@ -85,10 +64,8 @@ def patched_once() -> Iterator[None]:
         interpreter._patch_lang = patch
 
 
-def _widened(x: "torch.Tensor") -> "torch.Tensor":
+def _widened(x: torch.Tensor) -> torch.Tensor:
     """Copies all memory of a tensor of bfloat16 to float32, in the same places; a boolean one is viewed as integers."""
-    import torch
-
     if x.dtype == torch.bool:
         return x.view(torch.uint8)
     if x.dtype != torch.bfloat16:

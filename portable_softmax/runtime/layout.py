@@ -1,4 +1,4 @@
-"""Layouts that kernels read, in place or after a copy, and launches bound to them."""
+"""Layouts that kernels read, in place or after a copy, and launches of them."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,54 +8,68 @@ import torch
 from torch import Tensor
 
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.runtime.launch import bind_problem, problem_from
+from portable_softmax.planning.operands import problem_of
+from portable_softmax.planning.planner import launch_of
+from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
+from portable_softmax.runtime.bind import Launch, bind, sizes_of
+from portable_softmax.runtime.plans import choice_of
 
 Copy = Callable[[Tensor, int], Tensor]
 
 
-def bind(
-    tensors: tuple[Tensor, ...], n_results: int, dim: int, device: Device, mask: Tensor | None = None,
-    sizes: Mapping[str, int] | None = None, **about: Any,
-) -> Callable[..., None]:  # fmt: skip
-    """Plans, compiles and returns launch(*tensors, *more): `more` are a mask, tensors of rows and numbers, in a kernel's order.
-
-    The device must be the current one when it is called: see guard.py.
+def bind_call(
+    tensors: tuple[Tensor, ...],
+    dim: int,
+    device: Device,
+    mask: Tensor | None = None,
+    sizes: Mapping[str, int] | None = None,
+    **about: Any,
+) -> Launch:
+    """Plans and compiles the launch of calls with tensors of the same shapes, strides, types and alignment.
 
     Args:
-        tensors: those of x's shape, the result first.
-        n_results: 1, or 0 if none is written.
+        tensors: those of x's shape, the result first if there is one.
         dim: the axis of rows.
         device: where they are.
         mask: as the caller passed it.
-        sizes: integers that only this kernel has, by name.
+        sizes: integers that only this kernel has, by name: n_ids and ignored.
         about: what Problem describes of the computation.
+
+    Raises:
+        PlanError, CompileError: the kernel cannot run on the device.
     """
     whole_mask = None if mask is None else expanded(mask, tensors[0], dim)
     copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
-    launch = bind_problem(problem, device, tensors[0].device, sizes)
-    if copy is None:
-        return launch
-    shape, like = tensors[0].shape, copy(_without_memory(tensors[-1]), dim)
-    room, direct = like.stride(), n_results == 1 and like.stride() == tensors[0].stride() and _is_aligned(tensors[0])
+    copied = copy and _copies(tensors, dim, copy, copies_mask, problem.stores)
+    plan = launch_of(choice_of(problem, device), problem, device)
+    sizes = {**sizes_of(plan.problem), **(sizes or {})}
+    return bind(plan.problem, plan.tiling, plan.num_programs, sizes, device, tensors[0].device, copied=copied)
 
-    def on_copies(*operands: Any) -> None:
-        inputs = [copy(t, dim) for t in operands[n_results : len(tensors)]]
-        more = operands[len(tensors) :]
+
+def _copies(
+    tensors: tuple[Tensor, ...], dim: int, copy: Copy, copies_mask: bool, stores: bool
+) -> Callable[[tuple[Any, ...]], list[Any]]:
+    """Returns a function of a launch's operands that returns those that its kernels read and write in their place."""
+    inputs = range(1, len(tensors)) if stores else range(2, 2 + len(tensors))  # a mask is behind the first
+    room = copy(_without_memory(tensors[-1]), dim).stride()
+    replaces_result = stores and not (room == tensors[0].stride() and _is_aligned(tensors[0]))
+
+    def copied(operands: tuple[Any, ...]) -> list[Any]:
+        passed = list(operands)
+        for at in inputs:
+            passed[at] = copy(operands[at], dim)
         if copies_mask:
-            more = (copy(expanded(more[0], operands[0], dim), dim), *more[1:])
-        if direct or not n_results:
-            launch(*operands[:n_results], *inputs, *more)
-            return
-        result = torch.empty_strided(shape, room, dtype=operands[0].dtype, device=operands[0].device)
-        launch(result, *inputs, *more)
-        operands[0].copy_(result)
+            x, mask = operands[inputs[0] : inputs[0] + 2]
+            passed[inputs[0] + 1] = copy(expanded(mask, x, dim), dim)
+        if replaces_result:
+            passed[0] = torch.empty_strided(operands[0].shape, room, dtype=operands[0].dtype, device=operands[0].device)
+        return passed
 
-    return on_copies
+    return copied
 
 
 def described(
-    tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, *, backward: bool = False, **about: Any
+    tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, **about: Any
 ) -> tuple[Copy | None, bool, Problem]:
     """Returns (how inputs are copied first or None, True if the mask is too, the problem) of a launch.
 
@@ -64,18 +78,57 @@ def described(
         dim: the axis of rows.
         device: which the launch is for.
         mask: of that shape, by strides of 0.
-        backward, about: see Problem.
+        about: form, scores, log_probs, batch_invariant and backward; see Problem.
     """
     ways: list[tuple[Copy | None, bool]] = [(None, False), (_contiguous, False), (_in_rows, False), (_in_rows, True)]
     for copy, copies_mask in ways:
-        laid_out = tensors if copy is None else tuple(copy(_without_memory(t), dim) for t in tensors)
+        operands = tensors if copy is None else tuple(copy(_without_memory(t), dim) for t in tensors)
         hidden = copy(_without_memory(mask), dim) if copies_mask and copy and mask is not None else mask
-        operands = laid_out if len(laid_out) > 1 else laid_out * 2
-        problem = problem_from(operands, dim, device, hidden, backward=backward, **about)
+        problem = problem_from(operands, dim, device, hidden, **about)
         if problem and (not problem.batch_invariant or _as_if_contiguous(problem)):
-            break
-    assert problem, "contiguous rows are read as they are laid out"
-    return copy, copies_mask, problem
+            return copy, copies_mask, problem
+    raise AssertionError("contiguous rows are read as they are laid out")
+
+
+def problem_from(
+    tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, **about: Any
+) -> Problem | None:
+    """Returns the problem of a launch, None if operands must be copied first; arguments as of `described`."""
+    scores, of_tokens = about.get("scores", NONE), about.get("log_probs") is not None
+    operands = tensors if len(tensors) > 1 else tensors * 2  # log-probabilities have no result of x's shape
+    y, x = operands[:2]
+    if about.get("backward"):
+        x, y = y, x  # dx, and dy, which is of the type of y
+    problem = problem_of(
+        x.shape,
+        dim,
+        [operand.stride() for operand in operands],
+        (name_of(x.dtype), name_of(y.dtype)),
+        scattered=bool(scores) or of_tokens or device.vendor.scattered_rows,
+        mask=None if mask is None else mask.stride(),
+        mask_aligned=mask is not None and scores.mask != "bits" and mask.data_ptr() % VECTOR_BYTES == 0,
+        aligned=all(operand.data_ptr() % VECTOR_BYTES == 0 for operand in operands),
+        in_place=not of_tokens and any(_at_one_place(operands[0], operand) for operand in operands[1:]),
+        **about,
+    )
+    return None if problem and problem.across and of_tokens else problem  # kernels of log-probabilities read rows alone
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Returns torch's name of a type, without `torch.`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:
+    """Returns a mask in the shape of x, by strides of 0; one of bits has its words along dim."""
+    along = x.shape[dim] if mask.dtype is not torch.int32 else mask.shape[dim - x.dim()]
+    return mask.expand(*x.shape[:dim], along, *x.shape[dim + 1 :])
+
+
+def _at_one_place(a: Tensor, b: Tensor) -> bool:
+    """True if two tensors start at one address; on meta, where none has memory, at one address of the same storage."""
+    stored = not a.is_meta or a.untyped_storage()._cdata == b.untyped_storage()._cdata
+    return stored and a.data_ptr() == b.data_ptr()
 
 
 def _as_if_contiguous(problem: Problem) -> bool:
@@ -83,12 +136,6 @@ def _as_if_contiguous(problem: Problem) -> bool:
     if problem.across or (problem.depth > 1 and not problem.numbered):
         return False
     return problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
-
-
-def expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:
-    """Returns a mask in the shape of x, by strides of 0; one of bits has its words along dim."""
-    along = x.shape[dim] if mask.dtype is not torch.int32 else mask.shape[dim - x.dim()]
-    return mask.expand(*x.shape[:dim], along, *x.shape[dim + 1 :])
 
 
 def _without_memory(t: Tensor) -> Tensor:

@@ -14,10 +14,10 @@ from portable_softmax.planning.operands import bucket_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
 from portable_softmax.planning.planner import launch_of, ranked, unfit, using
 from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime.compiled import resources_of
-from portable_softmax.runtime.launch import bind_tiling, sizes_of
+from portable_softmax.runtime.bind import bind, sizes_of
+from portable_softmax.runtime.compile import resources_of
+from portable_softmax.runtime.kernel import Kernel, kernels_of
 from portable_softmax.runtime.plans import choice_of, prefer
-from portable_softmax.runtime.specialization import KernelSpec
 from portable_softmax.runtime.timing import MIN_US, fastest, is_capturing, timed
 
 PICKED = {"n_ids": 1, "ignored": -100}  # sizes of a launch of log-probabilities
@@ -35,7 +35,7 @@ def measure(problem: Problem, device: Device, count: int) -> None:
     candidates = [choice, *_others(choice, problem, device, count)][:count]
     where = torch.device(device.vendor.torch_device_type, device.index or 0)
     try:
-        operands = _operands(problem, choice, where)
+        operands = _operands(problem, kernels_of(choice.problem, choice.tiling, device)[0], where)
         rounds = timed([_call(one, problem, device, where, operands) for one in candidates], device)
     except torch.OutOfMemoryError:
         return
@@ -53,14 +53,14 @@ def _others(choice: LaunchPlan, problem: Problem, device: Device, count: int) ->
         if (expected.problem, replace(expected.tiling, walk=True)) == (choice.problem, replace(choice.tiling, walk=True)):
             continue
         try:
-            launch = using(expected, resources_of(KernelSpec.of(expected.problem, expected.tiling), device), device)
+            launch = using(expected, resources_of(kernels_of(expected.problem, expected.tiling, device)[0], device), device)
         except CompileError:
             continue
         others += [] if unfit(launch, device) or spilled_by(launch.resources) else [launch]
     return sorted(others, key=lambda launch: launch.us)
 
 
-def _operands(problem: Problem, choice: LaunchPlan, where: torch.device) -> list[Any]:
+def _operands(problem: Problem, kernel: Kernel, where: torch.device) -> list[Any]:
     """Returns the tensors of a launch: contiguous, and of random numbers where they are read."""
     matrix, of_rows = (problem.n_rows, problem.n_cols), (problem.n_rows,)
     picks = problem.log_probs
@@ -68,11 +68,13 @@ def _operands(problem: Problem, choice: LaunchPlan, where: torch.device) -> list
     if picks:
         shapes["statistics_ptr"] = (picks.n_statistics, problem.n_rows)
     dtypes = {"*i64": torch.int64, "*fp32": torch.float32, "*fp16": torch.float16, "*bf16": torch.bfloat16}
-    operands = []
-    for name, kind in KernelSpec.of(choice.problem, choice.tiling).tensors().items():
-        dtype = dtypes[kind.removesuffix(":16")]
-        shape = shapes.get(name, matrix)
-        operands.append(torch.zeros(shape, dtype=dtype, device=where))
+    operands: list[Any] = []
+    types = dict(kernel.signature)
+    for name in kernel.operands:
+        if types[name] is None:
+            operands.append(None)
+            continue
+        operands.append(torch.zeros(shapes.get(name, matrix), dtype=dtypes[types[name].removesuffix(":16")], device=where))
         if name not in ("ids_ptr", "statistics_ptr"):
             operands[-1].normal_()
     return operands
@@ -81,4 +83,4 @@ def _operands(problem: Problem, choice: LaunchPlan, where: torch.device) -> list
 def _call(choice: LaunchPlan, problem: Problem, device: Device, where: torch.device, operands: list[Any]) -> Callable[[], None]:
     launch = launch_of(choice, problem, device)
     sizes = {**sizes_of(launch.problem), **PICKED}
-    return partial(bind_tiling(launch.problem, launch.tiling, launch.num_programs, sizes, device, where), *operands)
+    return partial(bind(launch.problem, launch.tiling, launch.num_programs, sizes, device, where), *operands)

@@ -14,7 +14,7 @@ from portable_probe.tune.launches import row_kernel
 from portable_softmax import Device
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.planning.facts import row_work
-from portable_softmax.runtime.compiler import compile_for
+from portable_softmax.runtime.compile import compile_for
 
 NVDISASM = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
 ROWS = {"y": "*fp32:16", "x": "*fp32:16", "n_rows": "i32", "n_cols": "i32:16"}
@@ -32,7 +32,7 @@ def chase(y, x, n_rows, LENGTH: tl.constexpr):
 
 
 def loops_of(device, kernel, signature, **constexprs):
-    compiled = compile_for(device, kernel, signature, constexprs, 4, None)
+    compiled = compile_for(device, kernel, {**signature, **constexprs}, 4, None)
     return device.vendor.loops(compiled), compiled
 
 

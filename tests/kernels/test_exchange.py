@@ -16,7 +16,7 @@ from table import Row, table
 from together import at_once
 
 from portable_softmax.kernels import exchange, softmax
-from portable_softmax.runtime import workspace
+from portable_softmax.runtime import bind
 
 FEW = {"vectors": "two rows", "unaligned": "two unaligned rows", "side by side": "few side by side"}
 SPLITS = "splits", "splits in blocks", "splits read twice"
@@ -65,7 +65,7 @@ def test_words_of_entropies_alone_that_are_lost(device, row, looks, monkeypatch)
     assert any(looks)
 
 
-LOW, BEFORE, LAUNCH = 0xFFFFFFFF, workspace.next_number(), workspace.next_number()
+LOW, BEFORE, LAUNCH = 0xFFFFFFFF, bind.next_number(), bind.next_number()
 STALE = {
     "the launch before": BEFORE,
     "halves swapped": (LAUNCH & LOW) << 32 | LAUNCH >> 32,
@@ -80,8 +80,8 @@ def test_memory_that_others_left(device, left, row, looks, monkeypatch):
     """Maxima of 100.0 and sums of 3.0. To the first program, which runs alone, all words but its own are missing."""
     halves, numbers = torch.tensor([STALE[left] & LOW, STALE[left] >> 32]), torch.tensor([100.0, 3.0]).view(torch.int32)
     words = halves << 32 | numbers
-    monkeypatch.setattr(workspace, "next_number", lambda: LAUNCH)
-    monkeypatch.setattr(workspace, "allocator", lambda where: lambda shape, *_: words.repeat(shape[0] // 2))
+    monkeypatch.setattr(bind, "next_number", lambda: LAUNCH)
+    monkeypatch.setattr(bind, "allocator", lambda where: lambda shape, *_: words.repeat(shape[0] // 2))
     check(row, at_once(device, 5, 3, 1))
     assert any(looks)
 

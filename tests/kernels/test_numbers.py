@@ -12,8 +12,7 @@ from table import Row, table
 
 from portable_softmax.kernels.common import exp
 from portable_softmax.kernels.config import InKernel, KernelConfig
-from portable_softmax.runtime import compiled
-from portable_softmax.runtime.kernel_form import config_of
+from portable_softmax.runtime import compile as memory
 
 DEVICE = "device"  # that of --device: a GPU, or Triton's interpreter
 # Every so many rows of the table, and with --all; 5 meets all options of each kind, which are 7 or 13, and all 12 tilings.
@@ -53,10 +52,10 @@ def test_tiles_that_are_kept_as_loaded_have_the_bits_of_others(monkeypatch, kind
     machine, row, results = machines.amd("gfx942"), Row("unaligned", "blocks", kind, torch.bfloat16, number=1), []
     for register in (machine.device.vendor.vector_register, ""):
         monkeypatch.setattr(machine.device.vendor, "vector_register", register)
-        monkeypatch.setattr(compiled, "_compiled", {})
+        monkeypatch.setattr(memory, "_compiled", {})
         machines.code.cache_clear()
         results.append(check(row, machine))
-        configs = [config_of(spec, machine.device) for spec, *_ in compiled._compiled]
+        configs = [kernel.config for kernel, *_ in memory._compiled]
         assert any(config.AS_LOADED for config in configs) == bool(register)
     torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
 

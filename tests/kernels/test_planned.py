@@ -12,7 +12,7 @@ from portable_probe.report import SoftmaxProblem
 from portable_probe.verify import verify_softmax
 from portable_softmax import Device, softmax, token_log_probs
 from portable_softmax.planning.planner import choose
-from portable_softmax.runtime.launch import name_of
+from portable_softmax.runtime.layout import name_of
 
 pytestmark = pytest.mark.kernel
 SHAPES = (1, 1), (100, 1), (1, 2), (3, 17), (33, 64), (1823, 781), (5, 1024), (2, 4099), (70, 16384), (3, 65536), (2, 200_003)

@@ -16,8 +16,7 @@ from portable_softmax.planning.operands import bucket_of, contiguous_problem, re
 from portable_softmax.planning.planner import choice_of, choose, plan_of, ranked
 from portable_softmax.planning.problem import NONE, Scores
 from portable_softmax.runtime import plans
-from portable_softmax.runtime.kernel_form import config_of, signature_of
-from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime.kernel import kernels_of
 
 H200 = Device.from_profile("nvidia/h200")
 
@@ -41,9 +40,7 @@ def test_kernels_of_a_bucket_are_those_of_its_problems(product):
         for launch in ranked(bucket_of(problem), device)[:3]:
             reading = launch.problem
             own = replace(problem, vector=reading.vector, unaligned=reading.unaligned, scattered=reading.scattered)
-            specs = [KernelSpec.of(one, launch.tiling) for one in (reading, own)]
-            compiled = [(config_of(spec, device), signature_of(spec), spec.kernel_name) for spec in specs]
-            assert compiled[0] == compiled[1]
+            assert kernels_of(reading, launch.tiling, device) == kernels_of(own, launch.tiling, device)
             seen += 1
         ways = [
             [(one.vector, one.unaligned, one.scattered) for one in readings(some, device)]

@@ -17,9 +17,9 @@ from portable_softmax.planning.operands import MIN_LINE, contiguous_problem, pro
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem, Scores
-from portable_softmax.runtime.kernel_form import config_of
-from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime.kernel import kernels_of
 
+H200 = Device.from_profile("nvidia/h200")
 COUNT = 60  # random problems of each product
 LENGTHS = (64, 781, 4096, 16384, 50_257, 10**5)  # rows are several in a tile, one, or shared
 
@@ -34,7 +34,7 @@ def assert_triton_has(tiling, hardware):
     assert not tiling.num_warps or tiling.num_warps * hardware.warp_size <= hardware.max_threads_per_program
 
 
-def assert_covers(tiling, problem, spec):
+def assert_covers(tiling, problem, config):
     """No split is empty, and what reaches past a row is masked."""
     assert (tiling.strategy == "split") == (tiling.splits > 1)
     if tiling.strategy == "two-pass":
@@ -49,10 +49,10 @@ def assert_covers(tiling, problem, spec):
     assert starts[-1] == blocks
     counts = [past - first for first, past in itertools.pairwise(starts)]
     assert max(counts) <= tiling.blocks
-    assert spec.whole <= min(counts)
+    assert min(counts) >= config.WHOLE
     if tiling.held and not problem.scores.causal:
-        assert all((first + spec.whole) * tiling.width <= problem.n_cols or not spec.whole for first in starts[:-1])
-        assert spec.whole >= min(min(counts), max(counts) - 1 - problem.unaligned)
+        assert all((first + config.WHOLE) * tiling.width <= problem.n_cols or not config.WHOLE for first in starts[:-1])
+        assert min(min(counts), max(counts) - 1 - problem.unaligned) <= config.WHOLE
 
 
 @pytest.mark.parametrize("product", foremost(PRODUCTS))
@@ -63,24 +63,24 @@ def test_launches_of_random_problems(product):
         launches = every_launch(problem, device)
         assert len(set(launches)) == len(launches) > 0, problem
         for problem, tiling in launches:
-            spec = KernelSpec.of(problem, tiling)
+            config = kernels_of(problem, tiling, device)[0].config
             assert_triton_has(tiling, device.hardware)
-            assert_covers(tiling, problem, spec)
+            assert_covers(tiling, problem, config)
             if tiling.splits > 1:
-                assert tiling.splits <= config_of(spec, device).WORDS_READ
+                assert tiling.splits <= config.WORDS_READ
                 assert not problem.in_place, "a program may read again what another has overwritten"
 
 
 def test_tilings_that_do_not_cover_their_rows_are_refused():
-    def spec(tiling, n_cols, **kind):
-        return KernelSpec.of(Problem(5, n_cols, "float32", "float32", 4 if kind else 1, **kind), tiling)
+    def kernel(tiling, n_cols, **kind):
+        return kernels_of(Problem(5, n_cols, "float32", "float32", 4 if kind else 1, **kind), tiling, H200)
 
     with pytest.raises(ValueError, match="covers 48 columns of 49; use more"):
-        spec(Tiling(1, 16, splits=3), 49)
+        kernel(Tiling(1, 16, splits=3), 49)
     with pytest.raises(ValueError, match="a vector of 4: they cannot be unaligned"):
-        spec(Tiling(1, 4), 3, unaligned=True)
+        kernel(Tiling(1, 4), 3, unaligned=True)
     online = Tiling(1, 16, held=False)
-    assert spec(online, 37) == spec(online, 117), "the same kernel, however long rows are"
+    assert kernel(online, 37) == kernel(online, 117), "the same kernel, however long rows are"
 
 
 # ---------------------------------------------------------------- batch invariance

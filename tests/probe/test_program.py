@@ -19,7 +19,7 @@ from portable_probe.differences import compared
 from portable_probe.explain import next_step
 from portable_probe.report import load
 from portable_softmax import Device, KernelResources, occupancy, plan
-from portable_softmax.runtime import compiler
+from portable_softmax.runtime import compile as compiler
 
 NAMES = {
     "KERNELS": "tests/support/launched_kernels.py",

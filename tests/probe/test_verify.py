@@ -38,8 +38,8 @@ class Wrong:
 
 
 def test_a_wrong_result_is_1(run, monkeypatch):
-    compile_kernel = virtual.compile_kernel
-    monkeypatch.setattr(virtual, "compile_kernel", lambda spec, device: Wrong(compile_kernel(spec, device)))
+    compiled = virtual.compiled
+    monkeypatch.setattr(virtual, "compiled", lambda kernel, device: Wrong(compiled(kernel, device)))
     command = "verify", "--on", "amd/mi300x", "--shapes", "8x200"
     code, out, err = run(*command)
     assert (code, "verify    FAIL: max error" in out, err[:11]) == (1, True, "WrongResult")

@@ -15,7 +15,7 @@ from triton.runtime.jit import KernelInterface
 from portable_softmax import CompileError, Device, current_device, fits, inspect_kernel, launcher
 from portable_softmax.row_kernels.decorators import configurations, jit_function
 from portable_softmax.runtime.absent import absent
-from portable_softmax.runtime.compiler import check_target, target_of, triton_version
+from portable_softmax.runtime.compile import check_target, target_of, triton_version
 
 
 class LaunchesNothing:

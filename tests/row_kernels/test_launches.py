@@ -14,7 +14,7 @@ from row_forms import FORMS, arguments_of, assert_right
 from row_kernels import RMS, adding, fresh, one_row, scaled
 
 from portable_softmax import PlanError, launcher, softmax
-from portable_softmax.runtime.compiler import triton_version
+from portable_softmax.runtime.compile import triton_version
 
 NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 

@@ -8,9 +8,9 @@ from portable_softmax import CompileError, Device
 from portable_softmax.devices.backends import npu_compiler
 from portable_softmax.planning.operands import TOKEN_LOG_PROBS, contiguous_problem
 from portable_softmax.planning.problem import LogProbs, Scores
-from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.compile import compiled
+from portable_softmax.runtime.kernel import kernels_of
 from portable_softmax.runtime.plans import plan_problem
-from portable_softmax.runtime.specialization import KernelSpec
 
 pytestmark = pytest.mark.skipif(npu_compiler.missing() is not None, reason=str(npu_compiler.missing()))
 A2, A5 = (Device.from_profile(name) for name in ("ascend/910b3", "ascend/950pr_958x"))
@@ -41,7 +41,7 @@ PLANNED = {  # problem, device, tile: whole rows are read once, "two-pass" ones 
 
 def kernel_of(name):
     problem, device, _ = PLANNED[name]
-    return compile_kernel(KernelSpec.of(problem, plan_problem(problem, device).tiling), device)
+    return compiled(kernels_of(problem, plan_problem(problem, device).tiling, device)[0], device)
 
 
 @pytest.mark.parametrize("name", PLANNED)

@@ -9,11 +9,10 @@ from portable_softmax import CompileError, Device, DtypeError, occupancy, plan, 
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import MAX_COLS, Problem
-from portable_softmax.runtime import compiled as memory
-from portable_softmax.runtime import compiler, plans
-from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime import bind, plans
+from portable_softmax.runtime import compile as compiler
+from portable_softmax.runtime.kernel import kernels_of
 from portable_softmax.runtime.plans import plan_problem
-from portable_softmax.runtime.specialization import KernelSpec
 
 H200, LARGE = "nvidia/h200", "are too large: .* bytes, and 9223372036854775807 can be addressed"
 REFUSED = {  # what is requested, and the error
@@ -74,8 +73,8 @@ def test_what_a_compiler_cannot_compile(monkeypatch):
     """An older Triton does not compile for targets that end its process, nor tuples that it lacks."""
 
     def compiled(device="nvidia/h200", **tiling):
-        spec = KernelSpec(problem=Problem(1, 1, "float32", "float32", 4), tiling=Tiling(1, 256, 1, 1, **tiling))
-        return compile_kernel(spec, Device.from_profile(device))
+        problem, device = Problem(1, 1, "float32", "float32", 4), Device.from_profile(device)
+        return compiler.compiled(kernels_of(problem, Tiling(1, 256, 1, 1, **tiling), device)[0], device)
 
     def fail(*_):
         raise RuntimeError("PassManager::run failed")
@@ -99,7 +98,7 @@ def test_what_is_planned_is_compiled_already(monkeypatch, n_rows):
         planned = plan_problem(contiguous_problem(n_rows, n_cols, "float32"), device)
         with monkeypatch.context() as patched:
             patched.setattr(compiler, "compile_for", lambda *arguments: pytest.fail("compiled again"))
-            compile_kernel(KernelSpec.of(planned.problem, planned.tiling), device)
+            compiler.compiled(kernels_of(planned.problem, planned.tiling, device)[0], device)
 
 
 SHAPES = [(64, 333), (2, 3, 70), (5,), ()]
@@ -110,15 +109,15 @@ SHAPES = [(64, 333), (2, 3, 70), (5,), ()]
 def test_a_call_plans_and_compiles_nothing_after_it(where, form):
     planned = warm_up(SHAPES, [torch.float32, "bfloat16"], form=form, backward=True)
     assert len(planned) == len(SHAPES) * 2 * 2
-    before = plans._choice.cache_info().misses, len(memory._compiled)
+    before = plans._choice.cache_info().misses, len(compiler._compiled)
     for shape in SHAPES:
         for dtype in (torch.float32, torch.bfloat16):
             x = torch.randn(shape, device=where).to(dtype).requires_grad_()
             getattr(portable_softmax, form)(x).sum().backward()
-    assert (plans._choice.cache_info().misses, len(memory._compiled)) == before
+    assert (plans._choice.cache_info().misses, len(compiler._compiled)) == before
 
 
 def test_a_device_that_is_not_here_gets_plans_only(monkeypatch):
-    monkeypatch.setattr(compiler, "load", lambda *kernels: pytest.fail("loaded"))
+    monkeypatch.setattr(bind, "load", lambda *kernels: pytest.fail("loaded"))
     h200 = Device.from_profile("nvidia/h200")
     assert warm_up([(4096, 64)], ["float32"], device=h200) == [plan(4096, 64, "float32", h200)]

@@ -19,12 +19,11 @@ from portable_softmax.kernels.common import first_column
 from portable_softmax.kernels.config import InKernel, KernelConfig
 from portable_softmax.planning.plan import Tiling, spilled_by
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, Scores
-from portable_softmax.runtime import compiler
-from portable_softmax.runtime.compiled import compile_kernel, resources_of
-from portable_softmax.runtime.kernel_form import constexprs_of, kernel_of, signature_of
+from portable_softmax.runtime import compile as compiler
+from portable_softmax.runtime.compile import compiled, resources_of
+from portable_softmax.runtime.kernel import kernels_of
 from portable_softmax.runtime.layout import described
 from portable_softmax.runtime.plans import plan_problem
-from portable_softmax.runtime.specialization import KernelSpec
 
 DTYPES = ("float16", "bfloat16", "float32")
 FORWARD = tuple(zip((7, 781, 1024, 12672, 50257, 65536), cycle(DTYPES)))
@@ -50,8 +49,10 @@ def test_plans_and_their_kernels(profile, backward, cases):
         planned = plan(N_ROWS, n_cols, dtype, device, backward=backward)
         seen = [*faults_of_plan(planned, device, n_cols)]
         if planned.tiling.num_warps:  # a compiler for the others is not here
-            compiled = compile_kernel(KernelSpec.of(planned.problem, planned.tiling), device)
-            seen += [*faults_of_accesses(planned, compiled, device, n_cols, dtype), *faults_of_loops(planned, compiled, device)]
+            kernel, *_ = kernels_of(planned.problem, planned.tiling, device)
+            binary = compiled(kernel, device)
+            seen += faults_of_accesses(planned, binary, device, n_cols, dtype)
+            seen += faults_of_loops(planned, binary, device, kernel.words is not None)
         faults += [f"{n_cols} {dtype}: {fault}" for fault in seen]
     assert not faults
 
@@ -100,10 +101,9 @@ def faults_of_accesses(planned, compiled, device, n_cols, dtype):
         yield from (f"a mask where tiles end where rows do: {access}" for access in re.findall(PTX_MASKED, compiled.asm["ptx"]))
 
 
-def faults_of_loops(planned, compiled, device):
+def faults_of_loops(planned, compiled, device, exchanges):
     """Loops that wait without a bound, or for numbers in a cache; AMD code that lacks a wait for a load, or is unknown."""
     loops, polling, ttir = whiles(compiled.asm["ttir"]), polling_loops(compiled), compiled.asm["ttir"]
-    exchanges = KernelSpec.of(planned.problem, planned.tiling).exchanges
     if not len(loops) == ttir.count("scf.while") == len(polling) == exchanges:
         yield f"{len(loops)} loops, {len(polling)} of which read words again"
     if not all(is_bounded(condition, body, device.profile.launch.polls.value) for condition, body in loops):
@@ -139,7 +139,7 @@ def loads_of(name, cols, dtype, profile, gap=0):
     copy, _, problem = described((torch.empty_like(x), x), 3, device, mask, form="softmax", scores=scores)
     assert copy is None
     planned = plan_problem(problem, device)
-    assembly = compile_kernel(KernelSpec.of(planned.problem, planned.tiling), device).asm
+    assembly = compiled(kernels_of(planned.problem, planned.tiling, device)[0], device).asm
     return planned, [width for name, width in access_widths(assembly) if "ld" in name or "load" in name]
 
 
@@ -180,11 +180,8 @@ def test_heads_of_odd_lengths_and_masks_that_lie_badly():
 def test_two_elements_of_16_bits_share_a_register(profile, form, backward, dtype):
     device, blocks = Device.from_profile(profile), 8 if backward else 16
     width = 4 * device.hardware.warp_size * 8
-    spec = KernelSpec.of(
-        read_problem(64, 4 * blocks * width, dtype, device, form, backward),
-        Tiling(1, width, 4, 1, 4, blocks=blocks, walk=False),
-    )
-    used = resources_of(spec, device)
+    problem = read_problem(64, 4 * blocks * width, dtype, device, form, backward)
+    used = resources_of(kernels_of(problem, Tiling(1, width, 4, 1, 4, blocks=blocks, walk=False), device)[0], device)
     assert used.registers_per_thread <= 128, "128 elements a thread, and addresses"
     assert spilled_by(used) == 0
 
@@ -196,11 +193,12 @@ def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, 
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
     device, counts = Device.from_profile(profile), []
     options = device.vendor.compile_options(1, None, None, device.hardware)
-    spec = KernelSpec.of(read_problem(64, 704, "float32", device, "log_softmax", True), Tiling(1, 256, 1, held=False))
+    problem = read_problem(64, 704, "float32", device, "log_softmax", True)
+    kernel, *_ = kernels_of(problem, Tiling(1, 256, 1, held=False), device)
     for chosen in (options, {name: value for name, value in options.items() if "fusion" not in name}):
         monkeypatch.setattr(device.vendor, "compile_options", lambda *_, chosen=chosen: chosen)
-        compiled = compiler.compile_for(device, kernel_of(spec), signature_of(spec), constexprs_of(spec, device), 1, 1)
-        counts.append(len(re.findall(pattern, compiled.asm[stage])))
+        binary = compiler.compile_for(device, kernel.function, kernel.arguments, 1, 1)
+        counts.append(len(re.findall(pattern, binary.asm[stage])))
     assert counts[0] > counts[1]
 
 
@@ -218,15 +216,15 @@ def test_columns_of_splits_are_not_added_in_16_bits():
     """Machine code that adds pairs of them may lack a constant: triton-lang/triton issue 11581."""
     device, config = Device.from_profile(H200), InKernel(KernelConfig(SPLITS=3, BLOCK=256))
     for hidden in (False, True):
-        constants = {"HIDDEN": hidden, "C": config}
-        compiled = compiler.compile_for(device, rests_kernel, {"out_ptr": "*i32:16", "n_cols": "i32"}, constants, 1, 1)
-        fault = device.vendor.known_fault(compiled)
+        arguments = {"out_ptr": "*i32:16", "n_cols": "i32", "HIDDEN": hidden, "C": config}
+        fault = device.vendor.known_fault(compiler.compile_for(device, rests_kernel, arguments, 1, 1))
         assert fault is None if hidden else "its PTX has add.s16x2" in fault
 
 
 def test_a_kernel_that_may_be_wrong_is_not_used(monkeypatch):
-    spec = KernelSpec.of(Problem(5, 77, "float32", "float32", 1), Tiling(1, 128, 1, 1))
+    device = Device.from_profile(H200)
+    kernel, *_ = kernels_of(Problem(5, 77, "float32", "float32", 1), Tiling(1, 128, 1, 1), device)
     monkeypatch.setattr(BACKENDS["cuda"], "known_fault", lambda compiled: f"{compiled.metadata.name} may be wrong")
     for _ in range(2):
-        with pytest.raises(CompileError, match="in registers 1 x 128, num_warps 1 is not used: softmax_kernel may be wrong"):
-            compile_kernel(spec, Device.from_profile(H200))
+        with pytest.raises(CompileError, match="softmax_kernel is not used: softmax_kernel may be wrong"):
+            compiled(kernel, device)

@@ -16,10 +16,9 @@ from table import GRADIENTS, KINDS, NAN, hostile, random, values
 from portable_softmax.operators import reference
 from portable_softmax.operators.arguments import SampleArgs, SampleOptions
 from portable_softmax.planning.problem import LogProbs, Scores
-from portable_softmax.runtime.kernel_form import config_of
-from portable_softmax.runtime.launch import bind_tiling, name_of, sizes_of
-from portable_softmax.runtime.layout import described
-from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime.bind import bind, sizes_of
+from portable_softmax.runtime.kernel import kernels_of
+from portable_softmax.runtime.layout import described, name_of
 
 GUARD, NO_RESULT = 7.0, -3.0
 
@@ -97,10 +96,11 @@ def launch(machine, row, named, about, sizes=None):
     programs = tiling.splits * (2 if tiling.walk else problem.tiles(tiling.tile_rows))
     skipped = mock.patch("portable_softmax.planning.problem.MANY_ROWS", 1 if row.number % 2 else 2048)  # rows without ids
     with machine.current(), skipped:
-        spec, sizes = KernelSpec.of(problem, tiling), {**sizes_of(problem), **(sizes or {})}
-        operands = [named[name] for name in (*spec.tensors(), *spec.numbers())]
-        bind_tiling(problem, tiling, programs, sizes, machine.device, machine.where, machine.prepare)(*operands)
-    return config_of(spec, machine.device)
+        sizes = {**sizes_of(problem), **(sizes or {})}
+        kernel, *_ = kernels_of(problem, tiling, machine.device)
+        operands = [kind and named[name] for name, kind in kernel.signature if name in kernel.operands]
+        bind(problem, tiling, programs, sizes, machine.device, machine.where, machine.run_of)(*operands)
+    return kernel.config
 
 
 def scores_of(row, machine, arguments):
@@ -183,7 +183,7 @@ def _log_probs(row, machine):
     named |= {name: torch.full(size, NO_RESULT).to(machine.where) for name, size in sizes.items()}
     named["ids_ptr"] = ids.to(machine.where)
     about, sizes = {"form": "log_softmax", "scores": scores}, {"n_ids": n_ids, "ignored": IGNORED}
-    launch(machine, row, named, {**about, "log_probs": LogProbs(**wanted), "y_dtype": row.dtype}, sizes)
+    launch(machine, row, named, {**about, "log_probs": LogProbs(**wanted)}, sizes)
     picked, lse, entropies = exact.log_probs(x, ids, **arguments)
     assert_right(named["out_ptr"], *picked)
     statistics = named["statistics_ptr"].cpu()
@@ -213,7 +213,7 @@ def _sample(row, machine):
     outputs = {"ids_ptr": torch.int64, "out_ptr": torch.float32}
     named |= {name: torch.full(shape[:-1], -7, dtype=dtype).to(machine.where) for name, dtype in outputs.items()}
     picks = LogProbs(sample=True, seed="rows", min_p=kind)
-    launch(machine, row, named, {"form": "log_softmax", "scores": scores, "log_probs": picks, "y_dtype": row.dtype})
+    launch(machine, row, named, {"form": "log_softmax", "scores": scores, "log_probs": picks})
     ids, log_probs = named["ids_ptr"].cpu(), named["out_ptr"].cpu()
     args = SampleArgs(x, arguments.get("mask"), arguments.get("temperature"), min_p, seed.view(shape[:-1]), position)
     expected, _ = reference.sample(args, SampleOptions(arguments.get("softcap")))

@@ -11,9 +11,8 @@ from table import TILINGS
 
 from portable_softmax import Device, current_device, profiles
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.compiler import triton_version
-from portable_softmax.runtime.prepared import arranged, prepare
+from portable_softmax.runtime.bind import runner
+from portable_softmax.runtime.compile import compiled, triton_version
 
 ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 DROPPED = {"gfx1030"} if triton_version() >= (3, 9) else set()  # by Triton
@@ -29,14 +28,14 @@ class Machine:
         device: which launches are compiled for.
         where: of tensors.
         unit: what columns of the table are multiplied by, so that each lane has some.
-        prepare: see runtime.prepared.prepare.
+        run_of: see runtime.bind.runner.
         current: makes the device the current one.
     """
 
     device: Device
     where: torch.device
     unit: int = 1
-    prepare: Callable[..., Callable[..., None]] = prepare
+    run_of: Callable[..., Callable[..., None]] = runner
     current: Callable[[], Any] = nullcontext
 
     def tiling(self, tiling: Tiling) -> Tiling:
@@ -71,10 +70,10 @@ def npu(virtual, arch="Ascend910B3"):
 
 
 @functools.cache
-def code(spec, arch, edit):
-    compiled = compile_kernel(spec, Device.from_profile(AMD[arch]))
-    text = compiled.asm["amdgcn"]
-    return (edit(text) if edit else text), compiled.metadata
+def code(kernel, arch, edit):
+    binary = compiled(kernel, Device.from_profile(AMD[arch]))
+    text = binary.asm["amdgcn"]
+    return (edit(text) if edit else text), binary.metadata
 
 
 def amd(arch, make_memory=None, edit=None, **interleaving):
@@ -88,13 +87,9 @@ def amd(arch, make_memory=None, edit=None, **interleaving):
     """
     from amdgcn_cpu import run  # which environments of other vendors have not
 
-    def prepare(spec, device, grid, sizes):
-        (text, metadata), (in_order, fixed) = code(spec, arch, edit), arranged(spec, sizes)
+    def run_of(kernel, device, grid):
+        text, metadata = code(kernel, arch, edit)
         options = {"num_warps": metadata.num_warps, "shared_bytes": metadata.shared, **interleaving}
+        return lambda arguments: run(text, grid, kernel.at_run_time(arguments), memory=make_memory and make_memory(), **options)
 
-        def launch(*operands):
-            run(text, grid, [*in_order((*operands, *fixed))], memory=make_memory and make_memory(), **options)
-
-        return launch
-
-    return Machine(Device.from_profile(AMD[arch]), torch.device("cpu"), 8, prepare)
+    return Machine(Device.from_profile(AMD[arch]), torch.device("cpu"), 8, run_of)

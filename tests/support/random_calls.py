@@ -275,18 +275,18 @@ def assert_same(seen, first):
 @contextlib.contextmanager
 def recording(launched):
     """Makes a context in which launches are appended to a list: what they compute, and sizes."""
-    bind = layout.bind_problem
+    bind = layout.bind
 
-    def recorded(problem, device, where, sizes=None):
-        call = bind(problem, device, where, sizes)
+    def recorded(problem, tiling, num_programs, sizes, *rest, **named):
+        call = bind(problem, tiling, num_programs, sizes, *rest, **named)
         return lambda *operands: (launched.append((problem, sizes)), call(*operands))[1]
 
-    layout.bind_problem = recorded
+    layout.bind = recorded
     launch.calls.clear()
     try:
         yield
     finally:
-        layout.bind_problem = bind
+        layout.bind = bind
 
 
 def results(function, x, dim, ids=None, **options):

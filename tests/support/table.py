@@ -12,7 +12,7 @@ import torch
 from exact import INF
 
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.runtime.launch import name_of
+from portable_softmax.runtime.layout import name_of
 
 NAN = float("nan")
 DTYPES = torch.float32, torch.float16, torch.bfloat16

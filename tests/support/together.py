@@ -16,8 +16,6 @@ from machines import Machine
 
 from portable_softmax.devices.policy import Polls
 from portable_softmax.runtime.interpreted import interpreted
-from portable_softmax.runtime.kernel_form import kernel_of
-from portable_softmax.runtime.prepared import arranged
 
 MOST_STEPS = 30_000  # steps of all programs of a launch; with more, they wait in vain
 ACCESSES = "create_masked_load", "create_masked_store", "create_atomic_rmw"
@@ -70,13 +68,13 @@ def at_once(device, seed, polls=3, resident=None):
         resident: how many programs run at once, at most; the next one begins when one is done. All if it is None.
     """
 
-    def prepare(spec, device, grid, sizes):
+    def run_of(kernel, device, grid):
         def programs(arguments):  # in place of a grid; the interpreter is left with none
-            run(functools.partial(kernel_of(spec).rewrite(), **arguments), grid[0], seed, resident)
+            run(functools.partial(kernel.function.rewrite(), **arguments), grid[0], seed, resident)
             return (0,)
 
-        return interpreted(spec, device, programs, *arranged(spec, sizes))
+        return interpreted(kernel, programs)
 
     policy = msgspec.structs.replace(device.profile.launch, polls=Polls(polls, "a test"))
     device = dataclasses.replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
-    return Machine(device, torch.device("cpu"), prepare=prepare)
+    return Machine(device, torch.device("cpu"), run_of=run_of)

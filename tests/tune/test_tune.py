@@ -33,8 +33,8 @@ def timed():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(launches, "median_us", lambda prepared, device: 1.0)
-        patched.setattr(launches, "resources_of", lambda spec, device: spilling(estimated(*spec, device)))
-        patched.setattr(launches.KernelSpec, "of", lambda problem, tiling: (problem, tiling))
+        patched.setattr(launches, "resources_of", lambda kernel, device: spilling(estimated(*kernel)))
+        patched.setattr(launches, "kernels_of", lambda *launch: [launch])
         patched.setattr(launches, "kernel_resources", lambda *_: (spilling(KernelResources(4, 32, 1024)), []))
         results = []
         for job in launches.jobs_of(DEVICE):

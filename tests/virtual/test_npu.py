@@ -20,8 +20,8 @@ from portable_softmax import current_device, inspect_kernel, plan, profiles, sof
 from portable_softmax.errors import CompileError
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime import compile as compiler
+from portable_softmax.runtime.kernel import kernels_of
 from virtual.machine import SMALL_BUFFER, TINY_BUFFER, UNKNOWN, described
 
 NAMES = [name for name, profile in profiles().items() if profile.backend == "npu"]
@@ -51,7 +51,7 @@ CORES = {npu.vector_cores: npu.arch for npu in described()}.values()  # one devi
 
 def compiled(tiling, x_dtype, y_dtype, device, vector=1):
     problem = Problem(64, min(64, tiling.tile_cols), x_dtype, y_dtype, vector)
-    return compile_kernel(KernelSpec.of(problem, tiling), device)
+    return compiler.compiled(kernels_of(problem, tiling, device)[0], device)
 
 
 AT_ONCE = {(SHAPES[2], arch) for arch in CORES}

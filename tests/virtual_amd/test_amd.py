@@ -8,10 +8,7 @@ from exact import assert_close, expected
 from row_forms import FORMS, arguments_of, assert_right
 
 from portable_softmax import PlanError, current_device, launcher, plan, softmax
-from portable_softmax.runtime import compiler
-from portable_softmax.runtime.compiled import compile_kernel
-from portable_softmax.runtime.kernel_form import constexprs_of
-from portable_softmax.runtime.specialization import KernelSpec
+from portable_softmax.runtime.bind import bind, sizes_of
 
 DETECTED = {  # profile, architecture, multiprocessors (WGPs on RDNA), lanes, and registers of a multiprocessor
     "driver_mi300x": ("amd/mi300x", "gfx942", 304, 64, 131072),
@@ -78,10 +75,9 @@ def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, mes
     device = current_device(machine.index("driver_mi300x"))
     x = rows(2, 64).to(f"cuda:{device.index}")
     planned = plan(2, 64, "float32", device)
-    spec = KernelSpec.of(planned.problem, planned.tiling)
-    launch = compiler.launcher(compile_kernel(spec, device), constexprs_of(spec, device), device.index)
+    launch = bind(planned.problem, planned.tiling, 2, sizes_of(planned.problem), device, x.device)
     with torch.cuda.device(machine.index(file)), pytest.raises(RuntimeError, match=message):
-        launch((2, 1, 1), x, x, 2, 16, 16, 16, *[1, 0, 0] * 2)
+        launch(x, x, None, None, None, None)
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)

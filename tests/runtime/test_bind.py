@@ -8,18 +8,23 @@ import pytest
 import torch
 from exact import assert_close, expected
 
-from portable_softmax import softmax
+from portable_softmax import Device, softmax
+from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime import workspace
+from portable_softmax.runtime import bind
 
 CPU, LEFT = torch.device("cpu"), 2**40 + 7
 
 
 def launched(calls, splits=7, where=CPU):
-    """Returns a launch of rows in so many splits, whose arguments are appended to `calls`."""
-    problem, tiling = Problem(5, 100, "float32", "float32", 1), Tiling(1, 16, 1, 1, splits)
-    return workspace.with_workspace([lambda *arguments: calls.append(arguments)], problem, tiling, where)
+    """Returns a launch of rows in so many splits, whose operands, words and number are appended to `calls`."""
+    problem, tiling = contiguous_problem(5, 16 * splits, "float32"), Tiling(1, 16, 1, 1, splits)
+
+    def run_of(*kernel):
+        return lambda arguments: calls.append((*arguments[:2], arguments[6], arguments[-2]))
+
+    launch = bind.bind(problem, tiling, 5, bind.sizes_of(problem), Device.from_profile("nvidia/h200"), where, run_of)
+    return lambda: launch("y", "x", None, None, None, None)
 
 
 @pytest.mark.parametrize("splits", [2, 7, 64])
@@ -27,7 +32,7 @@ def test_each_call_has_words_and_a_number_of_its_own(splits):
     calls = []
     launch = launched(calls, splits)
     for _ in range(3):
-        launch("y", "x")
+        launch()
     assert [call[:-2] for call in calls] == [("y", "x")] * 3
     words, numbers = zip(*(call[-2:] for call in calls), strict=True)
     assert len({word.data_ptr() for word in words}) == len(set(numbers)) == 3
@@ -38,7 +43,7 @@ def test_each_call_has_words_and_a_number_of_its_own(splits):
 def left(monkeypatch):
     """Fills new memory with LEFT."""
     monkeypatch.setattr(
-        workspace, "allocator", lambda where: lambda size, _, dtype: torch.full(size, LEFT, dtype=dtype, device=where)
+        bind, "allocator", lambda where: lambda size, _, dtype: torch.full(size, LEFT, dtype=dtype, device=where)
     )
 
 
@@ -48,7 +53,7 @@ def test_words_are_cleared_where_a_graph_replays_them(left, monkeypatch, capturi
     monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: capturing, raising=False)
     calls = []
     launched(calls)()
-    assert (calls[0][0] == (0 if capturing else LEFT)).all()
+    assert (calls[0][2] == (0 if capturing else LEFT)).all()
 
 
 @pytest.mark.kernel
@@ -59,16 +64,16 @@ def test_words_are_cleared_in_a_graph_of_a_device(where, left):
     with torch.cuda.graph(graph):
         launched(calls, where=where)()
     for _ in range(2):
-        calls[0][0].fill_(LEFT)
+        calls[0][2].fill_(LEFT)
         graph.replay()
         torch.cuda.synchronize()
-        assert (calls[0][0] == 0).all()
+        assert (calls[0][2] == 0).all()
 
 
 def test_numbers_of_launches_and_from_threads():
     """Both halves differ from all others, and are no words of zeroed memory nor of numbers below 2**64."""
     with ThreadPoolExecutor(8) as pool:
-        results = [pool.submit(lambda: [workspace.next_number() for _ in range(2500)]) for _ in range(8)]
+        results = [pool.submit(lambda: [bind.next_number() for _ in range(2500)]) for _ in range(8)]
     numbers = [number for result in results for number in result.result()]
     assert all(0 < number < 2**63 for number in numbers), "a kernel takes a signed number of 64 bits"
     for half in zip(*((number & 0xFFFFFFFF, number >> 32) for number in numbers), strict=True):

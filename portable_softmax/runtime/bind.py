@@ -1,0 +1,227 @@
+"""Launches on the current stream: compiled kernels, sizes and workspace, bound into one call of operands."""
+
+import itertools
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from portable_softmax.devices.detect import interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.compile import compiled, triton_version
+from portable_softmax.runtime.interpreted import interpreted
+from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel, kernels_of, units_of
+
+Result = TypeVar("Result")
+Run = Callable[[Sequence[Any]], Any]  # takes all arguments of a kernel in its order, values of constexprs too
+Empty = Callable[[Sequence[int], Sequence[int], torch.dtype], Tensor]
+
+WORDS = {"*i64:16": torch.int64, "*fp32:16": torch.float32}
+PACKED = 1024  # ids that a program packs into bits
+# Both halves of a launch's number, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
+# none of zeroed memory. Both grow from launch to launch, and differ from those of any recent launch.
+_LEAST, _SPAN = 0x5F800000, 2**28
+_STEPS = 2371, 2389
+_loading = threading.Lock()
+
+
+class Launch:
+    """Launches one kernel, or two of which the first reduces splits, on operands in their order, None for absent ones.
+
+    Words for the splits of rows belong to a call: they are allocated on the current stream, as its result is, and have a unique
+    number. A graph replays a launch with the same number, so while one is captured they are cleared on the stream too; a second
+    kernel reads what the first one wrote.
+
+    Args:
+        runs: calls of the kernels.
+        kernels: what was compiled.
+        sizes: values of the integer parameters by name; more than the kernels have are allowed.
+        words: number of words in the workspace.
+        where: device of the operands.
+        copied: returns operands that kernels read, in place of others.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        kernels: Sequence[Kernel],
+        sizes: Mapping[str, int],
+        words: int,
+        where: torch.device,
+        copied: Callable[[tuple[Any, ...]], Sequence[Any]] | None = None,
+    ) -> None:
+        self.operands = kernels[0].operands
+        known, rest = {**sizes, "words_ptr": 0, "epoch": 0}, kernels[0].signature[len(self.operands) :]
+        self.sizes = [known[name] if isinstance(kind, str) else kind for name, kind in rest]
+        self.calls = [(run, kernel.arguments["C"]) for run, kernel in zip(runs, kernels, strict=True)]
+        self.run, self.last = runs[0], (*self.sizes, self.calls[0][1])
+        self.words = ((words,), (1,), WORDS[kernels[0].words]) if kernels[0].words else None
+        self.empty, self.copied = allocator(where), copied
+        is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", None)
+        self.clears = is_capturing if is_capturing and len(runs) == 1 else bool
+
+    def __call__(self, *operands: Any) -> None:
+        """Launches on the current stream of the device, which must be the current one: see `guarded`."""
+        passed = self.copied(operands) if self.copied else operands
+        if self.words is None:
+            self.run((*passed, *self.last))
+        else:
+            words, number = self.empty(*self.words), next_number()
+            if self.clears():
+                words.zero_()
+            for run, config in self.calls:
+                run((*passed, words, *self.sizes[1:-1], number, config))
+        if passed[0] is not operands[0]:
+            operands[0].copy_(passed[0])
+
+
+def bind(
+    problem: Problem,
+    tiling: Tiling,
+    num_programs: int,
+    sizes: Mapping[str, int],
+    device: Device,
+    where: torch.device,
+    run_of: Callable[..., Run] | None = None,
+    copied: Callable[[tuple[Any, ...]], Sequence[Any]] | None = None,
+) -> Launch:
+    """Compiles the kernels of a tiling, and binds them to sizes.
+
+    Args:
+        problem, tiling, num_programs: what is computed and how; in the grid of the first launch.
+        sizes: see sizes_of.
+        device, where: where the operands are.
+        run_of: returns a call of a kernel on a device with a grid; see `runner`.
+        copied: see Launch.
+
+    Raises:
+        CompileError: see compile.compiled.
+    """
+    kernels = kernels_of(problem, tiling, device)
+    runs = [(run_of or runner)(kernel, device, (num_programs, 1, 1)) for kernel in kernels]
+    rows = problem.tiles(tiling.tile_rows) * tiling.tile_rows
+    words = 2 * (problem.pairs + problem.is_sample) * tiling.splits * rows
+    return Launch(runs, kernels, sizes, words, where, copied)
+
+
+def sizes_of(problem: Problem) -> dict[str, int]:
+    """Returns the values of kernels' integer parameters by name, in the units in which they are passed."""
+    if problem.levels is None:
+        raise ValueError(f"the strides of a {problem.name} of {problem.size} are not known, and it is launched")
+    (_, batches), (n_heads, heads), (n_lines, within) = problem.levels
+    row_unit, col_unit, unit = units_of(problem)
+    tensor = "dy" if problem.backward else "x"
+    sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // row_unit, "n_heads": n_heads}
+    sizes |= {f"{tensor}_batch": batches[1] // unit, f"{tensor}_head": heads[1] // unit}
+    if problem.across:
+        sizes |= {"n_queries": problem.inner // col_unit, f"{tensor}_query": 1, f"{tensor}_col": within[1] // col_unit}
+    else:
+        sizes |= {"n_queries": n_lines, f"{tensor}_query": within[1] // row_unit, f"{tensor}_col": 1}
+    if problem.mask_strides and problem.scores.mask:
+        first = 2 if problem.across else 1  # that is passed in units
+        strides = (stride if at < first else stride // problem.mask_vector for at, stride in enumerate(problem.mask_strides))
+        sizes |= dict(zip(MASK_STRIDES, strides, strict=True))
+    return sizes
+
+
+def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
+    """Compiles a kernel, and returns a call of it on the current stream of the device.
+
+    What does not change is looked up once; while profilers' hooks are set, Triton does all of it.
+    """
+    if interpreting():
+        return interpreted(kernel, grid)
+    binary = compiled(kernel, device)
+    if triton_version() < (3, 3):  # from then on, a compiled kernel is called with its constexprs too
+        return lambda arguments: binary[grid](*kernel.at_run_time(arguments))
+    if triton_version() < (3, 5):
+        return lambda arguments: binary[grid](*arguments)
+    from triton import knobs
+    from triton.runtime import driver
+
+    entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
+    current_stream, index = driver.active.get_current_stream, device.index
+    run: Callable[..., Any] | None = None
+
+    def launch(arguments: Sequence[Any]) -> None:
+        nonlocal run
+        if entering or leaving:
+            binary[grid](*arguments)
+            return
+        if run is None:
+            load(binary)
+            run = binary.run
+        # These nine arguments are the first from Triton 3.2 to 3.9.
+        run(*grid, current_stream(index), binary.function, binary.packed_metadata, None, None, None, *arguments)
+
+    return launch
+
+
+def load(binary: Any) -> None:
+    """Loads a compiled kernel onto the current device, once; Triton itself would let a second thread see half of it."""
+    with _loading:
+        binary._init_handles()  # `run` would be a launcher without a function after a load that failed
+
+
+def _run_of_numbers() -> range:
+    """Returns the numbers of many launches, from a random one on."""
+    high, low = (_LEAST + secrets.randbelow(_SPAN) for _ in range(2))
+    first, step = high << 32 | low, _STEPS[0] << 32 | _STEPS[1]
+    return range(first, first + _SPAN // max(_STEPS) * step, step)
+
+
+_numbers = itertools.chain.from_iterable(iter(_run_of_numbers, None))  # one run after another
+# Returns a positive number of 64 bits for one launch; its halves differ from those of any recent launch, and are not 0.
+next_number: Callable[[], int] = _numbers.__next__
+
+
+def allocator(where: torch.device) -> Empty:
+    """Returns empty(shape, strides, dtype), which allocates on a device's current stream by torch's fastest function.
+
+    The device must be the current one. Programs that torch.compile makes allocate so too, past torch's dispatcher.
+    """
+    quick: Empty | None = getattr(torch._C._dynamo.guards, f"_empty_strided_{where.type}", None)
+    if quick and type(torch.empty(0, device=where)) is Tensor:  # and not of a class in place of the device
+        return quick
+    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=where)
+
+
+def made_current(device: Device) -> AbstractContextManager[Any]:
+    """Returns a context in which a device is the current one; one that is not here, or the interpreter, changes nothing."""
+    if device.index is None:
+        return nullcontext()
+    context: AbstractContextManager[Any] = getattr(torch, device.vendor.torch_device_type).device(device.index)
+    return context
+
+
+def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
+    """Returns a call of launches and allocations while the device is the current one; a single device always is."""
+    kind, index = device.vendor.torch_device_type, device.index
+    if index is None or getattr(torch, kind).device_count() == 1:
+        return call
+    # The quicker of two functions: there are tensors, so torch has initialised the type.
+    current: Callable[[], int] = getattr(torch._C, f"_{kind}_getDevice", getattr(torch, kind).current_device)
+
+    def on_device(*arguments: Any, **named: Any) -> Result:
+        if current() == index:
+            return call(*arguments, **named)
+        with made_current(device):
+            return call(*arguments, **named)
+
+    return on_device
+
+
+def pack(ids: Tensor, n_cols: int) -> Tensor:
+    """Returns a mask of n_cols bits, int32 [..., ceil(n_cols / 32)], of int64 ids [..., K]; its device is the current one."""
+    from portable_softmax.kernels.bits import pack_kernel  # slow to import
+
+    n_words = -(-n_cols // 32)
+    words = torch.zeros((*ids.shape[:-1], n_words), dtype=torch.int32, device=ids.device)
+    pack_kernel[(-(-ids.numel() // PACKED),)](words, ids, ids.numel(), ids.shape[-1], n_cols, n_words, PACKED)
+    return words

@@ -1,0 +1,162 @@
+"""Compiles kernels for any target, here or not, with Triton 3.2 to 3.9 and triton-ascend 3.2; once per process."""
+
+import functools
+import threading
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from portable_softmax.devices.backends.base import Backend, KernelResources
+from portable_softmax.devices.detect import INSTALL, interpreting
+from portable_softmax.devices.device import Device
+from portable_softmax.errors import CompileError, DeviceError, TargetError
+from portable_softmax.runtime.kernel import Kernel
+
+_compiling = threading.Lock()
+_compiled: dict[tuple[Any, ...], Any] = {}
+
+
+def compiled(kernel: Kernel, device: Device) -> Any:
+    """Returns Triton's CompiledKernel, cached.
+
+    Raises:
+        CompileError: see compile_for; or the vendor's compiler is known to get such a kernel wrong.
+    """
+    key = kernel, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
+    with nullcontext() if device.detected else device.vendor.offline(), _compiling:
+        if key not in _compiled:
+            if kernel.config.IN_REGISTERS and kernel.config.BLOCKS > 1 and triton_version() < (3, 3):
+                raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
+            result = compile_for(device, kernel.function, kernel.arguments, *kernel.options)
+            if fault := device.vendor.known_fault(result):
+                raise CompileError(f"{kernel.name} is not used: {fault}")
+            _compiled[key] = result
+        return _compiled[key]
+
+
+def resources_of(kernel: Kernel, device: Device) -> KernelResources:
+    """Reads what a program of the compiled kernel uses; cached, as plans of other row counts use the same kernel.
+
+    Raises:
+        CompileError: see `compiled`.
+    """
+    return _resources(device.vendor, compiled(kernel, device))
+
+
+@functools.cache
+def _resources(vendor: Backend, kernel: Any) -> KernelResources:
+    return vendor.resources(kernel)
+
+
+def compile_for(
+    device: Device,
+    function: Any,
+    arguments: Mapping[str, Any],
+    num_warps: int | None,
+    num_stages: int | None,
+    max_registers: int | None = None,
+) -> Any:
+    """Compiles a @triton.jit function for the device's architecture, and returns Triton's CompiledKernel.
+
+    Args:
+        device: the target; it need not be here.
+        function: the @triton.jit function.
+        arguments: its parameters in order, with their types as Triton's ahead-of-time compiler names them, such as `*fp32:16`
+            for a pointer to fp32 that starts on a multiple of 16 bytes; or with values, of constexprs.
+        num_warps, num_stages: Triton's options; None leaves them to the vendor's default.
+        max_registers: registers of a thread; what does not fit them is spilled. None leaves it to the compiler.
+
+    Raises:
+        CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
+        DeviceError: Triton's cache cannot be written.
+    """
+    target = target_to_compile_for(device)
+    import triton
+
+    options = device.vendor.compile_options(num_warps, num_stages, max_registers, device.hardware)
+    try:
+        return triton.compile(source_of(function, arguments), target=target, options=options)
+    except OSError as error:
+        raise unwritable(error) from error
+    except Exception as error:  # every stage of every backend has its own exceptions
+        types = ", ".join(kind for kind in arguments.values() if isinstance(kind, str))
+        raise CompileError(f"{function.__name__}({types}) for {device.backend}/{device.arch}: {error}") from error
+
+
+def source_of(function: Any, arguments: Mapping[str, Any]) -> Any:
+    """Returns Triton's source of a kernel; arguments as of `compile_for`."""
+    from triton.compiler import ASTSource
+
+    types = {name: kind.partition(":")[0] for name, kind in arguments.items() if isinstance(kind, str)}
+    constants = {name: value for name, value in arguments.items() if not isinstance(value, str)}
+    aligned = [at for at, kind in enumerate(arguments.values()) if isinstance(kind, str) and kind.endswith(":16")]
+    if triton_version() < (3, 3):
+        from triton.backends.compiler import AttrsDescriptor
+
+        attributes = AttrsDescriptor.from_hints(dict.fromkeys(aligned, 16))
+        return ASTSource(function, signature=types, constants=constants, attrs=attributes)
+    return ASTSource(
+        function,
+        signature={name: types.get(name, "constexpr") for name in arguments},
+        constexprs={(at,): constants[name] for at, name in enumerate(arguments) if name in constants},
+        attrs={(at,): [["tt.divisibility", 16]] for at in aligned},
+    )
+
+
+def unwritable(error: OSError) -> DeviceError:
+    """Returns the error of a process whose compiled kernels cannot be kept."""
+    return DeviceError(f"Triton cannot write its cache: {error}; set TRITON_CACHE_DIR to a writable directory")
+
+
+def target_of(device: Device) -> Any:
+    """Returns Triton's GPUTarget for the device."""
+    from triton.backends.compiler import GPUTarget
+
+    arch = device.vendor.compile_target(device.arch, device.index, device.hardware)
+    return GPUTarget(device.backend, arch, device.hardware.warp_size or 0)
+
+
+def target_to_compile_for(device: Device) -> Any:
+    """Returns Triton's GPUTarget for the device, for which this process can compile.
+
+    Raises:
+        TargetError: this Triton does not compile for it: some releases would end the process.
+        CompileError: it interprets, or there is no Triton.
+    """
+    check_target(device)
+    check_compiles()
+    from triton.backends import backends
+
+    target = target_of(device)
+    if not any(backend.compiler.supports_target(target) for backend in backends.values()):
+        names, remedy = ", ".join(backends), device.vendor.missing() or device.vendor.elsewhere
+        raise TargetError(f"this Triton's backends ({names}) do not compile for {device.backend}; {remedy}")
+    return target
+
+
+def check_compiles() -> None:
+    """Raises a CompileError if Triton's interpreter replaces all devices."""
+    if interpreting():
+        raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for another device")
+
+
+def check_target(device: Device) -> None:
+    """Raises TargetError for an absent device for which this release of Triton is too old or too new."""
+    releases, version = device.profile.triton or "0.0", triton_version()
+    first, last = (tuple(map(int, release.split(".")[:2])) for release in f"{releases} to 99.0".split(" to ")[:2])
+    if device.index is None and not first <= version <= last:
+        raise TargetError(
+            f"Triton {'.'.join(map(str, version))} does not compile for {device.backend}/{device.arch} without the device; "
+            f"install Triton {releases}{' or later' if ' to ' not in releases else ''}"
+        )
+
+
+@functools.cache
+def triton_version() -> tuple[int, int]:
+    """Returns the major and minor number of Triton's release."""
+    try:
+        import triton
+    except ImportError as error:
+        raise CompileError(f"plans require compiled kernels, and Triton cannot be imported: {error}; {INSTALL}") from error
+    major, minor = triton.__version__.split(".")[:2]
+    return int(major), int(minor)

@@ -1,0 +1,280 @@
+"""What is compiled for a launch: a kernel of this package, its config, and the types of its parameters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.devices.device import Device
+from portable_softmax.planning.candidates import holds_as_loaded
+from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.problem import LogProbs, Problem, next_power_of_2
+
+if TYPE_CHECKING:
+    from portable_softmax.kernels.config import KernelConfig
+
+Signature = tuple[tuple[str, Any], ...]  # parameters with types, which are text, or with values of constexprs
+
+POINTERS = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "bool": "*i8", "bits": "*i32"}
+FACTORS = {"": None, "number": "fp32", "row": "*fp32"}
+INTEGERS = {"": None, "number": "i64", "row": "*i64"}
+KINDS = {None: "", "number": "number", "rows": "row"}  # of a factor: as planning and as kernels name them
+MASK_STRIDES = "m_col", "m_query", "m_head", "m_batch"
+WIDE_ROWS = 2**31 - 2**20  # rows from here on are numbered in 64 bits: a tile reaches past the last one
+GROUP = 8  # columns that share a random number, of every type: what a token depends on, so no other number is compatible
+MANY_BLOCKS = 16  # of a row: from here on LLVM keeps the places of their loads for their stores
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Everything that a kernel is compiled for, except the device; the key of compiled kernels.
+
+    Sizes and strides have fixed integer types and are never specialized on their values, so a kernel is right for every
+    problem with the same key.
+
+    Args:
+        name: of the @triton.jit function, which profilers see.
+        config: the value of its last parameter, C.
+        signature: the other parameters in order, with Triton's type, or with the value of a constexpr: None if absent.
+        options: num_warps, num_stages, max_registers.
+    """
+
+    name: str
+    config: "KernelConfig"
+    signature: Signature
+    options: tuple[int | None, int | None, int | None]
+
+    @property
+    def function(self) -> Any:
+        """Returns the @triton.jit function."""
+        return _function(self.name)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Returns the types of run-time parameters and the values of constexprs by name, in the kernel's order."""
+        from portable_softmax.kernels.config import InKernel
+
+        return {**dict(self.signature), "C": InKernel(self.config)}
+
+    @property
+    def operands(self) -> list[str]:
+        """Returns the names of tensors and factors, in the order in which a launch is called with them."""
+        names = [name for name, _ in self.signature]
+        return [name for name in names[: names.index("n_rows")] if name != "words_ptr"]
+
+    @property
+    def words(self) -> str | None:
+        """Returns the type of the workspace: integers that programs exchange, floats for a second launch, or None."""
+        words: str | None = dict(self.signature).get("words_ptr")
+        return words
+
+    def at_run_time(self, arguments: Sequence[Any]) -> list[Any]:
+        """Returns those of a kernel's arguments, all in its order, that are no constexprs."""
+        return [value for (_, kind), value in zip(self.signature, arguments, strict=False) if isinstance(kind, str)]
+
+
+def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]:
+    """Returns the kernel of any problem with the same types, alignment, form and tiling; two for a tiling of two launches.
+
+    Raises:
+        ValueError: the tiling's programs together hold less than a row; or an unaligned row may be inside one vector.
+    """
+    if problem.unaligned and min(problem.n_cols, tiling.width) < problem.vector:
+        raise ValueError(
+            f"rows of {problem.n_cols} columns, or blocks of {tiling.width}, may lie inside a vector of {problem.vector}: "
+            "they cannot be unaligned"
+        )
+    if (covered := tiling.covers(problem.width)) < problem.width:
+        raise ValueError(f"{tiling} covers {covered} columns of {problem.width}; use more splits or columns")
+    name, options = _name_of(problem), (tiling.num_warps, tiling.num_stages, tiling.max_registers)
+    steps = ("reduce", "map") if tiling.two_launches else ("",)
+    configs = [config_of(problem, tiling, device, step) for step in steps]
+    return [Kernel(name, config, _signature_of(name, problem, config), options) for config in configs]
+
+
+def _name_of(problem: Problem) -> str:
+    picks = problem.log_probs
+    if picks is None:
+        return "softmax_backward_kernel" if problem.backward else "softmax_kernel"
+    if picks.sample:
+        return "sample_token_kernel"
+    return "token_log_probs_backward_kernel" if picks.gradient else "token_log_probs_kernel"
+
+
+def _function(name: str) -> Any:
+    from portable_softmax.kernels import log_probs, sample, softmax
+
+    return {**vars(sample), **vars(log_probs), **vars(softmax)}[name]
+
+
+def _signature_of(name: str, problem: Problem, config: "KernelConfig") -> Signature:
+    """Returns the parameters of a kernel but for C, with their types or, of constexprs, values."""
+    aligned, rows = ":16" if problem.aligned else "", "i64" if config.WIDE else "i32"
+    x, y = POINTERS[problem.x_dtype] + aligned, POINTERS[problem.y_dtype] + aligned
+    types: dict[str, Any] = {
+        "y_ptr": y,
+        "dy_ptr": y,
+        "x_ptr": x,
+        "dx_ptr": x,
+        "mask_ptr": None,
+        "words_ptr": None,
+        "epoch": None,
+        "ids_ptr": "*i64",
+        "out_ptr": "*fp32",
+        "statistics_ptr": "*fp32",
+        "d_out_ptr": "*fp32",
+        "scale": FACTORS[config.SCALE],
+        "temperature": FACTORS[config.TEMPERATURE],
+        "min_p": FACTORS[config.MIN_P],
+        "seed": INTEGERS[config.SEED],
+        "position": INTEGERS[config.POSITION],
+        "n_rows": rows,
+        "n_heads": rows,
+        "n_queries": rows,
+        "n_cols": "i32",
+        "n_ids": "i32",
+        "ignored": "i64",
+    }  # the others are optional, or strides
+    optional = {"sink_ptr": config.SINK, "d_lse_ptr": config.LSE, "d_entropy_ptr": config.ENTROPY}
+    types |= {parameter: "*fp32" if there else None for parameter, there in optional.items()}
+    if problem.backward and not config.CAP:
+        types["x_ptr"] = None
+    if config.STEP or config.SPLITS > 1:
+        types |= {"words_ptr": "*fp32:16" if config.STEP else "*i64:16", "epoch": "i64"}
+    if not config.MASK:
+        types |= dict.fromkeys(MASK_STRIDES)
+    else:
+        types["mask_ptr"] = POINTERS[problem.scores.mask or ""] + (":16" if config.MASK_UNIT > 1 else "")
+        if problem.across and problem.mask_step is not None:
+            types["m_query"] = problem.mask_step
+        if not problem.across and config.MASK_COL >= 0:
+            types["m_col"] = config.MASK_COL
+    return tuple((parameter, types.get(parameter, "i64")) for parameter in _function(name).arg_names if parameter != "C")
+
+
+def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") -> "KernelConfig":
+    """Returns everything that a kernel is compiled for, except the types of its operands."""
+    from portable_softmax.kernels.config import KernelConfig
+
+    scores, picks, vendor = problem.scores, problem.log_probs or LogProbs(), device.vendor
+    of_tokens, polls, threads = problem.log_probs is not None, device.profile.launch.polls, _max_threads(tiling, device)
+    hides = problem.across or tiling.is_shared or tiling.blocks > MANY_BLOCKS
+    groups = of_tokens and not picks.gradient and (vendor.fuses or picks.sample)
+    row_unit, col_unit, unit = units_of(problem)
+    return KernelConfig(
+        LOG=problem.form == "log_softmax" and not of_tokens,
+        EXACT=DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses,
+        FUSED=vendor.fuses,
+        ENTROPY=picks.entropy,
+        LSE=picks.lse,
+        MANY=picks.many,
+        SKIP=problem.skips and not picks.sample,
+        AXIS=0 if problem.across else 1,
+        LEVELS=problem.depth,
+        HEAD_TILES=not problem.scattered if problem.across else problem.numbered and problem.depth > 1,
+        WIDE=problem.n_rows >= WIDE_ROWS,
+        OUT_LIKE_X=problem.stores and problem.out_like_x,
+        VECTOR=problem.vector,
+        UNALIGNED=problem.unaligned,
+        ROW_UNIT=row_unit,
+        COL_UNIT=col_unit,
+        UNIT=unit,
+        ROWS=tiling.tile_rows,
+        BLOCK=tiling.width,
+        BLOCKS=tiling.blocks,
+        WHOLE=_whole_blocks(problem, tiling),
+        IN_REGISTERS=tiling.held and not picks.gradient and not step,
+        GROUP=min(GROUP, tiling.width) if groups else 0,
+        ACCUMULATORS=_accumulators(problem, tiling, threads),
+        HIDE=_constraint(vendor.register, hides),
+        AS_LOADED=_constraint(vendor.vector_register, holds_as_loaded(problem, tiling, device)),
+        WALK=tiling.walk,
+        SPLITS=tiling.splits,
+        WORDS_READ=max(threads // tiling.tile_rows, next_power_of_2(tiling.splits), 1) if tiling.is_shared else 1,
+        POLLS=polls.value if polls else 1,
+        ATOMIC_POLL=vendor.poll == "atomic",
+        STEP=step,
+        SCALE=KINDS[scores.scale],
+        TEMPERATURE=KINDS[scores.temperature],
+        CAP=scores.cap or 0.0,
+        **_of_samples(picks, device),
+        **_of_gradient(problem) if problem.backward else _of_mask(problem, tiling, threads),
+    )
+
+
+def units_of(problem: Problem) -> tuple[int, int, int]:
+    """Returns the elements in which kernels take lengths and strides of rows, of columns, and strides of matrices."""
+    if problem.across:
+        return 1, problem.vector, problem.vector
+    return (1, 1, 1) if problem.unaligned else (problem.vector, 1, problem.vector)
+
+
+def _constraint(register: str, needed: bool) -> str:
+    """Returns the constraint of inline assembly that keeps a value in a register; "" for none."""
+    return f"={register},0" if register and needed else ""
+
+
+def _max_threads(tiling: Tiling, device: Device) -> int:
+    """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""
+    if tiling.num_warps is None:
+        return device.hardware.max_threads_per_program or 1
+    return tiling.num_warps * (device.hardware.warp_size or 1)
+
+
+def _whole_blocks(problem: Problem, tiling: Tiling) -> int:
+    """Returns how many blocks at the start of all splits are within rows, whatever vector these begin in; 0 without a tile.
+
+    The last splits may have one more than the first.
+    """
+    if not tiling.held or problem.scores.causal:
+        return 0
+    blocks, within = -(-problem.width // tiling.width), problem.n_cols // tiling.width
+    fewest, in_last = blocks // tiling.splits, -(-blocks // tiling.splits)
+    return max(0, min(fewest, in_last - (blocks - within)))
+
+
+def _accumulators(problem: Problem, tiling: Tiling, threads: int) -> int:
+    """Returns how many columns of a block are in different threads: a thread has one number for all of its columns.
+
+    Threads are spread over adjacent elements first. Without threads a gradient adds up whole blocks, and a softmax reduces
+    every block.
+    """
+    if tiling.num_warps is None:
+        return tiling.width if problem.backward else 1
+    elements = threads * problem.vector  # that are read at once
+    columns = elements // tiling.tile_rows if problem.across else elements
+    return min(tiling.width, max(1, columns))
+
+
+def _of_gradient(problem: Problem) -> dict[str, Any]:
+    """Returns which gradients are 0, whatever dy is: all of a wholly masked row, which is nan, or elements of weight 0."""
+    scores = problem.scores
+    if scores.mask == "bool" or scores.causal:
+        return {"MASKED_GRADIENT": "rows"}
+    some = scores.mask is not None or scores.sink or scores.zero_rows  # so that a score may be -inf where x is not
+    return {"MASKED_GRADIENT": "elements" if some else ""}
+
+
+def _of_samples(picks: LogProbs, device: Device) -> dict[str, Any]:
+    """Returns the fields for what tokens are drawn by."""
+    if not picks.sample:
+        return {}
+    kinds = {"SEED": picks.seed, "POSITION": picks.position, "MIN_P": picks.min_p}
+    return {"SAMPLE": True, "LOG2": device.vendor.log2} | {name: KINDS[kind] for name, kind in kinds.items()}
+
+
+def _of_mask(problem: Problem, tiling: Tiling, threads: int) -> dict[str, Any]:
+    """Returns the fields for what hides scores."""
+    scores, access = problem.scores, 1
+    fields = {"CAUSAL": scores.causal or "", "SINK": scores.sink, "MASKED_ROWS_ZERO": scores.zero_rows}
+    if not scores.mask:
+        return fields
+    if tiling.num_warps and problem.mask_col and not problem.across:
+        access = max(1, min(problem.vector, tiling.width, tiling.tile_rows * tiling.width // threads))
+    return fields | {
+        "MASK": scores.mask if scores.mask in ("bool", "bits") else "added",
+        "MASK_COL": problem.mask_col,
+        "MASK_UNIT": problem.mask_vector,
+        "MASK_SHARED": problem.mask_per_batch,
+        "ACCESS": access,
+    }
