@@ -17,33 +17,31 @@ from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.bind import bind, sizes_of
 from portable_softmax.runtime.compile import resources_of
 from portable_softmax.runtime.kernel import Kernel, kernels_of
-from portable_softmax.runtime.plans import choice_of, prefer
 from portable_softmax.runtime.timing import MIN_US, fastest, is_capturing, timed
 
 PICKED = {"n_ids": 1, "ignored": -100}  # sizes of a launch of log-probabilities
 
 
-def measure(problem: Problem, device: Device, count: int) -> None:
-    """Times the first `count` launches of a contiguous problem on the current device, and keeps the fastest in this process.
+def measure(choice: LaunchPlan, problem: Problem, device: Device, count: int) -> LaunchPlan:
+    """Times the first `count` launches of a contiguous problem on the current device, and returns the fastest.
 
     The first by cost stays unless another one is 2% faster twice. Nothing is timed below 10 us, while a stream captures, or
     where a row's bits may not depend on the launch.
     """
-    choice = choice_of(problem, device)
     if problem.batch_invariant or is_capturing(device) or choice.terms is None or choice.us < MIN_US:
-        return
+        return choice
     candidates = [choice, *_others(choice, problem, device, count)][:count]
     where = torch.device(device.vendor.torch_device_type, device.index or 0)
     try:
         operands = _operands(problem, kernels_of(choice.problem, choice.tiling, device)[0], where)
         rounds = timed([_call(one, problem, device, where, operands) for one in candidates], device)
     except torch.OutOfMemoryError:
-        return
+        return choice
     us = [mean(times) for times in zip(*rounds, strict=True)]
     lines = [f"{one.tiling} took {time:.1f} us" for one, time in zip(candidates, us, strict=True)]
     best = fastest(rounds)
     reason = f"measured: {'; '.join([lines.pop(best), *lines])}"
-    prefer(replace(candidates[best], reasons=(reason, *choice.reasons)), problem, device)
+    return replace(candidates[best], reasons=(reason, *choice.reasons))
 
 
 def _others(choice: LaunchPlan, problem: Problem, device: Device, count: int) -> list[LaunchPlan]:

@@ -163,11 +163,6 @@ def choice_of(problem: Problem, device: Device) -> LaunchPlan:
     return _measured.get(key) or _choice(*key)
 
 
-def prefer(choice: LaunchPlan, problem: Problem, device: Device) -> None:
-    """Lets plans of the bucket of a problem on a present device use a launch that was measured, in this process."""
-    _measured[bucket_of(problem), device, False] = choice
-
-
 @functools.lru_cache(maxsize=4096)
 def _choice(problem: Problem, device: Device, estimated: bool) -> LaunchPlan:
     plan = planner.choice_of(problem, device, candidates.estimated if estimated else _compile)
@@ -203,7 +198,7 @@ def _ready(problem: Problem, device: Device, count: int | None) -> LaunchPlan:
 
     with made_current(device):
         if count:
-            measure(problem, device, count)
+            _measured[bucket_of(problem), device, False] = measure(choice_of(problem, device), problem, device, count)
         planned = plan_problem(problem, device)
         for kernel in kernels_of(planned.problem, planned.tiling, device):
             load(compiled(kernel, device))

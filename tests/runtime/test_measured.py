@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from portable_softmax import Device, warm_up
-from portable_softmax.planning.operands import contiguous_problem
+from portable_softmax.planning.operands import bucket_of, contiguous_problem
 from portable_softmax.runtime import measured, plans
 from portable_softmax.runtime.kernel import kernels_of
 
@@ -23,11 +23,15 @@ def timed(monkeypatch):
     return calls
 
 
+def measure(problem, count):
+    return measured.measure(plans.choice_of(problem, H200), problem, H200, count)
+
+
 @pytest.mark.parametrize("form", ["softmax", "token_log_probs"])
-def test_the_fastest_launch_serves_its_bucket(timed, form):
+def test_the_fastest_launch_serves_its_bucket(timed, form, monkeypatch):
     problem = contiguous_problem(4096, 32000, "bfloat16", form=form)
     first = plans.plan_problem(problem, H200)
-    measured.measure(problem, H200, 3)
+    monkeypatch.setitem(plans._measured, (bucket_of(problem), H200, False), measure(problem, 3))
     assert len(timed) == 3
     assert timed[0].tiling.tile_cols == first.tiling.tile_cols
     assert len({(one.tiling, one.problem.unaligned) for one in timed}) == 3
@@ -43,7 +47,7 @@ def test_the_fastest_launch_serves_its_bucket(timed, form):
     ("sizes", "about"), [((4096, 32000), {"batch_invariant": True}), ((64, 128), {})], ids=["promised bits", "a short launch"]
 )
 def test_what_is_not_measured(timed, sizes, about):
-    measured.measure(contiguous_problem(*sizes, "bfloat16", **about), H200, 4)
+    measure(contiguous_problem(*sizes, "bfloat16", **about), 4)
     assert not timed
 
 
@@ -55,7 +59,7 @@ def test_operands_are_those_of_the_kernel(form, backward):
     operands = measured._operands(problem, kernels_of(choice.problem, choice.tiling, H200)[0], torch.device("cpu"))
     operands = [operand for operand in operands if operand is not None]
     assert {operand.dtype for operand in operands} <= {torch.bfloat16, torch.float32, torch.int64}
-    assert operands[0].shape == (96, 4096)
+    assert (96, 4096) in {operand.shape for operand in operands}
     assert all(operand.shape[-1] in (96, 4096) for operand in operands)
 
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,9 @@ from portable_softmax.errors import TargetError
 from portable_softmax.planning.operands import TOKEN_LOG_PROBS, contiguous_problem
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import LogProbs, Scores
-from portable_softmax.runtime.compiled import compile_kernel
+from portable_softmax.runtime.compile import compiled
+from portable_softmax.runtime.kernel import kernels_of
 from portable_softmax.runtime.plans import plan_problem
-from portable_softmax.runtime.specialization import KernelSpec
 
 ROOT = Path(__file__).parents[2]
 OLDEST = "3.2.0"  # which triton-ascend extends
@@ -63,8 +62,8 @@ def compile_all(device):
         assert not failed, (device.name, kind, failed)
     rows = {"y": "bf16[64,999]", "x": "bf16[64,999]", "n_rows": 64, "n_cols": 999}
     inspect_kernel(row_kernel, rows, device=device, BLOCK=64)
-    for problem, step in product(HALVES, ("reduce", "map")):
-        compile_kernel(replace(KernelSpec.of(problem, SPLITS), step=step), device)
+    for kernel in (kernel for problem in HALVES for kernel in kernels_of(problem, SPLITS, device)):
+        compiled(kernel, device)
 
 
 def by_ascend():
