@@ -126,7 +126,8 @@ def _bind(args: Any, options: TokenOptions, about: dict[str, Any], out: None) ->
     as_is = args.ids.dtype is torch.int64 and args.ids.is_contiguous()
 
     def converted(args: Any) -> Any:
-        return args._replace(ids=args.ids.to(torch.int64).contiguous())
+        x, ids, *rest = args
+        return x, ids.to(torch.int64).contiguous(), *rest
 
     sizes = {"n_ids": n_ids_of(args), "ignored": options.ignore_index}
     return launch.per_row(args, options.dim, about | {"sizes": sizes}, _empty(args, options), None if as_is else converted)

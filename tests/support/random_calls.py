@@ -279,7 +279,13 @@ def recording(launched):
 
     def recorded(problem, tiling, num_programs, sizes, *rest, **named):
         call = bind(problem, tiling, num_programs, sizes, *rest, **named)
-        return lambda *operands: (launched.append((problem, sizes)), call(*operands))[1]
+
+        def launch(*operands):
+            launched.append((problem, sizes))
+            call(*operands)
+
+        launch.operands = call.operands
+        return launch
 
     layout.bind = recorded
     launch.calls.clear()
