@@ -39,8 +39,7 @@ def tune(options: argparse.Namespace) -> int:
     numbers, errors = ([float(f"{value:.4g}") for value in values] for values in fit.fitted(listed, before))
     print(as_columns(("number", "before", "fitted", "standard error"), zip(COST_NUMBERS, before, numbers, errors, strict=True)))
     regret, worst, half, error_90 = fit.accuracy(listed, fit.left_out(listed, before))
-    cost: dict[str, Any] = dict(zip(COST_NUMBERS, numbers, strict=True))
-    cost |= {"errors": dict(zip(COST_NUMBERS, errors, strict=True)), "error_90": round(error_90, 4)}
+    cost: dict[str, Any] = dict(zip(COST_NUMBERS, numbers, strict=True)) | {"error_90": round(error_90, 4)}
     summary = f"least squares of {len(timed)} launches; left out of the fit: error near the fastest {half:.1%} (median), "
     summary += f"{error_90:.1%} (90%), regret {regret:.1%}, at most {worst:.1%}"
     path = options.out / f"{product_of(device)}.yaml"

@@ -42,9 +42,8 @@ COST_NUMBERS = CostNumbers.__struct_fields__
 
 
 class Cost(CostNumbers, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All numbers of a device's cost, and their errors."""
+    """All numbers of a device's cost, and the error of its times."""
 
-    errors: dict[str, Amount] | Unset = msgspec.UNSET  # relative standard error of each number, if they were fitted
     error_90: Amount | Unset = msgspec.UNSET  # relative, of nine of ten times of problems that were left out of the fit
     source: str  # the key of their source
 

@@ -32,14 +32,14 @@ class Facts(NamedTuple):
     issued: Any  # accesses and shuffles of a program's warps for a tile
     unused: Any = 0  # bytes of cache lines per byte that is moved
     ahead: Any = 0  # tiles that are loaded ahead
-    exchanges: Any = 0  # 1 where programs wait for row statistics of others
+    exchanges: Any = 0  # 1 where programs wait for row statistics of others, and half for each doubling of their warps
     warps: Any = 0  # of a program, that wait for one another to add up rows; twice as many if they wait for other programs too
     tail: Any = 0  # part of the time of moving in which programs wait for those that share their rows and begin later
     own_issued: Any = 0  # accesses of a program beside its tiles
     launches: Any = 1  # one, or two of which the second reads what the first has reduced
     largest: Any = 1  # part of all bytes that the largest program moves, times the multiprocessors; at least 1
     clocks: Any = 0  # in which a program issues its instructions of a tile, if it is alone; 0 if unknown
-    all_clocks: Any = 0  # the same for all programs of a multiprocessor
+    all_clocks: Any = 0  # the same for all programs of a multiprocessor, and one warp: few warps hide less of each other
     chained: Any = 0  # loads of a tile of which each begins after another one has come; 0 if unknown
 
 
@@ -83,7 +83,8 @@ def cost(facts: Facts, numbers: CostNumbers, maximum: Callable[[Any, Any], Any] 
     # a multiprocessor moves no more than its share of the L2 cache's bandwidth
     memory = facts.memory_us * maximum(1 / numbers.bandwidth, facts.largest / numbers.l2_bandwidth)
     lines = memory * numbers.line * facts.unused + facts.l2_us / numbers.l2_bandwidth
-    waiting = (memory + lines) * (numbers.walking * (1 - 1 / facts.tiles) + numbers.waiting * facts.warps + facts.tail)
+    walking = numbers.walking * (1 - 1 / facts.tiles)
+    waiting = (memory + lines) * (walking + numbers.waiting * facts.warps + facts.tail)
     moving = memory + lines + waiting
 
     later = facts.waves * facts.tiles - 1
@@ -93,7 +94,7 @@ def cost(facts: Facts, numbers: CostNumbers, maximum: Callable[[Any, Any], Any] 
     streaming = (moving**2 + (later * tile + (facts.waves - 1) * own) ** 2) ** (1 / 2)
     # no multiprocessor issues more than an instruction of a partition per clock, and no program loads ahead of a chain
     clock, every = NS * numbers.launch_ns, later + 1
-    issuing = every * clock * facts.all_clocks
+    issuing = every * clock * facts.all_clocks * (1 + walking)
     chain = every * (clock * facts.clocks + CHAINED * numbers.latency_us * facts.chained)
     computing = maximum(streaming, _hidden(streaming, issuing))
     all_tiles = maximum(computing, _hidden(streaming, maximum(issuing, chain)))

@@ -12,7 +12,7 @@ from portable_softmax.planning.cost import Facts
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
-LINE_PART, LOOKUP = 1 / 3, 6  # accesses of a warp that take as long as a cache line, and as a number of another program
+LINE_PART, LOOKUP = 1 / 3, 3  # accesses of a warp that take as long as a cache line, and as the words of another program
 ELEMENT = 0.75  # elements of a row kernel that take as long as one here: least regret of 11,000 launches of H100s
 
 
@@ -63,7 +63,7 @@ def softmax_facts(limits: Limits, tiling: Tiling, num_programs: int, resident: i
         tiles=tiles_each,
         loads=1 if tiling.held and problem.pairs else passes * -(-covered // tiling.width),
         elements=ELEMENT * elements / threads * (1 if problem.backward else 2),
-        exchanges=float(exchanges),
+        exchanges=exchanges * (1 + math.log2(tiling.warps) / 2),
         warps=waiting_warps * (2 if exchanges else 1),
         tail=tiling.splits / slots if exchanges and num_programs > slots else 0,
         issued=issued,
@@ -197,7 +197,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         warps=warps * traffic.block_reductions if blocks > 1 else 0,
         largest=max(1, multiprocessors * tiles / max(1, rows)),
         clocks=launch.clocks * max(1, in_partition),
-        all_clocks=launch.clocks * max(1, in_partition * resident),
+        all_clocks=launch.clocks * (1 + in_partition * resident),
         chained=max(1.0, launch.chained) if launch.clocks else 0,
     )
 

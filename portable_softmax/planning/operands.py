@@ -156,13 +156,10 @@ def contiguous_problem(
 
 
 def representative(number: int) -> int:
-    """Returns the number for which launches are chosen of a bucket: from 2**k to 1.5 * 2**k, or from there to 2**(k + 1)."""
+    """Returns the least number of a bucket, for which its launch is chosen: the largest 2**k or 1.5 * 2**k up to `number`."""
     octave = 1 << number.bit_length() - 1
     half = octave // 2
-    if not half:
-        return number
-    first = octave if number < octave + half else octave + half
-    return first + (half - 1) // 2
+    return octave + half if number >= octave + half else octave
 
 
 def bucket_of(problem: Problem) -> Problem:
