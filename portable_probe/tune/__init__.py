@@ -9,7 +9,7 @@ from typing import Any
 from portable_probe.profiles import product_of, profile_of
 from portable_probe.text import as_columns
 from portable_softmax.devices.detect import current_device
-from portable_softmax.devices.policy import COST_NUMBERS
+from portable_softmax.devices.schema import COST_NUMBERS
 from portable_softmax.errors import PortableSoftmaxError, ProfileError
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from portable_softmax.devices.policy import COST_NUMBERS, CostNumbers
+from portable_softmax.devices.schema import COST_NUMBERS, CostNumbers
 from portable_softmax.planning.cost import Facts, cost
 
 NEAR, FAR_WEIGHT = 1.1, 0.03  # launches within NEAR times the fastest of their problem have weight 1, others FAR_WEIGHT

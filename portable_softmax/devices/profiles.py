@@ -1,74 +1,73 @@
-"""Hardware profiles: one YAML file per architecture, with its products inside and a source for every number.
+"""schema.Hardware profiles: one YAML file per architecture, with its products inside and a source for every number.
 
 It holds facts that no driver reports, so a launch can be planned for hardware that is not on this machine. Unknown facts, and
 limits that a device does not have, are absent.
 """
 
+import contextlib
 import functools
 import os
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import yaml
 
+from portable_softmax.devices import schema
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.policy import Cost, Grid, LaunchPolicy
-from portable_softmax.devices.schema import Hardware, HardwareFacts, Source, Text, set_fields
+from portable_softmax.devices.schema import Content, Source, Text, Unset, set_fields
 from portable_softmax.errors import ProfileError
 
 _PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profiles in a wheel
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
+VENDORS = sorted(path.name for path in SHIPPED.iterdir() if path.is_dir())
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # safe_load, by libyaml
 WRONG = OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError  # of hostile YAML
 NOT_READ = "[!.]*.y*ml", "[!.]*/[!.]*.yml", "[!.]*/[!.]*/[!.]*.y*ml"  # YAML one level above or below, or of the other suffix
+MIN_LIKENESS = 0.75  # by difflib, of a vendor's folder that is misspelt: nvidea has 0.83
 _reading = threading.Lock()
 
 
-def _check_patterns(*texts: str) -> None:
-    for text in texts:
-        try:
-            re.compile(text)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"{text!r} is not a regular expression") from error
+def _check_pattern(text: str) -> None:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{text!r} is not a regular expression") from error
 
 
-class Product(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Product(Content, frozen=True, kw_only=True):
     """A product. Its facts override those of its architecture."""
 
-    matches: list[Text] = []  # regular expressions; one must match the whole name that the runtime reports
-    hardware: HardwareFacts = HardwareFacts()
-    arch: Text | msgspec.UnsetType = msgspec.UNSET  # Triton's target, if the products of an architecture have different targets
-    cost: Cost | msgspec.UnsetType = msgspec.UNSET
+    matches: tuple[Text, ...] = ()  # regular expressions; one must match the whole name that the runtime reports
+    hardware: schema.HardwareFacts = schema.HardwareFacts()
+    arch: Text | Unset = msgspec.UNSET  # Triton's target, if the products of an architecture have different targets
+    cost: schema.Cost | Unset = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        _check_patterns(*self.matches)
+        _check_pattern("|".join(self.matches))
 
 
-class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An architecture and its products.
-
-    Raises:
-        ValueError: a source is unknown, a launch lacks facts, or a pattern is none.
-    """
+class ProfileFile(Content, frozen=True, kw_only=True):
+    """An architecture and its products. ValueError: a source is unknown, a launch lacks facts, or a pattern is none."""
 
     backend: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(BACKENDS)})$")]
     architecture: Text
     arch: Text  # regular expression for the whole of Triton's target architecture: 90, gfx942, Ascend910B[1-9].*
     multiprocessor: Text  # the vendor's word for it, for reports
     sources: dict[str, Source]
-    hardware: HardwareFacts
-    extends: Text | msgspec.UnsetType = msgspec.UNSET  # an architecture that provides what `launch` lacks
-    launch: LaunchPolicy = LaunchPolicy()
-    triton: Text | msgspec.UnsetType = msgspec.UNSET  # releases that compile for it without a device
-    products: dict[str, Product] = {}
+    hardware: schema.HardwareFacts
+    extends: Text | Unset = msgspec.UNSET  # an architecture that provides what `launch` lacks
+    launch: schema.LaunchPolicy = schema.LaunchPolicy()
+    triton: Text | Unset = msgspec.UNSET  # releases that compile for it without a device
+    products: dict[str, Product] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_patterns(self.arch)
+        _check_pattern(self.arch)
         launch, groups = set_fields(self.launch), [set_fields(self.hardware), set_fields(self.launch)]
         vectors = "warp_size" not in groups[0] and "tile_elements" in launch  # of devices without warps
         required = {"grid", "tile_elements", "stream_elements"} if vectors else {"grid", "cost"}
@@ -83,7 +82,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 raise ValueError(f"{key}: its source {source!r} is not among `sources`")
 
 
-class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # eq=False: hashed by identity, as a key
+class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # hashed by identity, as a key
     """Facts about one product, or about an architecture if `product` is None, and their sources."""
 
     name: str
@@ -92,9 +91,9 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # eq=
     arch: str
     arch_pattern: str
     multiprocessor: str
-    hardware: Hardware
-    launch: LaunchPolicy
-    grid: Grid
+    hardware: schema.Hardware
+    launch: schema.LaunchPolicy
+    grid: schema.Grid
     origins: Mapping[str, Source]  # source of each fact in `hardware`
     sources: Mapping[str, Source]  # sources that `launch` names
     triton: str | None
@@ -114,7 +113,7 @@ def profiles() -> Mapping[str, DeviceProfile]:
     warning.
 
     Raises:
-        ProfileError: a file is malformed; names the file, the key and the reason.
+        ProfileError: a file is malformed, or in a folder that is a misspelt vendor; names the file, the key and the reason.
     """
     return {profile.name: profile for profile in sorted(every_profile(), key=lambda known: known.name) if profile.product}
 
@@ -128,15 +127,20 @@ def every_profile() -> tuple[DeviceProfile, ...]:
 
 @functools.cache
 def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
-    if missing := next((path for path in directories if not path.is_dir()), None):
-        raise ProfileError(f"{missing} is not a directory; check PORTABLE_SOFTMAX_PROFILES and the installation")
-    files = {path: sorted(path.glob("[!.]*/[!.]*.yaml")) for path in directories}
-    for path, read in files.items():
-        others = [str(file.relative_to(path)) for pattern in NOT_READ for file in sorted(path.glob(pattern))]
-        if others or not read:
-            what = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} not read" if others else "no profile was found"
-            warnings.warn(f"{what} in {path}: files of profiles are {path}/VENDOR/NAME.yaml", stacklevel=2)
-    return tuple(read_profiles(file for read in files.values() for file in read))
+    read = list[Path]()
+    for directory in directories:
+        if not directory.is_dir():
+            raise ProfileError(f"{directory} is not a directory; check PORTABLE_SOFTMAX_PROFILES and the installation")
+        files = sorted(directory.glob("[!.]*/[!.]*.yaml"))
+        others = [str(file.relative_to(directory)) for pattern in NOT_READ for file in sorted(directory.glob(pattern))]
+        if others or not files:
+            what = f"not read: {', '.join(others)}" if others else "no profile was found"
+            warnings.warn(f"{what} in {directory}: files of profiles are {directory}/VENDOR/NAME.yaml", stacklevel=2)
+        for vendor in {file.parent.name for file in files}.difference(VENDORS):
+            if near := get_close_matches(vendor, VENDORS, 1, MIN_LIKENESS):
+                raise ProfileError(f"{directory / vendor}: {vendor!r} is no vendor; did you mean {near[0]}?")
+        read += files
+    return tuple(read_profiles(read))
 
 
 def reported_as(name: str | None, among: Iterable[DeviceProfile]) -> list[DeviceProfile]:
@@ -171,23 +175,27 @@ def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
     Raises:
         ProfileError: names the file, the key and the reason.
     """
-    files = {path: _checked(path, _content, path) for path in paths}
-    named = {f"{path.parent.name}/{path.stem}": content for path, content in files.items() if "backend" in content}
-    products: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # a file and its product, or an empty one, by name
-    result: list[DeviceProfile] = []
-    for path, content in sorted(files.items(), key=lambda item: "backend" not in item[1]):
-        vendor, stem = path.parent.name, path.stem
-        file = _checked(path, _extended, content, named, products, stem)
-        read = _checked(path, msgspec.convert, file, ProfileFile)
-        for name, product in [*([(stem, None)] if "backend" in content else []), *read.products.items()]:
-            products[f"{vendor}/{name}"] = file, file["products"][name] if product else {}
-            result.append(_profile(read, f"{vendor}/{name}", product))
+    contents, result = dict[Path, dict[str, Any]](), list[DeviceProfile]()
+    for path in paths:
+        with _errors_of(path):
+            contents[path] = _content(path)
+    families = {f"{path.parent.name}/{path.stem}": content for path, content in contents.items() if "backend" in content}
+    alone: dict[str, dict[str, Any]] = {}  # by name of a product, a file with no other one; of an architecture with none
+    for path, content in sorted(contents.items(), key=lambda item: "backend" not in item[1]):
+        with _errors_of(path):
+            whole = _extended(content, families, alone, path.stem)
+            file = msgspec.convert(whole, ProfileFile)
+            named: dict[str, Product | None] = {path.stem: None} if "backend" in content else {}
+            for name, product in {**named, **file.products}.items():
+                alone[f"{path.parent.name}/{name}"] = whole | {"products": {name: whole["products"][name]} if product else {}}
+                result.append(_profile(file, f"{path.parent.name}/{name}", product))
     return result
 
 
-def _checked(path: Path, function: Callable[..., Any], *arguments: Any) -> Any:
+@contextlib.contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
     try:
-        return function(*arguments)
+        yield
     except WRONG as error:
         raise ProfileError(f"{path}: {error or type(error).__name__}") from error
 
@@ -200,42 +208,41 @@ def _content(path: Path) -> dict[str, Any]:
     return content
 
 
-def _extended(content: dict[str, Any], named: Mapping[str, Any], products: Mapping[str, Any], stem: str) -> dict[str, Any]:
+def _extended(content: dict[str, Any], families: Mapping[str, Any], alone: Mapping[str, Any], stem: str) -> dict[str, Any]:
     """Returns a file merged, key by key, with the one that it extends.
 
     An architecture extends another one's `launch`; a file without `backend` is a product, which extends another or an
     architecture.
     """
-    base = content.get("extends")
+    base, sources = content.get("extends"), content.get("sources", {})
     if not base:
         return content
     if "backend" in content:
-        other = named.get(base) or (_content(SHIPPED / f"{base}.yaml") if (SHIPPED / f"{base}.yaml").is_file() else {})
+        shipped = SHIPPED / f"{base}.yaml"
+        other = families.get(base) or (_content(shipped) if shipped.is_file() else {})
         if "launch" not in other or "extends" in other:
             raise ProfileError(f"extends: {base!r} is not an architecture without `extends`")
-        theirs = {fact["source"] for fact in other["launch"].values()}
-        sources = {**{name: other["sources"][name] for name in theirs}, **content.get("sources", {})}
-        return {**content, "launch": {**other["launch"], **content.get("launch", {})}, "sources": sources}
-    if base not in products:
+        theirs = {fact["source"]: other["sources"][fact["source"]] for fact in other["launch"].values()}
+        return {**content, "launch": {**other["launch"], **content.get("launch", {})}, "sources": {**theirs, **sources}}
+    if base not in alone:
         raise ProfileError(f"extends: no profile named {base!r}")
-    file, product = products[base]
+    product: dict[str, Any] = next(iter(alone[base]["products"].values()), {})
     own = {key: value for key, value in content.items() if key not in ("extends", "sources")}
-    hardware = {**product.get("hardware", {}), **own.get("hardware", {})}
-    sources = {**file["sources"], **content.get("sources", {})}
-    return {**file, "sources": sources, "products": {stem: {**product, "matches": [], **own, "hardware": hardware}}}
+    own["hardware"] = {**product.get("hardware", {}), **own.get("hardware", {})}
+    products = {stem: {**product, "matches": [], **own}}
+    return {**alone[base], "sources": {**alone[base]["sources"], **sources}, "products": products}
 
 
 def _profile(file: ProfileFile, name: str, product: Product | None) -> DeviceProfile:
-    facts = set_fields(file.hardware) | (set_fields(product.hardware) if product else {})
-    grid, cost = file.launch.grid, product.cost if product else None
+    facts, grid = set_fields(file.hardware) | (set_fields(product.hardware) if product else {}), file.launch.grid
     assert grid, "a file without one is complained of"
     same = {key: getattr(file, key) for key in ("backend", "architecture", "multiprocessor", "sources")}
     return DeviceProfile(
         name=name,
         arch=(product.arch if product else None) or file.arch,
         arch_pattern=file.arch,
-        hardware=Hardware(**{key: fact.value for key, fact in facts.items()}),
-        launch=msgspec.structs.replace(file.launch, cost=cost or file.launch.cost),
+        hardware=schema.Hardware(**{key: fact.value for key, fact in facts.items()}),
+        launch=msgspec.structs.replace(file.launch, cost=(product and product.cost) or file.launch.cost),
         grid=grid,
         origins={key: file.sources[fact.source] for key, fact in facts.items()},
         triton=file.triton or None,

@@ -9,7 +9,7 @@ of a program. docs/cost.md has a table of the terms.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from portable_softmax.devices.policy import CostNumbers
+from portable_softmax.devices.schema import CostNumbers
 
 NS = 1e-3  # microseconds of a nanosecond
 IN_STEP = 12  # tiles for which programs still wait at the same time, at most

@@ -8,8 +8,8 @@ import pytest
 
 from portable_softmax import Device, ProfileError, profiles
 from portable_softmax.devices import profiles as loader
-from portable_softmax.devices.policy import COST_NUMBERS
 from portable_softmax.devices.profiles import SHIPPED, match_profile
+from portable_softmax.devices.schema import COST_NUMBERS
 
 NVL = """extends: nvidia/h200
 matches: [NVIDIA H200 NVL]
@@ -41,7 +41,7 @@ def use(tmp_path, monkeypatch):
 def test_what_is_read_and_lacks_and_of_several_directories_the_last_one_wins(tmp_path, use):
     before = set(profiles())
     for name in ("nvidia/x.yml", "x.yaml", "more/nvidia/x.yaml"):
-        with pytest.warns(UserWarning, match=rf"{name} is not read in .*: files of profiles are .*/VENDOR/NAME\.yaml"):
+        with pytest.warns(UserWarning, match=rf"not read: {name} in .*: files of profiles are .*/VENDOR/NAME\.yaml"):
             use({name: ADA})
         (tmp_path / name).unlink()
     with pytest.warns(UserWarning, match="no profile was found in"):
@@ -57,6 +57,8 @@ def test_what_is_read_and_lacks_and_of_several_directories_the_last_one_wins(tmp
         use(files, order)
         assert match_profile("cuda", "89", "NVIDIA L40").hardware.multiprocessor_count == count
     assert set(use({}, [SHIPPED])) == before, "the shipped directory may be named again"
+    with pytest.raises(ProfileError, match=r"nvidea: 'nvidea' is no vendor; did you mean nvidia"):
+        use({"0/nvidea/m.yaml": ADA}, ["0"])
     with pytest.raises(ProfileError, match=r"nowhere is not a directory"):
         use({}, [tmp_path / "nowhere"])
 
@@ -68,7 +70,7 @@ def test_a_product_extends_another_and_nothing_else_changes(use):
     assert mine.hardware == msgspec.structs.replace(h200.hardware, memory_bandwidth_gb_per_s=4801)
     assert mine.origins["memory_bandwidth_gb_per_s"].title == "a product brief"
     assert match_profile("cuda", "90", "NVIDIA H200 NVL").name == "nvidia/nvl"
-    assert (profile_of["nvidia/z"].hardware, profile_of["nvidia/z"].product.matches) == (mine.hardware, ["Z"])
+    assert (profile_of["nvidia/z"].hardware, profile_of["nvidia/z"].product.matches) == (mine.hardware, ("Z",))
     for name in ("nvidia/nvl", "nvidia/z"):
         assert (profile_of[name].launch.cost.start_us, profile_of[name].launch.cost.error_90) == (2.0, 0.2)
     assert profile_of["nvidia/h200"].launch == h200.launch
@@ -81,6 +83,7 @@ def test_a_product_extends_another_and_nothing_else_changes(use):
 REFUSED = [
     ("backend: cuda", "backend: cudda", r"matching regex '\^\(cuda\|hip\|npu\|xpu\|interpreter\)\$' - at `\$.backend`"),
     ("warp_size: {value: 32", "warp_size: {value: 33", r"33 is not a power of two - at `\$.hardware.warp_size`"),
+    ("{value: 142,", "{value: 120000,", r"Expected `int` <= 16384 - at `\$.products"),
     ('arch: "89"', "arch: 89", r"Expected `str`, got `int` - at `\$.arch`"),
     ('arch: "89"', 'arch: "8(9"', r"'8\(9' is not a regular expression"),
     ('arch: "89"', 'arch: "8[9]"', r"products.l4.arch: '8\[9\]' is not a target that the file's arch '8\[9\]' matches"),

@@ -14,7 +14,7 @@ import msgspec
 import torch
 from machines import Machine
 
-from portable_softmax.devices.policy import Polls
+from portable_softmax.devices.schema import Polls
 from portable_softmax.runtime.interpreted import interpreted
 
 MOST_STEPS = 30_000  # steps of all programs of a launch; with more, they wait in vain

@@ -12,7 +12,7 @@ from portable_probe.tune import fit, launches
 from portable_softmax import Device
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import current_device
-from portable_softmax.devices.policy import COST_NUMBERS
+from portable_softmax.devices.schema import COST_NUMBERS
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.candidates import estimated
 from portable_softmax.runtime.plans import plan_problem
