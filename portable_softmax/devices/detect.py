@@ -26,39 +26,29 @@ def how_to_install(error: BaseException | None) -> str:
 
 
 def chosen(device: Device | str | None) -> Device:
-    """Returns the requested device: a Device as it is, a profile's name, or None for the current device.
-
-    The same name returns the same object, so its plans are kept.
+    """Returns the requested device: a Device as it is, one by its profile's name, or None for the current device.
 
     Raises:
-        TypeError: `device` is none of these.
-        ProfileError: no product has that name.
-        DeviceError: `device` is None, and there is no device.
+        TypeError, ProfileError, DeviceError: `device` is none of these, no product's name, or None where there is no device.
     """
-    if device is None:
-        return current_device()
     if isinstance(device, str):
         return Device.from_profile(device)
-    if isinstance(device, Device):
-        return device
-    raise TypeError(f"device must be a Device, a name such as 'vendor/product', or None, not {device!r}")
+    if device is not None and not isinstance(device, Device):
+        raise TypeError(f"device must be a Device, a name such as 'vendor/product', or None, not {device!r}")
+    return device or current_device()
 
 
 def named(words: Iterable[str]) -> tuple[set[str], list[str]]:
-    """Returns the backends among words of a command line, which may be separated by commas, and the names of devices."""
+    """Returns the backends, and the names of devices, among words of a command line, which commas may separate."""
     names = [name.strip() for word in words for name in word.split(",")]
     return BACKENDS.keys() & names, [name for name in names if name not in BACKENDS]
 
 
 def devices_of(words: Iterable[str]) -> list[Device]:
-    """Returns the devices that are named; the local one if none is, or a backend is, which it must have.
-
-    With a backend and a name it is the local device, and its profile must have that name.
+    """Returns the devices that are named; with a backend, or without names, the local one, which must match them.
 
     Raises:
-        ProfileError: no device has that name.
-        NoDeviceError: there is no local device.
-        DeviceError: it is another one, or does not work.
+        ProfileError, NoDeviceError, DeviceError: no device has that name; there is no local device; it is another one.
     """
     backends, names = named(words)
     profiles = find_profiles(names)
@@ -79,8 +69,7 @@ def limits(device: Device | str | None = None) -> Hardware:
     """Returns the facts of a device, a Device or the name of one, which may be absent; None is the current device.
 
     Raises:
-        ProfileError: there is no profile of that name.
-        NoDeviceError, DeviceError: `device` is None, and there is no working device.
+        ProfileError, NoDeviceError, DeviceError: no profile has that name; there is no current device, or it does not work.
     """
     return chosen(device).hardware
 
@@ -107,14 +96,11 @@ def current_device(index: int | None = None) -> Device:
     vendor = BACKENDS[backend := _active_backend()]
     module = getattr(_import_torch(), vendor.torch_device_type)
     if not module.is_available():
-        raise DeviceError(
-            f"Triton's {backend} driver claims to be active, but {module.__name__}.is_available() is False: "
-            f"is a device visible to this process? {vendor.setup}"
-        )
-    count = module.device_count()
+        but = f"but {module.__name__}.is_available() is False: is a device visible to this process? {vendor.setup}"
+        raise DeviceError(f"Triton's {backend} driver claims to be active, {but}")
     index = module.current_device() if index is None else operator.index(index)
-    if not 0 <= index < count:
-        raise DeviceError(f"device {index} was requested; torch has {count}, numbered from 0")
+    if not 0 <= index < module.device_count():
+        raise DeviceError(f"device {index} was requested; torch has {module.device_count()}, numbered from 0")
     return _device(backend, index)
 
 
@@ -133,16 +119,16 @@ def _active_backend() -> str:
         name: str = driver.active.get_current_target().backend
     except Exception as error:  # RuntimeError for no driver or for several; OSError if CANN is missing
         claims = [name for name, backend in backends.items() if backend.driver.is_active()]
+        if len(claims) > 1:
+            hint = "uninstall all but one, or set TRITON_DEFAULT_BACKEND (Triton 3.7 and later)"
+            raise DeviceError(f"Triton's {' and '.join(claims)} drivers claim this machine: {error}\n{hint}") from error
         if claims:
-            several = "uninstall all but one, or set TRITON_DEFAULT_BACKEND (Triton 3.7 and later)"
-            claim, hint = ("drivers claim", several) if len(claims) > 1 else ("driver claims", f"is there a device? {SETUP}")
-            raise DeviceError(f"Triton's {' and '.join(claims)} {claim} this machine: {error}\n{hint}") from error
+            hint = f"is there a device? {SETUP}"
+            raise DeviceError(f"Triton's {claims[0]} driver claims this machine: {error}\n{hint}") from error
         built = [name for name in BACKENDS if getattr(torch.version, name, None)]
         hint = " ".join(BACKENDS[name].setup for name in built) or INSTALL
-        raise NoDeviceError(
-            f"Triton has drivers for {', '.join(backends)}; none finds a device. "
-            f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}; {hint}"
-        ) from error
+        is_for = f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}; {hint}"
+        raise NoDeviceError(f"Triton has drivers for {', '.join(backends)}; none finds a device. {is_for}") from error
     if name not in BACKENDS:
         raise DeviceError(f"Triton drives a {name!r} device; this package supports {', '.join(BACKENDS)}")
     return name
@@ -152,9 +138,8 @@ def _active_backend() -> str:
 def _interpreter() -> Device:
     vendor = BACKENDS["interpreter"]
     if missing := [name for name in ("triton", "numpy") if not importlib.util.find_spec(name)]:
-        raise DeviceError(
-            f"TRITON_INTERPRET is set, and Triton's interpreter requires {' and '.join(missing)}. {vendor.install}"
-        )
+        names = " and ".join(missing)
+        raise DeviceError(f"TRITON_INTERPRET is set, and Triton's interpreter requires {names}. {vendor.install}")
     detected = vendor.describe(0, "interpreter", {})
     return merge(match_profile("interpreter", "interpreter", detected.name), detected, None)
 
@@ -173,12 +158,9 @@ def _device(backend: str, index: int) -> Device:
         detected = vendor.describe(index, target.arch, properties)
     profile = match_profile(backend, str(detected.arch), detected.name, detected.driver.get("warp_size"))
     if profile.estimated and is_lookalike(backend, target.arch, target.warp_size):
-        warnings.warn(
-            f"{detected.name or 'this device'} is {backend}/{detected.arch} to Triton, but another vendor's: "
-            f"plans use the cautious estimates of {profile.name}; "
-            "`portable-softmax profiles new DIR` writes a profile of the device to complete",
-            stacklevel=2,
-        )
+        what = f"{detected.name or 'this device'} is {backend}/{detected.arch} to Triton, but another vendor's"
+        do = "`portable-softmax profiles new DIR` writes a profile of the device to complete"
+        warnings.warn(f"{what}: plans use the cautious estimates of {profile.name}; {do}", stacklevel=2)
     return merge(profile, detected, index)
 
 

@@ -1,8 +1,10 @@
 """A device, on this machine or not: its facts, merged from the runtime and a profile, and the origin of each fact."""
 
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import msgspec
 
@@ -19,11 +21,9 @@ class Device:
     """Device with the known facts about it, and the origin of each fact.
 
     Args:
-        backend: Triton's name of the vendor: cuda, hip, npu, xpu, or interpreter.
-        arch: Triton's name of the target architecture.
+        backend, arch: Triton's names of the vendor (cuda, hip, npu, xpu, interpreter) and of the target architecture.
         index: index of the device, as in torch; None for an absent device, and for the interpreter.
-        hardware: the facts.
-        origins: the origin of every fact: driver, torch, profile or estimated.
+        hardware, origins: the facts, and the origin of every fact: driver, torch, profile or estimated.
         profile: the matching YAML profile.
         detected: facts from the runtime; None for an absent device.
     """
@@ -46,13 +46,11 @@ class Device:
     def from_profile(name: str) -> "Device":
         """Returns the device with a product's name, which may be absent: plans and occupancy require facts only.
 
-        `nvidia/h200` is the name in `profiles()`; h200, H200 and torch's "NVIDIA H200" select the same product.
-
-        A name returns the same object as long as its profile does not change, so the device's plans are kept.
+        `nvidia/h200` is the name in `profiles()`; h200, H200 and torch's "NVIDIA H200" select the same product. A name returns
+        the same object as long as its profile does not change.
 
         Raises:
-            ProfileError: no product has that name, or several have.
-            TypeError: the name is not text.
+            ProfileError, TypeError: no product has that name; it is not text.
         """
         return _not_here(find_profile(name))
 
@@ -76,6 +74,30 @@ class Device:
         """Counts the programs that the whole device holds at once."""
         return (self.hardware.multiprocessor_count or 1) // occupancy.multiprocessors * occupancy.programs_per_multiprocessor
 
+    def refused_grid(self, grid: tuple[int, int, int], num_warps: int | None = None, num_ctas: int = 1) -> str | None:
+        """Returns which limit of a launch a grid of programs exceeds, with its source; None if it exceeds none.
+
+        Without `num_warps` threads are not counted. The `num_ctas` blocks of a program are along x.
+        """
+        facts, variable, blocks = self.hardware, self.vendor.more_programs, "programs"
+        if num_ctas > 1:
+            blocks = f"blocks, {num_ctas} for each program,"
+        numbers = [("max_threads", prod(grid) * (num_warps or 0) * (facts.warp_size or 0), "threads")]
+        if facts.max_programs_y_z is None:
+            numbers.append(("max_programs", prod(grid), "programs"))
+        else:
+            numbers.append(("max_programs", grid[0] * num_ctas, f"{blocks} along x"))
+            numbers += [("max_programs_y_z", grid[axis], f"programs along {'xyz'[axis]}") for axis in (1, 2)]
+        for fact, number, what in numbers:
+            most, source = getattr(facts, fact), self.profile.origins.get(fact)
+            is_lifted = fact == "max_programs" and variable is not None and os.environ.get(variable, "0") != "0"
+            if most is not None and number > most and not is_lifted:
+                note = f" ({source.title})" if source else ""
+                lifted = f", or set {variable}=1" if variable else ""
+                has = f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}, and {self.name} launches at most {most:,}"
+                return f"{has}{note}; let programs loop over what is left{lifted}"
+        return None
+
     def __repr__(self) -> str:
         where = "not here" if self.detected is None else f"index={self.index}"
         return f"Device({self.name!r}, {self.backend}/{self.arch}, profile={self.profile.name!r}, {where})"
@@ -87,11 +109,7 @@ def _not_here(profile: DeviceProfile) -> Device:
 
 
 def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) -> Device:
-    """Makes a device from a profile's facts. Facts from torch replace them, and facts from the driver replace both.
-
-    Raises:
-        ProfileError: neither the profile nor the runtime has a fact that the vendor needs.
-    """
+    """Makes a device of a profile's facts, which torch's replace, and the driver's both; ProfileError if one is missing."""
     known = {key: value for key, value in msgspec.structs.asdict(profile.hardware).items() if value}
     layers: list[tuple[str, Mapping[str, int]]] = [("estimated" if profile.estimated else "profile", known)]
     layers += [("torch", detected.torch), ("driver", detected.driver)] if detected else []
@@ -99,5 +117,6 @@ def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) 
     origins = {key: origin for origin, layer in layers for key in layer}
     if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:
         raise ProfileError(f"{profile.name}: neither the profile nor the runtime reports {', '.join(missing)}")
-    arch = detected.arch if detected else int(profile.arch) if profile.arch.isdecimal() else profile.arch
+    arch: int | str = int(profile.arch) if profile.arch.isdecimal() else profile.arch
+    arch = detected.arch if detected else arch
     return Device(profile.backend, arch, index, msgspec.convert(facts, Hardware), origins, profile, detected)

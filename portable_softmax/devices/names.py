@@ -17,16 +17,11 @@ LIST = "`portable-softmax profiles` lists all, 'VENDOR/*' selects one of each ar
 
 
 def find_profile(name: str) -> DeviceProfile:
-    """Returns the product with a name.
+    """Returns the product with a name; ProfileError if there is none, TypeError if it is not text.
 
     A name is `vendor/product`, the product alone, what the driver reports ("NVIDIA H200"), or an architecture: a compiler's
-    target (gfx942, sm_90), which means the first product of that target, or an architecture's file (sm90, 910b), which means
-    the first product in it. A target without a product, which a file's pattern matches, has the facts of the file's first
-    product. Case, spaces and hyphens do not count.
-
-    Raises:
-        ProfileError: no product has that name.
-        TypeError: the name is not text.
+    target (gfx942, sm_90) or a file (sm90, 910b), which mean their first product. A target without a product, which a file's
+    pattern matches, has the facts of the file's first product. Case, spaces and hyphens do not count.
     """
     if not isinstance(name, str):
         raise TypeError(f"a profile's name is a string such as 'vendor/product', not {name!r}")
@@ -42,19 +37,16 @@ def find_profile(name: str) -> DeviceProfile:
 
 
 def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
-    """Returns the products of names: those of `find_profile`, or globs: one of each architecture.
-
-    Raises:
-        ProfileError: a name or a glob means no product.
-    """
+    """Returns the products of names: those of `find_profile`, or globs: one of each architecture; ProfileError if none is."""
     products: dict[str, DeviceProfile] = {}
     for name in names:
-        every = [p for p in every_profile() if p.product and fnmatch.fnmatch(p.name, name.lower())]
-        matches = list({(p.backend, p.arch_pattern): p for p in reversed(every)}.values())[::-1]
         if not {*"*?["} & {*name}:
-            matches = [find_profile(name)]
-        if not matches:
+            products.setdefault(find_profile(name).name, find_profile(name))
+            continue
+        every = [p for p in every_profile() if p.product and fnmatch.fnmatch(p.name, name.lower())]
+        if not every:
             raise ProfileError(f"no profile matches {name!r}; {LIST}")
+        matches = list({(p.backend, p.arch_pattern): p for p in reversed(every)}.values())[::-1]
         products |= {profile.name: profile for profile in matches}
     return list(products.values())
 

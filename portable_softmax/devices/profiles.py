@@ -1,8 +1,4 @@
-"""schema.Hardware profiles: one YAML file per architecture, with its products inside and a source for every number.
-
-It holds facts that no driver reports, so a launch can be planned for hardware that is not on this machine. Unknown facts, and
-limits that a device does not have, are absent.
-"""
+"""Hardware profiles: one YAML file per architecture, with its products, facts that no driver reports, and their sources."""
 
 import contextlib
 import functools
@@ -25,7 +21,6 @@ from portable_softmax.errors import ProfileError
 
 _PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profiles in a wheel
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
-VENDORS = sorted(path.name for path in SHIPPED.iterdir() if path.is_dir())
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # safe_load, by libyaml
 WRONG = OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError  # of hostile YAML
 NOT_READ = "[!.]*.y*ml", "[!.]*/[!.]*.yml", "[!.]*/[!.]*/[!.]*.y*ml"  # YAML one level above or below, or of the other suffix
@@ -127,7 +122,7 @@ def every_profile() -> tuple[DeviceProfile, ...]:
 
 @functools.cache
 def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
-    read = list[Path]()
+    read, vendors = list[Path](), set[str]()
     for directory in directories:
         if not directory.is_dir():
             raise ProfileError(f"{directory} is not a directory; check PORTABLE_SOFTMAX_PROFILES and the installation")
@@ -136,8 +131,9 @@ def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
         if others or not files:
             what = f"not read: {', '.join(others)}" if others else "no profile was found"
             warnings.warn(f"{what} in {directory}: files of profiles are {directory}/VENDOR/NAME.yaml", stacklevel=2)
-        for vendor in {file.parent.name for file in files}.difference(VENDORS):
-            if near := get_close_matches(vendor, VENDORS, 1, MIN_LIKENESS):
+        vendors = vendors or {file.parent.name for file in files}  # those that are shipped
+        for vendor in {file.parent.name for file in files} - vendors:
+            if near := get_close_matches(vendor, vendors, 1, MIN_LIKENESS):
                 raise ProfileError(f"{directory / vendor}: {vendor!r} is no vendor; did you mean {near[0]}?")
         read += files
     return tuple(read_profiles(read))
@@ -153,10 +149,7 @@ def match_profile(backend: str, arch: str, device_name: str | None, warp_size: i
     """Returns the profile of a live device: its product, else its architecture, else its vendor's cautious estimate.
 
     The arguments are Triton's names, the name that the runtime reports, and the threads of a warp, if the driver reports them.
-    A profile with another warp size than the device never matches, whatever the device's name.
-
-    Raises:
-        ProfileError: there is not even an estimate for the backend.
+    A profile with another warp size than the device never matches. ProfileError: there is not even an estimate.
     """
     of_arch = [p for p in every_profile() if p.backend == backend and re.fullmatch(p.arch_pattern, arch)]
     alike = [p for p in of_arch if None in (warp_size, p.hardware.warp_size) or p.hardware.warp_size == warp_size]
@@ -164,17 +157,12 @@ def match_profile(backend: str, arch: str, device_name: str | None, warp_size: i
     for candidates in (reported_as(device_name, alike), families, [p for p in of_arch if p.estimated]):
         if candidates:
             return candidates[-1]
-    raise ProfileError(
-        f"no profile and no estimate for backend {backend!r} (architecture {arch}); add device_profiles/<vendor>/estimated.yaml"
-    )
+    what = f"no profile and no estimate for backend {backend!r} (architecture {arch})"
+    raise ProfileError(f"{what}; add device_profiles/<vendor>/estimated.yaml")
 
 
 def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
-    """Returns the profiles of files: of architectures with their products, then of products that extend those.
-
-    Raises:
-        ProfileError: names the file, the key and the reason.
-    """
+    """Returns the profiles of files: of architectures with their products, then of products that extend those."""
     contents, result = dict[Path, dict[str, Any]](), list[DeviceProfile]()
     for path in paths:
         with _errors_of(path):
@@ -209,11 +197,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _extended(content: dict[str, Any], families: Mapping[str, Any], alone: Mapping[str, Any], stem: str) -> dict[str, Any]:
-    """Returns a file merged, key by key, with the one that it extends.
-
-    An architecture extends another one's `launch`; a file without `backend` is a product, which extends another or an
-    architecture.
-    """
+    """Returns a file merged, key by key, with what it extends: the `launch` of an architecture; all, without `backend`."""
     base, sources = content.get("extends"), content.get("sources", {})
     if not base:
         return content

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import check_constexprs, read_arguments
@@ -228,7 +227,7 @@ def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) 
 def refused_grid(compiled: Any, grid: tuple[int, int, int], device: Device) -> str | None:
     """Returns the reason why a grid of a compiled kernel is invalid, or a cooperative one not resident; else None."""
     metadata, programs = compiled.metadata, math.prod(grid)
-    refused = refusal(device, grid, metadata.num_warps, getattr(metadata, "num_ctas", None) or 1)
+    refused = device.refused_grid(grid, metadata.num_warps, getattr(metadata, "num_ctas", None) or 1)
     if refused or not getattr(metadata, "launch_cooperative_grid", False):
         return refused
     resident = resident_programs(compiled, device)

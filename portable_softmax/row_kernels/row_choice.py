@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
-from portable_softmax.devices.grid import refusal
 from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.candidates import FEW, REGISTERS, available
 from portable_softmax.planning.cost import cost
@@ -151,7 +150,7 @@ class Choice:
             best = next(one for one in costed if one.used.setting.block == block)
             used = best.used
             grid = (best.num_programs, 1, 1) if request.grid is None else request.grid_of(used.constants)
-            if refused := refusal(self._device, grid, used.resources.num_warps):
+            if refused := self._device.refused_grid(grid, used.resources.num_warps):
                 raise GridError(f"{self._jit.__name__}: {refused}")
             errors, warned = addresses.check(request, used.function, grid, block)
             if not errors:
@@ -263,7 +262,7 @@ class Choice:
             yield request.num_programs, rows
         else:
             numbers = list(dict.fromkeys((min(rows, most, resident), min(rows, most))))
-            accepted = [number for number in numbers if not refusal(self._device, (number, 1, 1), used.resources.num_warps)]
+            accepted = [number for number in numbers if not self._device.refused_grid((number, 1, 1), used.resources.num_warps)]
             yield from ((number, rows) for number in accepted or numbers[:1])
 
     def _reasons(self, request: Request, costed: Sequence[Costed]) -> Iterator[str]:

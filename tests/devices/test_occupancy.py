@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from portable_softmax import Device, KernelResources, occupancy, profiles
-from portable_softmax.devices.grid import refusal
 
 
 def count(profile, **resources):
@@ -102,7 +101,7 @@ def _as_shipped(monkeypatch):
     ],
 )
 def test_the_vendors_limits(profile, grid, launch, refused):
-    reason = refusal(Device.from_profile(profile), grid, **launch)
+    reason = Device.from_profile(profile).refused_grid(grid, **launch)
     if refused is None:
         assert reason is None
     else:
@@ -111,7 +110,7 @@ def test_the_vendors_limits(profile, grid, launch, refused):
 
 def test_a_refusal_names_its_source():
     for device in map(Device.from_profile, (name for name in profiles() if not name.startswith("triton/"))):
-        reason = refusal(device, (2**40, 1, 1), num_warps=1)
+        reason = device.refused_grid((2**40, 1, 1), num_warps=1)
         assert any(source.title in reason for source in device.profile.origins.values()), device.name
 
 

@@ -31,21 +31,17 @@ def broken_installation() -> str | None:
     for name in ("triton-ascend", "triton-xpu", "pytorch-triton-xpu"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             stock, other = importlib.metadata.version("triton"), importlib.metadata.version(name)
-            required = _required_triton(name)
+            from packaging.requirements import Requirement  # takes 20 ms, where two packages have files of `triton`
+
+            every = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
+            named = [one for one in every if one.name.lower() == "triton"]
+            required = [one for one in named if not one.marker or one.marker.evaluate({"extra": ""})]
             if required and all(one.specifier.contains(stock, prereleases=True) for one in required):
                 continue
             needs = f", which requires {' and '.join(map(str, required))}," if required else ""
             both = f"triton {stock} and {name} {other}{needs} are both installed, and each overwrites the other's files"
             return f"{both}: pip uninstall triton {name}, then install the one for this machine"
     return None
-
-
-def _required_triton(name: str) -> list[Any]:
-    """Returns the requirements of `triton` that hold on this machine, from a package's metadata."""
-    from packaging.requirements import Requirement  # takes 20 ms, where two packages have files of `triton`
-
-    every = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
-    return [one for one in every if one.name.lower() == "triton" and (not one.marker or one.marker.evaluate({"extra": ""}))]
 
 
 def is_lookalike(backend: str, arch: Any, warp_size: int) -> bool:

@@ -1,7 +1,7 @@
 """The protocol of a vendor's module, the types of its results, and the defaults of modules without functions of their own."""
 
 import abc
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -15,11 +15,7 @@ DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}  # of the types that k
 
 
 def check_dtype(name: str) -> None:
-    """Refuses a type, by torch's name, that kernels do not compute.
-
-    Raises:
-        DtypeError: names the types that they compute.
-    """
+    """Refuses a type, by torch's name, that kernels do not compute: DtypeError."""
     if name not in DTYPE_BYTES:
         advice = "convert to one of these first, or pass one as dtype="
         raise DtypeError(f"a kernel of {name} was requested; kernels compute {', '.join(DTYPE_BYTES)}; {advice}")
@@ -27,22 +23,19 @@ def check_dtype(name: str) -> None:
 
 @dataclass(frozen=True)
 class KernelResources:
-    """Resources that one program of a compiled kernel uses, read from its binary or assembly.
+    """Resources that one program of a compiled kernel uses, read from its binary or assembly. None where there are none.
 
     Args:
-        num_warps: warps of `warp_size` threads; None if programs have no warps (Ascend).
-        registers_per_thread: 32-bit registers; VGPRs and AGPRs as the AMD architecture allocates them. None if there are none
-            (Ascend).
+        num_warps: warps of `warp_size` threads.
+        registers_per_thread: 32-bit registers; VGPRs and AGPRs as the AMD architecture allocates them.
         shared_memory_bytes: bytes per program; LDS on AMD, Unified Buffer on Ascend.
-        spilled_bytes_per_thread: bytes of registers that a thread stores in memory, counted as by the vendor's assembler: every
-            store in the code once.
+        spilled_bytes_per_thread: registers stored in memory, in bytes, as the vendor's assembler counts: every store once.
         scalar_registers: SGPRs per wavefront, AMD only.
-        barriers: barrier slots of a program. None if the binary does not have them: one for a program of several warps.
-        stack_frame_bytes: local memory of a thread, for spilled registers and arrays. None if there is no such memory (Ascend),
-            or the binary does not have its size.
-        tensor_memory_columns: NVIDIA Blackwell only, per SM of a pair. None if the kernel uses none.
+        barriers: barrier slots of a program; None if they are not known: one for a program of several warps.
+        stack_frame_bytes: local memory of a thread, for spilled registers and arrays.
+        tensor_memory_columns: NVIDIA Blackwell only, per SM of a pair.
         multiprocessors: multiprocessors of a program; 2 vector cores on Ascend if it uses tl.dot, which runs on a cube core.
-        compiler: compiler outside of Triton that planned shared memory, and how far it compiled; None if there is none.
+        compiler: compiler outside of Triton that planned shared memory, and how far it compiled.
         estimated: True if nothing was compiled.
 
     Raises:
@@ -69,9 +62,9 @@ class KernelResources:
 
     def __str__(self) -> str:
         """Returns the numbers with their names; those that are None are left out, and a program on one multiprocessor."""
-        default = {"multiprocessors": 1, "compiler": None, "estimated": False}
-        known = {name: value for name, value in vars(self).items() if value is not None and default.get(name, ...) != value}
-        return ", ".join(f"{name} {value}" for name, value in known.items())
+        unsaid = {"multiprocessors": 1, "estimated": False}
+        known = [(name, value) for name, value in vars(self).items() if value is not None and unsaid.get(name, ...) != value]
+        return ", ".join(f"{name} {value}" for name, value in known)
 
 
 @dataclass(frozen=True)
@@ -83,25 +76,24 @@ class Occupancy:
         limits: programs that each resource alone would allow; a resource that sets no limit is absent.
         warps_per_multiprocessor: resident warps; None on devices without warps.
         multiprocessors: multiprocessors of one program.
-        limited_by: the names of the limits that equal the minimum; derived, not an argument.
     """
 
     programs_per_multiprocessor: int
     limits: Mapping[str, int] = field(hash=False)
     warps_per_multiprocessor: int | None = None
     multiprocessors: int = 1
-    limited_by: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        least = self.programs_per_multiprocessor
-        object.__setattr__(self, "limited_by", tuple(name for name, programs in self.limits.items() if programs == least))
+    @property
+    def limited_by(self) -> tuple[str, ...]:
+        """Returns the names of the limits that equal the least."""
+        return tuple(name for name, programs in self.limits.items() if programs == self.programs_per_multiprocessor)
 
     def __str__(self) -> str:
         """Returns two lines: the programs and their limit, and how many programs each resource alone would allow."""
-        programs = "1 program" if self.programs_per_multiprocessor == 1 else f"{self.programs_per_multiprocessor} programs"
+        number, allowed = self.programs_per_multiprocessor, ", ".join(f"{name} {limit}" for name, limit in self.limits.items())
         warps = "" if self.warps_per_multiprocessor is None else f" ({self.warps_per_multiprocessor} warps)"
-        allowed = ", ".join(f"{name} {programs}" for name, programs in self.limits.items())
-        return f"{programs} per multiprocessor{warps}, limited by {' and '.join(self.limited_by)}\nallowed by {allowed}"
+        programs = f"{number} program{'s' * (number != 1)} per multiprocessor{warps}"
+        return f"{programs}, limited by {' and '.join(self.limited_by)}\nallowed by {allowed}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +106,14 @@ class Detected:
     torch: Mapping[str, int] = field(hash=False)
 
 
+def reported(properties: Any, names: Mapping[str, str]) -> dict[str, int]:
+    """Returns the facts that torch's properties of a device have, by their names there."""
+    return {fact: value for fact, name in names.items() if (value := getattr(properties, name, None))}
+
+
 Count = int | None
+NEEDED = "multiprocessor_count warp_size partitions_per_multiprocessor registers_per_multiprocessor register_granule "
+NEEDED += "max_registers_per_thread max_threads_per_program max_warps_per_multiprocessor shared_memory_per_multiprocessor"
 WHEEL = "an environment with `pip install triton` does"  # Triton's own release has compilers for these
 
 
@@ -122,11 +121,7 @@ class Backend(abc.ABC):
     """A vendor. The rest of the package reaches vendors only through this class; its defaults are those of most GPUs."""
 
     torch_device_type: str
-    required: tuple[str, ...] = (  # fields of Hardware without which launches cannot be planned
-        "multiprocessor_count", "warp_size", "partitions_per_multiprocessor", "registers_per_multiprocessor",
-        "register_granule", "max_registers_per_thread", "max_threads_per_program", "max_warps_per_multiprocessor",
-        "shared_memory_per_multiprocessor",
-    )  # fmt: skip
+    required: tuple[str, ...] = tuple(NEEDED.split())  # fields of Hardware without which launches cannot be planned
     aligned_access = True  # a thread's widest load must start on a multiple of its size
     scattered_rows = True  # the distances between the rows of a tile may differ
     fuses = True  # a fused multiply-add rounds once, and exp2 is the exponential of the hardware
@@ -141,12 +136,10 @@ class Backend(abc.ABC):
     more_programs: str | None = None  # environment variable that lets Triton launch more than max_programs, if there is one
     elsewhere = ""  # which environment compiles for its devices, where this one does not
 
-    def offline(self) -> AbstractContextManager[None]:
-        """Returns a context in which Triton compiles for an absent device, if the vendor's compiler is outside of Triton."""
-        return nullcontext()
+    offline: Callable[[], AbstractContextManager[None]] = nullcontext  # where Triton uses a vendor's compiler outside of it
 
     def missing(self) -> str | None:
-        """Returns what compiling for an absent device requires beside Triton, if it is not here; None if nothing is missing."""
+        """Returns what compiling for an absent device requires beside Triton; None if nothing is missing."""
         return None
 
     def driver_facts(self, hardware: Hardware) -> Mapping[str, int]:
@@ -162,21 +155,16 @@ class Backend(abc.ABC):
         return arch
 
     def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
-        """Translates a plan's choices into options of Triton's compiler.
+        """Translates a plan's choices into options of Triton's compiler: those that every Triton for GPUs has.
 
-        These are options that every Triton for GPUs has. They enable fused multiply-adds, because Triton 3.10 fuses
-        none by default. The kernels' accuracy, and the bits that programs share, are known for fused ones only.
+        Multiply-adds are fused, though not by default in Triton 3.10: accuracy and bits of split rows are known for these only.
         """
         return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
 
     def model(self, tile: tuple[int, int], size: int, operations: Collection[str], device: Any) -> KernelResources | None:
         """Estimates the resources of a tile of this package's kernels; returns None if only the compiler determines them.
 
-        Args:
-            tile: elements across and along its lines.
-            size: bytes of an element of the input.
-            operations: names of what the kernel computes beside a softmax.
-            device: the Device.
+        The `tile` has elements across and along its lines, of `size` bytes; `operations` are computed beside a softmax.
         """
         return None
 

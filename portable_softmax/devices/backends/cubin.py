@@ -1,7 +1,6 @@
 """Registers, stack frame, local stores and instructions of a kernel, read from its cubin (ELF64) without any tool.
 
-Tests compare them with `cuobjdump --dump-resource-usage` and `ptxas -v`. NVIDIA documents neither the attribute numbers, which
-`cuobjdump --dump-elf` prints by name, nor the encoding of instructions, which `nvdisasm` prints.
+NVIDIA documents neither numbers of attributes, which `cuobjdump --dump-elf` prints, nor the encoding that `nvdisasm` prints.
 """
 
 import struct
@@ -29,11 +28,7 @@ ARCH_OF_BYTES = 90  # from here on a branch's distance is in bytes, before in wo
 
 
 def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
-    """Returns the attributes of `kernel` in .nv.info, by number.
-
-    Raises:
-        ValueError: not a cubin, or the kernel is not in it.
-    """
+    """Returns the attributes of `kernel` in .nv.info, by number; ValueError if the file is no cubin, or has no such kernel."""
     all_sections = sections(cubin, "cubin")
     by_name = dict(all_sections)
     symbols = by_name[".symtab"]
@@ -56,12 +51,9 @@ def local_stores(cubin: bytes) -> int:
 
 
 def loops(cubin: bytes, arch: int) -> list[Loop]:
-    """Returns the code of the only kernel outside loops, then that of every loop.
+    """Returns the code of the only kernel outside loops, then that of every loop; ValueError for any other encoding.
 
     A loop ends in a branch backwards. One from behind the end of the program returns from a rare case.
-
-    Raises:
-        ValueError: not a cubin, or of another encoding.
     """
     contents = [section.content for name, section in sections(cubin, "cubin") if name.startswith(".text.")]
     if len(contents) != 1 or len(contents[0]) % 16 or arch < FIRST_ARCH:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from portable_softmax.devices.backends import cubin, ptxas, simt
-from portable_softmax.devices.backends.base import WHEEL, Backend, Count, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import WHEEL, Backend, Count, Detected, KernelResources, Occupancy, reported
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.schema import Hardware
 
@@ -41,32 +41,24 @@ class Cuda(Backend):
     elsewhere = WHEEL
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-        """Collects the device's facts from Triton's driver and torch; see Backend."""
+        """Collects the device's facts from Triton's driver and torch."""
         import torch
 
         torch_properties = torch.cuda.get_device_properties(index)
-        facts = {fact: getattr(torch_properties, key, None) for fact, key in TORCH_FACTS.items()}
+        facts = reported(torch_properties, TORCH_FACTS)
         if threads := getattr(torch_properties, "max_threads_per_multi_processor", None):
             facts["max_warps_per_multiprocessor"] = threads // properties["warpSize"]
         if properties["warpSize"] != WARP_SIZE:
             facts["max_threads_per_program"] = THREADS_OF_OTHERS
-        return Detected(
-            name=torch_properties.name,
-            arch=arch,
-            driver={fact: properties[key] for fact, key in DRIVER_FACTS.items()},
-            torch={fact: value for fact, value in facts.items() if value},
-        )
+        driver = {fact: properties[key] for fact, key in DRIVER_FACTS.items()}
+        return Detected(torch_properties.name, arch, driver, facts)
 
     def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Names Triton's options; `maxnreg` limits the registers of a thread."""
         return super().compile_options(num_warps, num_stages, max_registers, hardware) | {"maxnreg": max_registers}
 
     def resources(self, compiled: Any) -> KernelResources:
-        """Reads the cubin, the spills in its stack frame, and the tensor memory from Triton's metadata.
-
-        Raises:
-            CompileError: the assembler cannot say what is spilled.
-        """
+        """Reads the cubin, the spills in its stack frame (CompileError if they are unknown), and Triton's metadata."""
         if "cubin" not in compiled.asm:  # another vendor's
             return self.without_binary(compiled)
         attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
@@ -81,7 +73,7 @@ class Cuda(Backend):
         )
 
     def loops(self, compiled: Any) -> list[Loop]:
-        """Reads the cubin; see Backend."""
+        """Reads the cubin."""
         with contextlib.suppress(ValueError, KeyError, struct.error):
             return cubin.loops(compiled.asm["cubin"], compiled.metadata.target.arch)
         return []
@@ -96,9 +88,8 @@ class Cuda(Backend):
         """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
 
         It also counts tensor memory, which NVIDIA's function does not: a program for which too little is left becomes resident,
-        and waits in tcgen05.alloc for another one to end. A program takes a power of two columns, and 32 at least; with a pair
-        of SMs (cta_group::2), that many on both. Sources: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime;
-        tcgen05.alloc in the PTX ISA.
+        and waits in tcgen05.alloc for another one to end. A program takes a power of two columns, and 32 at least. Sources:
+        cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime; tcgen05.alloc in the PTX ISA.
         """
         columns, there = resources.tensor_memory_columns, hardware.tensor_memory_columns
         more = {"tensor memory": there // max(FEWEST_COLUMNS, 1 << (columns - 1).bit_length())} if columns and there else {}

@@ -12,15 +12,7 @@ class Section(NamedTuple):
 
 
 def sections(elf: bytes, called: str) -> list[tuple[str, Section]]:
-    """Returns (name, section) in the file's order.
-
-    Args:
-        elf: the file.
-        called: word for such files, for the error.
-
-    Raises:
-        ValueError: the file has no little-endian ELF64 header.
-    """
+    """Returns (name, section) in the file's order; ValueError if it has no little-endian ELF64 header, as `called`."""
     if elf[:6] != b"\x7fELF\x02\x01":
         raise ValueError(f"not a {called}: no little-endian ELF64 header")
     table = struct.unpack_from("<Q", elf, 0x28)[0]

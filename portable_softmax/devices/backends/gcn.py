@@ -15,11 +15,7 @@ CLOCKS = 4  # of an instruction for such a vector
 
 
 def loops(assembly: str, arch: str) -> list[Loop]:
-    """Returns the code of a kernel outside loops, then that of every loop, which LLVM's comments name.
-
-    Raises:
-        ValueError: the text has no function.
-    """
+    """Returns the code of a kernel outside loops, then that of every loop that LLVM's comments name; ValueError without any."""
     body, end, _ = assembly.partition(".Lfunc_end0:")
     if not end:
         raise ValueError("the assembly ends no function")

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from portable_softmax.devices.backends import gcn, simt
-from portable_softmax.devices.backends.base import WHEEL, Backend, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import WHEEL, Backend, Detected, KernelResources, Occupancy, reported
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.schema import Hardware
 
 WARP_OF_CDNA = 64
+TORCH_FACTS = {"l2_cache_bytes": "L2_cache_size", "memory_bytes": "total_memory"}
 SGPRS = 800  # of a SIMD of gfx9
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
 
@@ -28,37 +29,29 @@ class Hip(Backend):
     elsewhere = WHEEL
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-        """Collects the device's facts from Triton's driver and torch; see Backend.
+        """Collects the device's facts from Triton's driver and torch.
 
-        The driver's `max_num_regs` is not used: ROCm releases disagree whether it counts 256 or all VGPRs of a SIMD. With
-        GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs. They are paired again, because Triton compiles for WGPs.
+        ROCm releases disagree whether the driver's `max_num_regs` counts 256 or all VGPRs of a SIMD. With GPU_ENABLE_WGP_MODE=0
+        the driver of an RDNA counts CUs, which are paired again, because Triton compiles for WGPs.
         """
         import torch
 
         torch_properties = torch.cuda.get_device_properties(index)
         warp_size = properties["warpSize"]
         cus_of_rdna = warp_size == 32 and properties["max_threads_per_sm"] // warp_size <= WARPS_OF_A_CU
-        torch_facts = {
-            "l2_cache_bytes": getattr(torch_properties, "L2_cache_size", None),
-            "memory_bytes": torch_properties.total_memory,
+        driver = {
+            "multiprocessor_count": properties["multiprocessor_count"] // (2 if cus_of_rdna else 1),
+            "warp_size": warp_size,
+            "shared_memory_per_program_max": properties["max_shared_mem"],
         }
-        return Detected(
-            name=torch_properties.name,
-            arch=str(arch).partition(":")[0],  # gfx942:sramecc+:xnack- names features, not another architecture
-            driver={
-                "multiprocessor_count": properties["multiprocessor_count"] // (2 if cus_of_rdna else 1),
-                "warp_size": warp_size,
-                "shared_memory_per_program_max": properties["max_shared_mem"],
-            },
-            torch={fact: value for fact, value in torch_facts.items() if value},
-        )
+        name = str(arch).partition(":")[0]  # gfx942:sramecc+:xnack- names features, not another architecture
+        return Detected(torch_properties.name, name, driver, reported(torch_properties, TORCH_FACTS))
 
     def resources(self, compiled: Any) -> KernelResources:
         """Reads the metadata at the end of the assembly, which the HIP runtime reads too.
 
-        `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908.
-        `.group_segment_fixed_size` is 0 for Triton's kernels: their LDS is dynamic. Scratch memory holds arrays, too. Without
-        it no spilled register is in memory: VGPRs are then in AGPRs, and SGPRs are in lanes of VGPRs wherever they are spilled.
+        `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908. Scratch memory holds
+        arrays, too. Without it no spilled register is in memory: VGPRs are in AGPRs, and SGPRs in lanes of VGPRs.
         """
         if not (assembly := compiled.asm.get("amdgcn")):  # another vendor's
             return self.without_binary(compiled)
@@ -77,7 +70,7 @@ class Hip(Backend):
         )
 
     def loops(self, compiled: Any) -> list[Loop]:
-        """Reads the assembly; see Backend."""
+        """Reads the assembly."""
         with contextlib.suppress(ValueError, KeyError):
             return gcn.loops(compiled.asm["amdgcn"], compiled.metadata.target.arch)
         return []
@@ -86,9 +79,8 @@ class Hip(Backend):
         """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.
 
         On gfx9 the wavefronts of a SIMD share its 800 SGPRs; later ones have a fixed set for each. A wavefront takes 16
-        more for the trap handler, which LLVM's table up to Triton 3.8 does not count: it allows 10 wavefronts up to 80 SGPRs.
-        Sources: AMDGPUBaseInfo.cpp and GCNSubtarget of LLVM; LLVM pull request 201342; ROCm/rocm-systems pull request 10618,
-        in which 92 SGPRs leave room for 7 on gfx942.
+        more for the trap handler, which LLVM's table up to Triton 3.8 does not count. Sources: AMDGPUBaseInfo.cpp and
+        GCNSubtarget of LLVM; LLVM pull request 201342; ROCm/rocm-systems pull request 10618 (92 SGPRs: 7 on gfx942).
         """
         more = {}
         if hardware.warp_size == WARP_OF_CDNA and resources.scalar_registers:

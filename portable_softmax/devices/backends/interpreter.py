@@ -8,7 +8,7 @@ from portable_softmax.devices.schema import Hardware
 
 
 class Interpreter(Backend):
-    """Triton's interpreter."""
+    """Triton's interpreter, which compiles nothing, has no limits, and gets all facts from its profile."""
 
     torch_device_type = "cpu"
     required = ("multiprocessor_count",)
@@ -18,11 +18,11 @@ class Interpreter(Backend):
     elsewhere = "it compiles nothing; with TRITON_INTERPRET=1 it runs kernels"
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-        """Returns no facts: all of them come from the profile."""
+        """Returns no facts."""
         return Detected(name="interpreter", arch=arch, driver={}, torch={})
 
     def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
-        """Returns no options: nothing is compiled."""
+        """Returns no options."""
         return {}
 
     def missing(self) -> str:
@@ -30,13 +30,13 @@ class Interpreter(Backend):
         return self.elsewhere
 
     def model(self, tile: tuple[int, int], size: int, operations: Collection[str], device: Any) -> KernelResources:
-        """Returns no resources: the interpreter has no limits."""
+        """Returns no resources."""
         return KernelResources()
 
     def resources(self, compiled: Any) -> KernelResources:
-        """Returns no resources: nothing is compiled."""
+        """Returns no resources."""
         return KernelResources()
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
-        """Counts one program: programs run one after another."""
+        """Counts one program."""
         return Occupancy(1, {"programs": 1})

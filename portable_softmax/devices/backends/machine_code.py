@@ -10,41 +10,24 @@ from typing import NamedTuple
 
 
 class Instruction(NamedTuple):
-    """What an instruction means to loops and loads.
+    """What an instruction means to loops and loads."""
 
-    Args:
-        target: index of the instruction that a branch continues at; None if it is no branch.
-        ends: the program never gets behind it; a cubin may end in a branch to itself.
-        loads: from global memory.
-        counter: that a load into registers, or on some devices a store, holds until it is done; None if there is none.
-        waits: counters that the instruction waits for.
-        left: operations of these that need not be done, the latest ones.
-        clocks: in which a partition of a multiprocessor issues it.
-    """
-
-    target: int | None = None
-    ends: bool = False
-    loads: bool = False
-    counter: int | None = None
-    waits: tuple[int, ...] = ()
-    left: int = 0
-    clocks: int = 1
+    target: int | None = None  # index of the instruction that a branch continues at
+    ends: bool = False  # the program never gets behind it; a cubin may end in a branch to itself
+    loads: bool = False  # from global memory
+    counter: int | None = None  # that a load into registers, or on some devices a store, holds until it is done
+    waits: tuple[int, ...] = ()  # counters that it waits for
+    left: int = 0  # operations of these that need not be done, the latest ones
+    clocks: int = 1  # in which a partition of a multiprocessor issues it
 
 
 class Loop(NamedTuple):
-    """Machine code of a loop without its inner loops, or of a program outside loops.
+    """Machine code of a loop without its inner loops, or of a program outside loops."""
 
-    Args:
-        depth: number of loops around it, with itself.
-        clocks: in which a partition of a multiprocessor issues the instructions of a warp, per iteration.
-        loads: from global memory.
-        chained: loads of the longest chain, in which each begins after another was waited for.
-    """
-
-    depth: int
-    clocks: float
-    loads: float
-    chained: float
+    depth: int  # number of loops around it, with itself
+    clocks: float  # in which a partition of a multiprocessor issues the instructions of a warp, per iteration
+    loads: float  # from global memory
+    chained: float  # loads of the longest chain, in which each begins after another was waited for
 
 
 def loop_of(depth: int, instructions: Sequence[Instruction]) -> Loop:

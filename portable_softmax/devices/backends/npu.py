@@ -6,12 +6,12 @@ from types import MappingProxyType
 from typing import Any
 
 from portable_softmax.devices.backends import npu_compiler, npu_stages
-from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy, reported
 from portable_softmax.devices.schema import Hardware
 
 STAND_INS = "acl torch_npu triton.backends.ascend triton.extension triton.runtime.libentry"
 LANGUAGES = "triton.language.extra.ascend", "triton.language.extra.cann"  # of 3.2.0, and later
-MORE_FACTS = {"l2_cache_bytes": "L2_cache_size", "memory_bytes": "total_memory"}  # names of torch_npu
+TORCH_FACTS = {"multiprocessor_count": "vector_core_num", "l2_cache_bytes": "L2_cache_size", "memory_bytes": "total_memory"}
 
 
 class Npu(Backend):
@@ -44,11 +44,9 @@ class Npu(Backend):
         """Reads torch_npu; Triton's driver, which assumes two vector cores per AI core, only where that lacks their number."""
         import torch
 
-        reported = torch.npu.get_device_properties(index)  # type: ignore[attr-defined]
-        facts = {fact: getattr(reported, name, None) for fact, name in MORE_FACTS.items()}
-        facts["multiprocessor_count"] = getattr(reported, "vector_core_num", None)
-        driver = {} if facts["multiprocessor_count"] else {"multiprocessor_count": properties["num_vectorcore"]}
-        return Detected(str(arch), arch, driver, {fact: value for fact, value in facts.items() if value})
+        facts = reported(torch.npu.get_device_properties(index), TORCH_FACTS)  # type: ignore[attr-defined]
+        driver = {} if "multiprocessor_count" in facts else {"multiprocessor_count": properties["num_vectorcore"]}
+        return Detected(str(arch), arch, driver, facts)
 
     def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Returns no options: the compiler ignores num_warps and num_stages, and warns about them."""

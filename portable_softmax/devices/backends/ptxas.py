@@ -1,7 +1,4 @@
-"""Spilled registers of a kernel for NVIDIA, as counted by `ptxas -v`.
-
-The cubin has the size of the stack frame, which can also hold arrays: Triton's sine has one.
-"""
+"""Spilled registers of a kernel for NVIDIA, as counted by `ptxas -v`: the stack frame can also hold arrays, as of a sine."""
 
 import inspect
 import re
@@ -21,10 +18,8 @@ FIRST_WITH_ALLOCATOR = 3, 7  # release of Triton that names the level of the reg
 def spilled_bytes(compiled: Any) -> int:
     """Counts the bytes of spilled registers of Triton's CompiledKernel that has a stack frame.
 
-    Without data of its own all that a kernel stores in its frame is spilled. Otherwise the assembler is run to report it.
-
-    Raises:
-        CompileError: the assembler fails, or does not make of the PTX what Triton made of it.
+    Without data of its own all that a kernel stores in its frame is spilled. Otherwise the assembler is run to report it:
+    CompileError if it fails, or does not make of the PTX what Triton made of it.
     """
     if not OWN_DATA.search(compiled.asm["ptx"]):
         return cubin.local_stores(compiled.asm["cubin"])
@@ -49,14 +44,21 @@ def _assembled(ptx: str, metadata: Any) -> tuple[str, bytes]:
     if tuple(map(int, triton.__version__.split(".")[:2])) >= FIRST_WITH_ALLOCATOR:
         options.append("--regAllocOptLevel=2")
     with tempfile.TemporaryDirectory() as folder:
-        source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(ptx)
-        options += [f"--gpu-name={arch[1]}", str(source), "-o", str(binary)]
-        command = [_assembler(int(arch[2])), "-lineinfo", "-v", *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        Path(folder, "kernel.ptx").write_text(ptx)
+        command = [
+            _assembler(int(arch[2])),
+            "-lineinfo",
+            "-v",
+            *options,
+            f"--gpu-name={arch[1]}",
+            "kernel.ptx",
+            "-o",
+            "kernel.cubin",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         if done.returncode:
             raise CompileError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
-        return done.stderr, binary.read_bytes()
+        return done.stderr, Path(folder, "kernel.cubin").read_bytes()
 
 
 def _assembler(arch: int) -> str:

@@ -10,15 +10,12 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def limits_of(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
-    """Counts programs per multiprocessor for each resource that GPU vendors count alike.
+    """Counts programs per multiprocessor for each resource that GPU vendors count alike; ValueError without warps.
 
     Registers are allocated per warp in granules, from the slice of one partition (SM sub-partition, SIMD). Only whole warps fit
     a slice, so the division comes before the multiplication. If a kernel's registers are unknown, they are the most that a
     thread can have. Sources: NVIDIA's cuda_occupancy.h (cudaOccMaxBlocksPerSMRegsLimit), LLVM's AMDGPUBaseInfo.cpp
     (getNumWavesPerEUWithNumVGPRs).
-
-    Raises:
-        ValueError: the kernel has no num_warps, or the device no warp_size or partitions.
     """
     warps = resources.num_warps
     partitions, warp_size = hardware.partitions_per_multiprocessor, hardware.warp_size
@@ -35,15 +32,11 @@ def limits_of(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
     if hardware.barriers_per_multiprocessor and barriers:
         limits["barriers"] = hardware.barriers_per_multiprocessor // barriers
     if hardware.registers_per_multiprocessor and resources.registers_per_thread != 0:
-        granule, slice_per_thread = (
-            hardware.register_granule or 1,
-            hardware.registers_per_multiprocessor // partitions // warp_size,
-        )
-        most = hardware.max_registers_per_thread or slice_per_thread
-        registers, name = resources.registers_per_thread, "registers"
+        granule, in_slice = hardware.register_granule or 1, hardware.registers_per_multiprocessor // partitions // warp_size
+        most, registers, name = hardware.max_registers_per_thread or in_slice, resources.registers_per_thread, "registers"
         if registers is None:
-            registers, name = min(slice_per_thread // granule * granule, most), "registers (estimated)"
-        limits[name] = slice_per_thread // round_up(registers, granule) * partitions // warps if registers <= most else 0
+            registers, name = min(in_slice // granule * granule, most), "registers (estimated)"
+        limits[name] = in_slice // round_up(registers, granule) * partitions // warps if registers <= most else 0
     return limits | shared_memory_limit(resources, hardware)
 
 

@@ -1,7 +1,4 @@
-"""Intel. A multiprocessor is an Xe core; a warp is a sub-group, run by one hardware thread of an EU; shared memory is SLM.
-
-Registers are counted per lane, 32 bits each, as elsewhere: 128 GRFs of 64 bytes are 64 registers of each of 32 lanes.
-"""
+"""Intel. A multiprocessor is an Xe core; a warp is a sub-group; 128 GRFs of 64 bytes are 64 registers of each of 32 lanes."""
 
 import functools
 import shutil
@@ -18,6 +15,7 @@ from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import CompileError
 
 OCLOC = "ocloc"  # Intel's offline compiler
+DRIVER_FACTS = {"shared_memory_per_program_max": "max_shared_mem", "max_threads_per_program": "max_work_group_size"}
 FULL_SIZE_LANES = 32  # with fewer lanes and the large register mode, a program may have only half of the threads
 
 
@@ -35,10 +33,7 @@ def _native(ocloc: str, spirv: bytes, version: str, flags: str) -> bytes:
 
 
 def _compile_without_sycl() -> None:
-    """Makes Triton's compiler start without SYCL.
-
-    It would build a module that names the architecture of a live device, and there is none on this machine.
-    """
+    """Makes Triton's compiler start without SYCL, with which it would build a module that names a live device."""
     from triton.backends import backends
 
     names = backends["intel"].compiler.__init__.__globals__ if "intel" in backends else {}
@@ -49,10 +44,7 @@ def _compile_without_sycl() -> None:
         def built(src: str, name: str) -> Any:
             if name != "arch_utils":
                 return build(src, name)
-            # the module that names a live device's architecture by its number, which an absent one does not have
-            return SimpleNamespace(
-                parse_device_arch=lambda number: build(src, name).parse_device_arch(number) if number else ""
-            )
+            return SimpleNamespace(parse_device_arch=lambda arch: build(src, name).parse_device_arch(arch) if arch else "")
 
         names["compile_module_from_src"] = built
 
@@ -68,31 +60,22 @@ class Xpu(Backend):
     elsewhere = "triton-xpu does; in a separate environment, `pip install triton-xpu==3.3.0b1` in place of triton"
 
     def describe(self, index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
-        """Collects the device's facts from torch and Triton's driver; see Backend.
+        """Collects the device's facts from torch and Triton's driver, which multiplies slices by their parts to count cores.
 
-        Triton's `arch` is not a name but all of torch's properties. `version` among them is the number of the graphics IP, as
-        in 12.60.7. The driver multiplies slices by their parts to count multiprocessors, so torch's count is preferred.
+        Triton's `arch` is all of torch's properties; `version` among them is the number of the graphics IP, as in 12.60.7.
         """
         import torch
 
         torch_properties = torch.xpu.get_device_properties(index)
         cores = getattr(torch_properties, "gpu_subslice_count", None)
-        return Detected(
-            name=torch_properties.name,
-            arch=str(arch["version"]),
-            driver={
-                "shared_memory_per_program_max": properties["max_shared_mem"],
-                "max_threads_per_program": properties["max_work_group_size"],
-                **({} if cores else {"multiprocessor_count": properties["multiprocessor_count"]}),
-            },
-            torch={"memory_bytes": torch_properties.total_memory, **({"multiprocessor_count": cores} if cores else {})},
-        )
+        driver = {fact: properties[name] for fact, name in DRIVER_FACTS.items()}
+        facts = {"memory_bytes": torch_properties.total_memory}
+        counted = facts if cores else driver
+        counted["multiprocessor_count"] = cores or properties["multiprocessor_count"]
+        return Detected(torch_properties.name, str(arch["version"]), driver, facts)
 
     def compile_target(self, arch: int | str, index: int | None, hardware: Hardware) -> Any:
-        """Returns the properties that Triton calls an architecture.
-
-        They are torch's, or as few as possible for a device that is not on this machine.
-        """
+        """Returns the properties that Triton calls an architecture: torch's, or as few as possible for an absent device."""
         if index is not None:
             import torch
 
@@ -101,23 +84,17 @@ class Xpu(Backend):
         return {"version": arch, "sub_group_sizes": [hardware.warp_size]}
 
     def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
-        """Names Triton's options: the lanes of a sub-group, by both of its names, and the register mode.
-
-        A hardware thread has 128 GRFs, or 256 with half as many threads. Without `max_registers` the compiler chooses.
-        """
-        small = (hardware.max_registers_per_thread or 0) // 2
-        mode = "auto" if max_registers is None else "small" if max_registers <= small else "large"
+        """Names Triton's options: lanes, by both names; 128 GRFs, 256 for half as many threads, or the compiler's choice."""
+        mode = "auto"
+        if max_registers is not None:
+            mode = "small" if max_registers <= (hardware.max_registers_per_thread or 0) // 2 else "large"
         lanes = {"threads_per_warp": hardware.warp_size, "warp_size": hardware.warp_size}
         return super().compile_options(num_warps, num_stages, max_registers, hardware) | {"grf_mode": mode, **lanes}
 
     def resources(self, compiled: Any) -> KernelResources:
-        """Reads the native binary, which `ocloc` makes from Triton's SPIR-V. Without ocloc the registers are unknown.
+        """Reads the native binary, which `ocloc` makes from Triton's SPIR-V, as drivers do. Without it registers are unknown.
 
-        On the device the driver compiles the same SPIR-V with the same options. With TRITON_XPU_GEN_NATIVE_CODE Triton itself
-        returns the binary instead of SPIR-V.
-
-        Raises:
-            CompileError: ocloc failed; the text is ocloc's own.
+        With TRITON_XPU_GEN_NATIVE_CODE Triton itself returns the binary. CompileError: ocloc failed; the text is its own.
         """
         metadata = compiled.metadata
         used: dict[str, Any] = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
@@ -132,8 +109,7 @@ class Xpu(Backend):
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core.
 
-        With most registers and fewer lanes the driver allows half of the threads. Source:
-        GfxCoreHelperHw::calculateMaxWorkGroupSize of intel/compute-runtime.
+        With most registers and fewer lanes half of the threads are allowed: GfxCoreHelperHw::calculateMaxWorkGroupSize.
         """
         lanes, threads = hardware.warp_size or 0, hardware.max_threads_per_program or 0
         halved = lanes < FULL_SIZE_LANES and resources.registers_per_thread == hardware.max_registers_per_thread

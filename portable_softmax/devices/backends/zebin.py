@@ -1,7 +1,6 @@
 """Registers, barriers and spills of a kernel, read from the output of Intel's compiler: an ELF64 file, a "zebin".
 
-Sources: documentation/igc/ZEBinary of intel/intel-graphics-compiler (the section .ze_info is YAML); hw_cmds_*.h of
-intel/compute-runtime (the size of a GRF in each family).
+Sources: documentation/igc/ZEBinary of intel/intel-graphics-compiler; hw_cmds_*.h of intel/compute-runtime (GRF sizes).
 """
 
 import struct
@@ -15,12 +14,9 @@ WIDE_GRF_FAMILY = 0xC08  # Xe-HPC. A GRF has 64 bytes in this family and later o
 
 
 def kernel_resources(zebin: bytes, kernel: str) -> dict[str, int]:
-    """Returns the registers, barriers, spills and frame of `kernel` from .ze_info, by their names in KernelResources.
+    """Returns registers, barriers, spills and frame of `kernel` from .ze_info, by their names in KernelResources, per thread.
 
-    They are per thread: the lanes of a hardware thread share its GRFs.
-
-    Raises:
-        ValueError: not a zebin, or the kernel is not in it.
+    The lanes of a hardware thread share its GRFs. ValueError: not a zebin, or the kernel is not in it.
     """
     by_name = dict(sections(zebin, "zebin"))
     if ".ze_info" not in by_name:
