@@ -13,8 +13,8 @@ from offline import with_hardware
 from portable_probe.tune.launches import SOFTMAXES, softmax_problem
 from portable_softmax import Device
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.planning.candidates import Limits
 from portable_softmax.devices.schema import COST_NUMBERS
+from portable_softmax.planning.candidates import Limits
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import LINE_PART, Facts, RowLaunch, Traffic, row_facts, softmax_facts
 from portable_softmax.planning.operands import contiguous_problem
