@@ -19,8 +19,7 @@ from unittest import mock
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import how_to_install, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.runtime.absent import absent
-from portable_softmax.runtime.stand_ins import importable
+from portable_softmax.runtime.absent import absent, importable
 
 
 class KernelFile(NamedTuple):

@@ -12,7 +12,7 @@ from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.row_kernels.inspection import Launched
-from portable_softmax.runtime.bind import bind, sizes_of
+from portable_softmax.runtime.bind import Launch
 from portable_softmax.runtime.compile import compiled
 from portable_softmax.runtime.kernel import Kernel
 
@@ -37,7 +37,7 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     fewer = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
     problem = replace(fewer, vector=planned.vector, unaligned=planned.unaligned)
     groups = min(problem.tiles(tiling.tile_rows), launch_plan.num_programs // tiling.splits)
-    launch = bind(problem, tiling, groups * tiling.splits, sizes_of(problem), device, operands[0].device, run_of)
+    launch = Launch(problem, tiling, groups * tiling.splits, device, operands[0].device, run_of=run_of)
     launch(*operands, *[None] * (6 - len(operands)))  # no mask, factors, sink
     return f"{RAN.format(device.arch, sum(steps))} for {n_rows} rows"
 

@@ -23,7 +23,7 @@ from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
 from portable_softmax.planning.planner import ranked, unfit
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.runtime.bind import bind, sizes_of
+from portable_softmax.runtime.bind import Launch
 from portable_softmax.runtime.compile import resources_of
 from portable_softmax.runtime.kernel import kernels_of
 
@@ -83,7 +83,7 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
         for y in last:
             y.copy_(torch.softmax(y.float(), 1))
             exact = y.double() * (x.double() - (x.double() * y.double()).sum(1, True))
-        call = bind(problem, tiling, programs, sizes_of(problem), device, result.device)
+        call = Launch(problem, tiling, programs, device, result.device)
         return partial(call, result, x, *last, *[None] * (4 - len(last))), result, exact  # no mask, factors, sink
 
     return Timed(f"{shape} {problem.x_dtype} {problem.backward}", facts, median_us(prepared, device))

@@ -2,18 +2,20 @@
 
 import contextlib
 import importlib
+import importlib.machinery
+import inspect
+import pkgutil
 import re
 import sys
 import threading
-from collections.abc import Iterator
-from types import SimpleNamespace
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from portable_softmax.devices import detect
 from portable_softmax.devices.device import Device
 from portable_softmax.runtime.compile import target_of
-from portable_softmax.runtime.stand_ins import Handle, stand_in_module
 
 # Names of facts that files and heuristics of kernels read from Triton's driver, and from torch.
 PROPERTIES = {
@@ -38,9 +40,8 @@ _one_at_a_time = threading.RLock()  # Triton has one active driver for all threa
 def absent(device: Device) -> Iterator[object]:
     """Makes Triton's driver name the device as the current one, and launch nothing; yields its key in Triton's caches.
 
-    torch's queries of the current accelerator return its facts too, and only its backend of Triton is active.
-    While it is entered, a thread that launches kernels gets an error: Triton has one driver for all threads.
-    A device that is here is left to its own driver, and yields None.
+    torch's queries of the current accelerator return its facts too, and only its backend of Triton is active. While it is
+    entered, a thread that launches kernels gets an error. A device that is here is left to its own driver, and yields None.
     """
     from triton.backends import backends
     from triton.runtime import driver
@@ -50,35 +51,38 @@ def absent(device: Device) -> Iterator[object]:
         return
     with _one_at_a_time, contextlib.ExitStack() as replaced:
         replaced.enter_context(device.vendor.offline())
-        before = dict(vars(driver))  # driver.active would create the real one, or fail
-        base: Any = object
+        before, base = dict(vars(driver)), object  # driver.active would create the real one, or fail
         for backend in backends.values():
             is_its = bool(backend.compiler.supports_target(target_of(device)))
             replaced.enter_context(mock.patch.object(backend.driver, "is_active", lambda is_its=is_its: is_its))
-            base = backend.driver if is_its else base
+            if is_its:
+                base = backend.driver
         facts = {name: getattr(device.hardware, fact) for name, fact in PROPERTIES.items()}
         properties = {name: value for name, value in facts.items() if value is not None}
         properties |= device.vendor.driver_facts(device.hardware)
-        arch = re.sub(r"^[a-z]+", "", str(device.arch))  # digits, the last one or two of which are the minor release
-        minor = 2 if isinstance(device.arch, str) else 1
-        capability = (int(arch[:-minor]), int(arch[-minor], 16)) if arch[:-minor].isdigit() else (0, 0)
-        key = object()
+        key, capability = object(), _capability_of(device)
         driver.set_active(_driver(device, base, key, properties, capability))
         replaced.enter_context(mock.patch.object(detect, "current_device", return_value=device))  # which `fits` asks
         if torch := sys.modules.get("torch"):
-            _answer(torch, device, properties, capability, replaced)
+            _replace_queries(torch, device, properties, capability, replaced)
         try:
             yield key
         finally:
             vars(driver).update(before)
 
 
+def _capability_of(device: Device) -> tuple[int, int]:
+    """Returns (major, minor): the last digit of an architecture's number, or the last two of its name, is the minor one."""
+    digits, minor = re.sub(r"^[a-z]+", "", str(device.arch)), 2 if isinstance(device.arch, str) else 1
+    return (int(digits[:-minor]), int(digits[-minor], 16)) if digits[:-minor].isdigit() else (0, 0)
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("nothing can be launched: the device is not here")
+
+
 def _driver(device: Device, base: type, key: object, properties: dict[str, Any], capability: tuple[int, int]) -> Any:
     """Returns a driver with the methods that Triton and modules with kernels call before a launch."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("nothing can be launched: the device is not here")
-
     target, kind = target_of(device), device.vendor.torch_device_type
     methods = {
         "get_current_target": lambda *_: target,
@@ -87,22 +91,19 @@ def _driver(device: Device, base: type, key: object, properties: dict[str, Any],
         "get_device_capability": lambda *_: capability,
         "get_device_interface": lambda *_: getattr(importlib.import_module("torch"), kind),
         "get_active_torch_device": lambda *_: importlib.import_module("torch").device(kind, 0),
-        "get_benchmarker": lambda *_: refuse,  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
-        "launcher_cls": refuse,
+        "get_benchmarker": lambda *_: _refuse,  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
+        "launcher_cls": _refuse,
         "utils": SimpleNamespace(get_device_properties=lambda *_: properties),
     }
     return object.__new__(type("AbsentDriver", (base,), methods))
 
 
-def _answer(
+def _replace_queries(
     torch: Any, device: Device, properties: dict[str, Any], capability: tuple[int, int], replaced: contextlib.ExitStack
 ) -> None:
     """Makes torch's queries of the current accelerator return the device's facts."""
-    patterns = getattr(device.profile.product, "matches", ())
+    patterns, kind = getattr(device.profile.product, "matches", ()), device.vendor.torch_device_type
     name = re.sub(r"\|[^)]*|(?<!\\)[()?]|\\|\.\*", "", next(iter(patterns), device.name))  # as the runtime reports it
-    kind = device.vendor.torch_device_type
-    if lacks_kind := not hasattr(torch, kind):  # which a vendor's extension of torch adds
-        replaced.enter_context(mock.patch.object(torch, kind, stand_in_module(f"torch.{kind}"), create=True))
     known = {"name": name, "gcnArchName": str(device.arch), "major": capability[0], "minor": capability[1]}
     answers = {
         "is_available": True,
@@ -112,17 +113,93 @@ def _answer(
         "get_device_capability": capability,
         "get_device_name": name,
         "get_device_properties": SimpleNamespace(**properties, **known),
-        "current_stream": Handle(),
+        "current_stream": StandIn(),
         **dict.fromkeys(("set_device", "synchronize")),
     }
-    if lacks_kind:
-        vars(getattr(torch, kind)).update(answers)  # all of them are patched
+    if not hasattr(torch, kind):  # which a vendor's extension of torch adds
+        added = stand_in_module(f"torch.{kind}")
+        vars(added).update(answers)  # all of them are patched
+        replaced.enter_context(mock.patch.object(torch, kind, added, create=True))
     for where in filter(None, (getattr(torch, kind), getattr(torch, "accelerator", None))):
         for question in answers.keys() & vars(where).keys():
             patched = mock.patch.object(where, question, lambda *_, value=answers[question], **__: value)
             replaced.enter_context(patched)
     for name in ("Stream", "Event"):
-        replaced.enter_context(mock.patch.object(getattr(torch, kind), name, Handle, create=True))
+        replaced.enter_context(mock.patch.object(getattr(torch, kind), name, StandIn, create=True))
     if device.backend in vars(torch.version):
         toolkit = getattr(torch.version, device.backend) or TOOLKIT
         replaced.enter_context(mock.patch.object(torch.version, device.backend, toolkit))
+
+
+class StandIn:
+    """A function, class or object that is not installed, a stream or an event: its attributes and results are stand-ins too."""
+
+    __triton_builtin__ = True  # what kernels of Triton may name; it reads the signature of what they call
+    signature = inspect.Signature()
+
+    def __init__(self, name: Any = "a stream or event", *_: Any, **__: Any) -> None:
+        self.__name__ = str(name)
+
+    def __getattr__(self, name: str) -> "StandIn":
+        if name.startswith("__"):
+            raise AttributeError(f"{self.__name__} has no attribute {name!r}")
+        return StandIn(f"{self.__name__}.{name}")
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Returns the function that it decorates, or itself; raises NotImplementedError if a kernel calls it."""
+        if any(type(value).__module__.startswith("triton.language") for value in arguments):
+            raise NotImplementedError(f"{self.__name__} is not installed, and this Triton does not compile it")
+        decorates = len(arguments) == 1 and (inspect.isfunction(arguments[0]) or hasattr(arguments[0], "arg_names"))
+        return arguments[0] if decorates else self  # a function, or one of Triton
+
+
+def stand_in_module(name: str, known: Any = None) -> ModuleType:
+    """Returns a module that is not installed: attributes that a known module, such as torch.npu, lacks are stand-ins."""
+
+    def attribute(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
+        return getattr(known, attribute, None) or StandIn(f"{name}.{attribute}")
+
+    module = ModuleType(getattr(known, "__name__", name))  # Triton replaces libdevice by its name
+    vars(module).update(__path__=[], __getattr__=attribute)  # its submodules are found by _Finder
+    return module
+
+
+class _Finder:
+    """Finds modules that no other finder does, below some names."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self.modules = modules
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
+        """Returns the spec of a module with one of the names or below it; None for others."""
+        if any(f"{name}.".startswith(f"{root}.") for root in self.modules):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+        return None
+
+    def create_module(self, spec: Any) -> ModuleType:
+        """Returns a stand-in, for which another module may answer."""
+        known = self.modules.get(spec.name)
+        return stand_in_module(spec.name, pkgutil.resolve_name(known) if known else None)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Imports the submodules with names of their own, which `from module import submodule` would not."""
+        for name in self.modules:
+            if name.rpartition(".")[0] == module.__name__:
+                importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def importable(modules: Mapping[str, str]) -> Iterator[None]:
+    """Lets modules be imported that are not installed, and all below them: by name, with the module that answers, or ""."""
+    finder = _Finder(modules)
+    sys.meta_path.append(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name, module in sys.modules.items() if getattr(module, "__loader__", None) is finder]:
+            parent, _, child = name.rpartition(".")
+            vars(sys.modules.get(parent, ModuleType(""))).pop(child, None)
+            del sys.modules[name]

@@ -4,7 +4,7 @@ import itertools
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -16,7 +16,7 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compile import compiled, triton_version
 from portable_softmax.runtime.interpreted import interpreted
-from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel, kernels_of, units_of
+from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel, kernels_of
 
 Result = TypeVar("Result")
 Run = Callable[[Sequence[Any]], Any]  # takes all arguments of a kernel in its order, values of constexprs too
@@ -29,105 +29,6 @@ PACKED = 1024  # ids that a program packs into bits
 _LEAST, _SPAN = 0x5F800000, 2**28
 _STEPS = 2371, 2389
 _loading = threading.Lock()
-
-
-class Launch:
-    """Launches one kernel, or two of which the first reduces splits, on operands in their order, None for absent ones.
-
-    Words for the splits of rows belong to a call: they are allocated on the current stream, as its result is, and have a unique
-    number. A graph replays a launch with the same number, so while one is captured they are cleared on the stream too; a second
-    kernel reads what the first one wrote.
-
-    Args:
-        runs: calls of the kernels.
-        kernels: what was compiled.
-        sizes: values of the integer parameters by name; more than the kernels have are allowed.
-        words: number of words in the workspace.
-        where: device of the operands.
-        copied: returns operands that kernels read, in place of others.
-    """
-
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        kernels: Sequence[Kernel],
-        sizes: Mapping[str, int],
-        words: int,
-        where: torch.device,
-        copied: Callable[[tuple[Any, ...]], Sequence[Any]] | None = None,
-    ) -> None:
-        self.operands = kernels[0].operands
-        known, rest = {**sizes, "words_ptr": 0, "epoch": 0}, kernels[0].signature[len(self.operands) :]
-        self.sizes = [known[name] if isinstance(kind, str) else kind for name, kind in rest]
-        self.calls = [(run, kernel.arguments["C"]) for run, kernel in zip(runs, kernels, strict=True)]
-        self.run, self.last = runs[0], (*self.sizes, self.calls[0][1])
-        self.words = ((words,), (1,), WORDS[kernels[0].words]) if kernels[0].words else None
-        self.empty, self.copied = allocator(where), copied
-        is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", None)
-        self.clears = is_capturing if is_capturing and len(runs) == 1 else bool
-
-    def __call__(self, *operands: Any) -> None:
-        """Launches on the current stream of the device, which must be the current one: see `guarded`."""
-        passed = self.copied(operands) if self.copied else operands
-        if self.words is None:
-            self.run((*passed, *self.last))
-        else:
-            words, number = self.empty(*self.words), next_number()
-            if self.clears():
-                words.zero_()
-            for run, config in self.calls:
-                run((*passed, words, *self.sizes[1:-1], number, config))
-        if passed[0] is not operands[0]:
-            operands[0].copy_(passed[0])
-
-
-def bind(
-    problem: Problem,
-    tiling: Tiling,
-    num_programs: int,
-    sizes: Mapping[str, int],
-    device: Device,
-    where: torch.device,
-    run_of: Callable[..., Run] | None = None,
-    copied: Callable[[tuple[Any, ...]], Sequence[Any]] | None = None,
-) -> Launch:
-    """Compiles the kernels of a tiling, and binds them to sizes.
-
-    Args:
-        problem, tiling, num_programs: what is computed and how; in the grid of the first launch.
-        sizes: see sizes_of.
-        device, where: where the operands are.
-        run_of: returns a call of a kernel on a device with a grid; see `runner`.
-        copied: see Launch.
-
-    Raises:
-        CompileError: see compile.compiled.
-    """
-    kernels = kernels_of(problem, tiling, device)
-    runs = [(run_of or runner)(kernel, device, (num_programs, 1, 1)) for kernel in kernels]
-    rows = problem.tiles(tiling.tile_rows) * tiling.tile_rows
-    words = 2 * (problem.pairs + problem.is_sample) * tiling.splits * rows
-    return Launch(runs, kernels, sizes, words, where, copied)
-
-
-def sizes_of(problem: Problem) -> dict[str, int]:
-    """Returns the values of kernels' integer parameters by name, in the units in which they are passed."""
-    if problem.levels is None:
-        raise ValueError(f"the strides of a {problem.name} of {problem.size} are not known, and it is launched")
-    (_, batches), (n_heads, heads), (n_lines, within) = problem.levels
-    row_unit, col_unit, unit = units_of(problem)
-    tensor = "dy" if problem.backward else "x"
-    sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // row_unit, "n_heads": n_heads}
-    sizes |= {f"{tensor}_batch": batches[1] // unit, f"{tensor}_head": heads[1] // unit}
-    if problem.across:
-        sizes |= {"n_queries": problem.inner // col_unit, f"{tensor}_query": 1, f"{tensor}_col": within[1] // col_unit}
-    else:
-        sizes |= {"n_queries": n_lines, f"{tensor}_query": within[1] // row_unit, f"{tensor}_col": 1}
-    if problem.mask_strides and problem.scores.mask:
-        first = 2 if problem.across else 1  # that is passed in units
-        strides = (stride if at < first else stride // problem.mask_vector for at, stride in enumerate(problem.mask_strides))
-        sizes |= dict(zip(MASK_STRIDES, strides, strict=True))
-    return sizes
 
 
 def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
@@ -169,6 +70,83 @@ def load(binary: Any) -> None:
         binary._init_handles()  # `run` would be a launcher without a function after a load that failed
 
 
+class Launch:
+    """Launches one kernel, or two of which the first reduces splits, on operands in their order, None for absent ones.
+
+    Words for the splits of rows belong to a call: they are allocated on the current stream, as its result is, and have a unique
+    number. A graph replays a launch with the same number, so while one is captured they are cleared on the stream too; a second
+    kernel reads what the first one wrote.
+
+    Args:
+        problem, tiling, num_programs: what is computed and how; in the grid of the first launch.
+        device, where: where the operands are.
+        sizes: integers that only this kernel has, by name: n_ids and ignored.
+        run_of: returns a call of a kernel on a device with a grid.
+        copied: returns operands that kernels read or write in place of others.
+
+    Raises:
+        CompileError: see compile.compiled.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        tiling: Tiling,
+        num_programs: int,
+        device: Device,
+        where: torch.device,
+        *,
+        sizes: Mapping[str, int] | None = None,
+        run_of: Callable[..., Run] = runner,
+        copied: Callable[[tuple[Any, ...]], Sequence[Any]] | None = None,
+    ) -> None:
+        kernels = kernels_of(problem, tiling, device)
+        first, known = kernels[0], {**_sizes_of(problem, kernels[0].config), **(sizes or {}), "words_ptr": 0, "epoch": 0}
+        self.operands, self.copied, self.empty = first.operands, copied, allocator(where)
+        rest = first.signature[len(self.operands) :]
+        self.sizes = [known[name] if isinstance(kind, str) else kind for name, kind in rest]
+        self.calls = [(run_of(kernel, device, (num_programs, 1, 1)), kernel.arguments["C"]) for kernel in kernels]
+        self.run, self.last = self.calls[0][0], (*self.sizes, self.calls[0][1])
+        words = 2 * (problem.pairs + problem.is_sample) * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
+        self.words = ((words,), (1,), WORDS[first.words]) if first.words else None
+        is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", None)
+        self.clears = is_capturing if is_capturing and len(kernels) == 1 else bool
+
+    def __call__(self, *operands: Any) -> None:
+        """Launches on the current stream of the device, which must be the current one: see `guarded`."""
+        passed = self.copied(operands) if self.copied else operands
+        if self.words is None:
+            self.run((*passed, *self.last))
+        else:
+            words, number = self.empty(*self.words), next_number()
+            if self.clears():
+                words.zero_()
+            for run, config in self.calls:
+                run((*passed, words, *self.sizes[1:-1], number, config))
+        if passed[0] is not operands[0]:
+            operands[0].copy_(passed[0])
+
+
+def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
+    """Returns the values of kernels' integer parameters by name, in the units in which they are passed."""
+    if problem.levels is None:
+        raise ValueError(f"the strides of a {problem.name} of {problem.size} are not known, and it is launched")
+    (_, batches), (n_heads, heads), (n_lines, within) = problem.levels
+    tensor = "dy" if problem.backward else "x"
+    sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // config.ROW_UNIT, "n_heads": n_heads}
+    sizes |= {f"{tensor}_batch": batches[1] // config.UNIT, f"{tensor}_head": heads[1] // config.UNIT}
+    if problem.across:
+        sizes |= {"n_queries": problem.inner // config.COL_UNIT, f"{tensor}_query": 1}
+        sizes |= {f"{tensor}_col": within[1] // config.COL_UNIT}
+    else:
+        sizes |= {"n_queries": n_lines, f"{tensor}_query": within[1] // config.ROW_UNIT, f"{tensor}_col": 1}
+    if config.MASK and problem.mask_strides:
+        first = 2 if problem.across else 1  # that is passed in units
+        strides = [*problem.mask_strides[:first], *(stride // config.MASK_UNIT for stride in problem.mask_strides[first:])]
+        sizes |= dict(zip(MASK_STRIDES, strides, strict=True))
+    return sizes
+
+
 def _run_of_numbers() -> range:
     """Returns the numbers of many launches, from a random one on."""
     high, low = (_LEAST + secrets.randbelow(_SPAN) for _ in range(2))
@@ -192,12 +170,11 @@ def allocator(where: torch.device) -> Empty:
     return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=where)
 
 
-def made_current(device: Device) -> AbstractContextManager[Any]:
+def made_current(device: Device) -> Any:
     """Returns a context in which a device is the current one; one that is not here, or the interpreter, changes nothing."""
     if device.index is None:
         return nullcontext()
-    context: AbstractContextManager[Any] = getattr(torch, device.vendor.torch_device_type).device(device.index)
-    return context
+    return getattr(torch, device.vendor.torch_device_type).device(device.index)
 
 
 def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result]:

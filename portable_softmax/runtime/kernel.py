@@ -47,7 +47,7 @@ class Kernel:
     @property
     def function(self) -> Any:
         """Returns the @triton.jit function."""
-        return _function(self.name)
+        return functions()[self.name]
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -63,10 +63,9 @@ class Kernel:
         return [name for name in names[: names.index("n_rows")] if name != "words_ptr"]
 
     @property
-    def words(self) -> str | None:
+    def words(self) -> Any:
         """Returns the type of the workspace: integers that programs exchange, floats for a second launch, or None."""
-        words: str | None = dict(self.signature).get("words_ptr")
-        return words
+        return dict(self.signature).get("words_ptr")
 
     def at_run_time(self, arguments: Sequence[Any]) -> list[Any]:
         """Returns those of a kernel's arguments, all in its order, that are no constexprs."""
@@ -89,7 +88,7 @@ def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]
     name, options = _name_of(problem), (tiling.num_warps, tiling.num_stages, tiling.max_registers)
     steps = ("reduce", "map") if tiling.two_launches else ("",)
     configs = [config_of(problem, tiling, device, step) for step in steps]
-    return [Kernel(name, config, _signature_of(name, problem, config), options) for config in configs]
+    return [Kernel(name, config, _signature_of(functions()[name], problem, config), options) for config in configs]
 
 
 def _name_of(problem: Problem) -> str:
@@ -101,42 +100,26 @@ def _name_of(problem: Problem) -> str:
     return "token_log_probs_backward_kernel" if picks.gradient else "token_log_probs_kernel"
 
 
-def _function(name: str) -> Any:
+def functions() -> dict[str, Any]:
+    """Returns the @triton.jit functions of this package, which are slow to import, by name."""
     from portable_softmax.kernels import log_probs, sample, softmax
 
-    return {**vars(sample), **vars(log_probs), **vars(softmax)}[name]
+    return {**vars(sample), **vars(log_probs), **vars(softmax)}
 
 
-def _signature_of(name: str, problem: Problem, config: "KernelConfig") -> Signature:
+def _signature_of(function: Any, problem: Problem, config: "KernelConfig") -> Signature:
     """Returns the parameters of a kernel but for C, with their types or, of constexprs, values."""
     aligned, rows = ":16" if problem.aligned else "", "i64" if config.WIDE else "i32"
-    x, y = POINTERS[problem.x_dtype] + aligned, POINTERS[problem.y_dtype] + aligned
-    types: dict[str, Any] = {
-        "y_ptr": y,
-        "dy_ptr": y,
-        "x_ptr": x,
-        "dx_ptr": x,
-        "mask_ptr": None,
-        "words_ptr": None,
-        "epoch": None,
-        "ids_ptr": "*i64",
-        "out_ptr": "*fp32",
-        "statistics_ptr": "*fp32",
-        "d_out_ptr": "*fp32",
-        "scale": FACTORS[config.SCALE],
-        "temperature": FACTORS[config.TEMPERATURE],
-        "min_p": FACTORS[config.MIN_P],
-        "seed": INTEGERS[config.SEED],
-        "position": INTEGERS[config.POSITION],
-        "n_rows": rows,
-        "n_heads": rows,
-        "n_queries": rows,
-        "n_cols": "i32",
-        "n_ids": "i32",
-        "ignored": "i64",
-    }  # the others are optional, or strides
+    types: dict[str, Any] = dict.fromkeys(("x_ptr", "dx_ptr"), POINTERS[problem.x_dtype] + aligned)
+    types |= dict.fromkeys(("y_ptr", "dy_ptr"), POINTERS[problem.y_dtype] + aligned)
+    types |= dict.fromkeys(("out_ptr", "statistics_ptr", "d_out_ptr"), "*fp32") | {"ids_ptr": "*i64"}
+    types |= dict.fromkeys(("n_rows", "n_heads", "n_queries"), rows) | dict.fromkeys(("n_cols", "n_ids"), "i32")
+    factors = {"scale": config.SCALE, "temperature": config.TEMPERATURE, "min_p": config.MIN_P}
+    types |= {name: FACTORS[kind] for name, kind in factors.items()}
+    types |= {"seed": INTEGERS[config.SEED], "position": INTEGERS[config.POSITION]}
     optional = {"sink_ptr": config.SINK, "d_lse_ptr": config.LSE, "d_entropy_ptr": config.ENTROPY}
-    types |= {parameter: "*fp32" if there else None for parameter, there in optional.items()}
+    types |= {name: "*fp32" if present else None for name, present in optional.items()}
+    types |= dict.fromkeys(("mask_ptr", "words_ptr", "epoch"))
     if problem.backward and not config.CAP:
         types["x_ptr"] = None
     if config.STEP or config.SPLITS > 1:
@@ -149,7 +132,7 @@ def _signature_of(name: str, problem: Problem, config: "KernelConfig") -> Signat
             types["m_query"] = problem.mask_step
         if not problem.across and config.MASK_COL >= 0:
             types["m_col"] = config.MASK_COL
-    return tuple((parameter, types.get(parameter, "i64")) for parameter in _function(name).arg_names if parameter != "C")
+    return tuple((name, types.get(name, "i64")) for name in function.arg_names if name != "C")  # strides are of 64 bits
 
 
 def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") -> "KernelConfig":
@@ -160,7 +143,7 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
     of_tokens, polls, threads = problem.log_probs is not None, device.profile.launch.polls, _max_threads(tiling, device)
     hides = problem.across or tiling.is_shared or tiling.blocks > MANY_BLOCKS
     groups = of_tokens and not picks.gradient and (vendor.fuses or picks.sample)
-    row_unit, col_unit, unit = units_of(problem)
+    row_unit, col_unit, unit = _units_of(problem)
     return KernelConfig(
         LOG=problem.form == "log_softmax" and not of_tokens,
         EXACT=DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses,
@@ -202,7 +185,7 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
     )
 
 
-def units_of(problem: Problem) -> tuple[int, int, int]:
+def _units_of(problem: Problem) -> tuple[int, int, int]:
     """Returns the elements in which kernels take lengths and strides of rows, of columns, and strides of matrices."""
     if problem.across:
         return 1, problem.vector, problem.vector

@@ -11,7 +11,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.planner import launch_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
-from portable_softmax.runtime.bind import Launch, bind, sizes_of
+from portable_softmax.runtime.bind import Launch
 from portable_softmax.runtime.plans import choice_of
 
 Copy = Callable[[Tensor, int], Tensor]
@@ -42,8 +42,8 @@ def bind_call(
     copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
     copied = copy and _copies(tensors, dim, copy, copies_mask, problem.stores)
     plan = launch_of(choice_of(problem, device), problem, device)
-    sizes = {**sizes_of(plan.problem), **(sizes or {})}
-    return bind(plan.problem, plan.tiling, plan.num_programs, sizes, device, tensors[0].device, copied=copied)
+    where = tensors[0].device
+    return Launch(plan.problem, plan.tiling, plan.num_programs, device, where, sizes=sizes, copied=copied)
 
 
 def _copies(

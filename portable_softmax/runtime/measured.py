@@ -14,7 +14,7 @@ from portable_softmax.planning.operands import bucket_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
 from portable_softmax.planning.planner import launch_of, ranked, unfit, using
 from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime.bind import bind, sizes_of
+from portable_softmax.runtime.bind import Launch
 from portable_softmax.runtime.compile import resources_of
 from portable_softmax.runtime.kernel import Kernel, kernels_of
 from portable_softmax.runtime.timing import MIN_US, fastest, is_capturing, timed
@@ -80,5 +80,4 @@ def _operands(problem: Problem, kernel: Kernel, where: torch.device) -> list[Any
 
 def _call(choice: LaunchPlan, problem: Problem, device: Device, where: torch.device, operands: list[Any]) -> Callable[[], None]:
     launch = launch_of(choice, problem, device)
-    sizes = {**sizes_of(launch.problem), **PICKED}
-    return partial(bind(launch.problem, launch.tiling, launch.num_programs, sizes, device, where), *operands)
+    return partial(Launch(launch.problem, launch.tiling, launch.num_programs, device, where, sizes=PICKED), *operands)

@@ -23,7 +23,7 @@ def launched(calls, splits=7, where=CPU):
     def run_of(*kernel):
         return lambda arguments: calls.append((*arguments[:2], arguments[6], arguments[-2]))
 
-    launch = bind.bind(problem, tiling, 5, bind.sizes_of(problem), Device.from_profile("nvidia/h200"), where, run_of)
+    launch = bind.Launch(problem, tiling, 5, Device.from_profile("nvidia/h200"), where, run_of=run_of)
     return lambda: launch("y", "x", None, None, None, None)
 
 

@@ -16,7 +16,7 @@ from table import GRADIENTS, KINDS, NAN, hostile, random, values
 from portable_softmax.operators import reference
 from portable_softmax.operators.arguments import SampleArgs, SampleOptions
 from portable_softmax.planning.problem import LogProbs, Scores
-from portable_softmax.runtime.bind import bind, sizes_of
+from portable_softmax.runtime.bind import Launch
 from portable_softmax.runtime.kernel import kernels_of
 from portable_softmax.runtime.layout import described, name_of
 
@@ -96,10 +96,10 @@ def launch(machine, row, named, about, sizes=None):
     programs = tiling.splits * (2 if tiling.walk else problem.tiles(tiling.tile_rows))
     skipped = mock.patch("portable_softmax.planning.problem.MANY_ROWS", 1 if row.number % 2 else 2048)  # rows without ids
     with machine.current(), skipped:
-        sizes = {**sizes_of(problem), **(sizes or {})}
         kernel, *_ = kernels_of(problem, tiling, machine.device)
         operands = [kind and named[name] for name, kind in kernel.signature if name in kernel.operands]
-        bind(problem, tiling, programs, sizes, machine.device, machine.where, machine.run_of)(*operands)
+        launched = Launch(problem, tiling, programs, machine.device, machine.where, sizes=sizes, run_of=machine.run_of)
+        launched(*operands)
     return kernel.config
 
 

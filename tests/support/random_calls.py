@@ -275,24 +275,23 @@ def assert_same(seen, first):
 @contextlib.contextmanager
 def recording(launched):
     """Makes a context in which launches are appended to a list: what they compute, and sizes."""
-    bind = layout.bind
+    bound = layout.Launch
 
-    def recorded(problem, tiling, num_programs, sizes, *rest, **named):
-        call = bind(problem, tiling, num_programs, sizes, *rest, **named)
+    class Recorded(bound):
+        def __init__(self, problem, *rest, sizes=None, **named):
+            super().__init__(problem, *rest, sizes=sizes, **named)
+            self.computed = problem, sizes
 
-        def launch(*operands):
-            launched.append((problem, sizes))
-            call(*operands)
+        def __call__(self, *operands):
+            launched.append(self.computed)
+            super().__call__(*operands)
 
-        launch.operands = call.operands
-        return launch
-
-    layout.bind = recorded
+    layout.Launch = Recorded
     launch.calls.clear()
     try:
         yield
     finally:
-        layout.bind = bind
+        layout.Launch = bound
 
 
 def results(function, x, dim, ids=None, **options):

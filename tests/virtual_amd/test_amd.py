@@ -8,7 +8,7 @@ from exact import assert_close, expected
 from row_forms import FORMS, arguments_of, assert_right
 
 from portable_softmax import PlanError, current_device, launcher, plan, softmax
-from portable_softmax.runtime.bind import bind, sizes_of
+from portable_softmax.runtime.bind import Launch
 
 DETECTED = {  # profile, architecture, multiprocessors (WGPs on RDNA), lanes, and registers of a multiprocessor
     "driver_mi300x": ("amd/mi300x", "gfx942", 304, 64, 131072),
@@ -75,7 +75,7 @@ def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, mes
     device = current_device(machine.index("driver_mi300x"))
     x = rows(2, 64).to(f"cuda:{device.index}")
     planned = plan(2, 64, "float32", device)
-    launch = bind(planned.problem, planned.tiling, 2, sizes_of(planned.problem), device, x.device)
+    launch = Launch(planned.problem, planned.tiling, 2, device, x.device)
     with torch.cuda.device(machine.index(file)), pytest.raises(RuntimeError, match=message):
         launch(x, x, None, None, None, None)
 
