@@ -9,7 +9,6 @@ from portable_softmax.devices.backends import npu_compiler, npu_stages
 from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy, reported
 from portable_softmax.devices.schema import Hardware
 
-STAND_INS = "acl torch_npu triton.backends.ascend triton.extension triton.runtime.libentry"
 LANGUAGES = "triton.language.extra.ascend", "triton.language.extra.cann"  # of 3.2.0, and later
 TORCH_FACTS = {"multiprocessor_count": "vector_core_num", "l2_cache_bytes": "L2_cache_size", "memory_bytes": "total_memory"}
 
@@ -26,9 +25,9 @@ class Npu(Backend):
     tool = "npu-smi"
     install = "Ascend: pip install torch-npu triton-ascend"
     modules = MappingProxyType(
-        dict.fromkeys([*STAND_INS.split(), *LANGUAGES], "")
+        dict.fromkeys(("acl", "torch_npu", "triton.backends.ascend", "triton.extension", "triton.runtime.libentry"), "")
+        | {"torch_npu.npu": "torch.npu", **dict.fromkeys(LANGUAGES, "")}
         | {f"{language}.libdevice": "triton.language.extra.libdevice" for language in LANGUAGES}
-        | {"torch_npu.npu": "torch.npu"}
     )
     setup = "Ascend: `npu-smi info` lists devices; source CANN's set_env.sh; TORCH_DEVICE_BACKEND_AUTOLOAD=0 omits torch_npu."
     more_programs = "TRITON_ALL_BLOCKS_PARALLEL"

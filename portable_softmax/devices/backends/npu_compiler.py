@@ -136,7 +136,10 @@ def _run(tool: str, text: str, flags: list[str]) -> tuple[int, str, str]:
             last_step.chmod(0o755)
         limited = "sh", "-c", f'PATH=$PWD:$PATH; ulimit -Ht {SECONDS + 2}; ulimit -St {SECONDS}; exec "$@" 2>&1', "sh"
         command = [*limited, str(Path(os.environ[FOLDER], tool).absolute()), "kernel.mlir", *flags, "-o", "result.mlir"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=False)
+        for _ in range(2):  # of some thousand runs one crashes, and not again
+            done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=False)
+            if done.returncode >= 0 or done.returncode == OUT_OF_TIME:
+                break
         result = Path(folder, "result.mlir")
         return done.returncode, done.stdout, result.read_text() if result.is_file() else ""
 
