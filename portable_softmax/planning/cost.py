@@ -39,7 +39,7 @@ class Facts(NamedTuple):
     launches: Any = 1  # one, or two of which the second reads what the first has reduced
     largest: Any = 1  # part of all bytes that the largest program moves, times the multiprocessors; at least 1
     clocks: Any = 0  # in which a program issues its instructions of a tile, if it is alone; 0 if unknown
-    all_clocks: Any = 0  # the same for all programs of a multiprocessor, and one warp: few warps hide less of each other
+    all_clocks: Any = 0  # of all programs of a multiprocessor, and of a warp, or less with stages: few warps hide little
     chained: Any = 0  # loads of a tile of which each begins after another one has come; 0 if unknown
 
 
@@ -83,7 +83,7 @@ def cost(facts: Facts, numbers: CostNumbers, maximum: Callable[[Any, Any], Any] 
     # a multiprocessor moves no more than its share of the L2 cache's bandwidth
     memory = facts.memory_us * maximum(1 / numbers.bandwidth, facts.largest / numbers.l2_bandwidth)
     lines = memory * numbers.line * facts.unused + facts.l2_us / numbers.l2_bandwidth
-    walking = numbers.walking * (1 - 1 / facts.tiles)
+    walking = numbers.walking * (1 - 1 / facts.tiles) * (1 - 1 / facts.resident)
     waiting = (memory + lines) * (walking + numbers.waiting * facts.warps + facts.tail)
     moving = memory + lines + waiting
 

@@ -197,7 +197,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
         warps=warps * traffic.block_reductions if blocks > 1 else 0,
         largest=max(1, multiprocessors * tiles / max(1, rows)),
         clocks=launch.clocks * max(1, in_partition),
-        all_clocks=launch.clocks * (1 + in_partition * resident),
+        all_clocks=launch.clocks * (in_partition * resident + 1 / (1 + ahead)),
         chained=max(1.0, launch.chained) if launch.clocks else 0,
     )
 
