@@ -19,14 +19,13 @@ class KernelConfig:
     LOG: bool = False  # log_softmax
     EXACT: bool = False  # exponentials and quotients to the last bits, for float32 results
     FUSED: bool = True  # fma rounds once; else tl.exp and a quotient are exact, and what is selected takes memory
-    SAMPLE: bool = False  # a token per row is drawn
-    ENTROPY: bool = False  # log-probabilities: the entropy per row too
-    LSE: bool = False  # their logsumexp is requested, or has a gradient: rows without a token are read too
-    MANY: bool = False  # their gradient: rows have more tokens than one
-    SKIP: bool = False  # rows without a token are not read, though ids must then be known first
+    SAMPLE: bool = False  # log-probabilities: a token per row is drawn
+    ENTROPY: bool = False  # the entropy per row too
+    MULTIPLE_IDS: bool = False  # their gradient: rows have more tokens than one
+    SKIP_IGNORED: bool = False  # rows without a token are not read, though ids must then be known first
 
     # Layout of rows.
-    AXIS: int = 1  # of a tile's columns: 1 if neighbours in memory belong to one row, 0 if to one column
+    AXIS: int = 1  # of a tile's columns: 1 if neighbors in memory belong to one row, 0 if to one column
     LEVELS: int = 1  # strides from row to row: 1 of queries, 2 of heads too, 3 of batches too
     HEAD_TILES: bool = False  # a tile has rows of one head, in place of consecutive rows of any
     WIDE: bool = False  # there may be 2**31 rows or more
@@ -41,19 +40,19 @@ class KernelConfig:
     ROWS: int = 1
     BLOCK: int = 1024  # a power of two, as in all tensors
     BLOCKS: int = 1  # of a row, or of a split of one: the last splits may have one more than the first
-    WHOLE: int = 0  # number of blocks at the start of every split that lie within rows
+    UNMASKED_BLOCKS: int = 0  # at the start of every split, within rows
     IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time, as with a STEP
     AS_LOADED: str = ""  # constraint of a register with two elements of 16 bits: a tile is kept so, and exp computed twice
     GROUP: int = 0  # adjacent columns with statistics of their own, of log-probabilities and samples: 8, or all of fewer
     ACCUMULATORS: int = 1  # columns of a block with statistics of their own where rows are read twice: those of threads
-    HIDE: str = ""  # the constraint of an empty inline assembly that hides where a column comes from
+    OPAQUE: str = ""  # constraint of an optimization barrier before the columns of stores
     WALK: bool = False  # programs take one tile after another: the grid may be smaller than the number of tiles
 
     # Split rows: a program has one split of every row of its tile.
     SPLITS: int = 1
     WORDS_READ: int = 1  # words that a program looks at: a power of two, at least SPLITS and the number of threads
-    POLLS: int = 256  # looks for the neighbours' words, at most
-    ATOMIC_POLL: bool = False  # AMD: a volatile load would be moved out of the loop
+    POLLS: int = 256  # of the other splits' words, at most
+    ATOMIC_POLL: bool = False  # a volatile load would be moved out of the loop
     STEP: str = ""  # two launches in place of an exchange: "reduce" publishes row statistics, "map" reads them
 
     # Scores: cap * tanh(scale * x / cap) / temperature + mask.
@@ -64,16 +63,16 @@ class KernelConfig:
     MASK_COL: int = 1  # its stride between columns if 0 or 1, else -1
     MASK_UNIT: int = 1  # what divides its other strides
     MASK_SHARED: bool = False  # by the heads of a batch, which take turns: a cache has it then
-    ACCESS: int = 1  # neighbours that a thread reads at once: they are read if a mask shows any
+    ACCESS: int = 1  # neighbors that a thread reads at once: they are read if a mask shows any
     CAUSAL: str = ""  # "upper_left", or "lower_right"
     SINK: bool = False  # one more logit per row in the denominator
     MASKED_ROWS_ZERO: bool = False  # rows without a score result in 0; else nan
     MASKED_GRADIENT: str = ""  # gradients are 0 where y has no weight: "elements", or "rows" of nan too
 
-    # Samples.
-    SEED: str = ""  # "number", or "row", as of a scale
-    POSITION: str = ""  # the same
-    MIN_P: str = ""  # the same; "" if all tokens may be drawn
+    # Samples: "integer" or "number", or "row".
+    SEED: str = ""
+    POSITION: str = ""
+    MIN_P: str = ""  # "" if all tokens may be drawn
     LOG2: str = ""  # assembly of a logarithm, where that of Triton is a long function
 
     @property
@@ -83,8 +82,24 @@ class KernelConfig:
 
     @property
     def LANES(self) -> int:
-        """Columns of a STREAM with statistics of their own."""
+        """Columns of a STREAM with statistics of their own, without a GROUP."""
         return min(self.ACCUMULATORS, self.STREAM)
+
+    @property
+    def FOLD(self) -> int:
+        """The axis of columns that share statistics, in a block that is folded."""
+        return 2 if self.GROUP else self.AXIS
+
+    @property
+    def EDGE(self) -> int:
+        """The ends of rows that any block may have: START (2) of unaligned ones, or none."""
+        return 2 if self.UNALIGNED else 0
+
+    @property
+    def EDGES(self) -> int:
+        """Two bits per block of a tile: START of the first one, END (1) of those that are masked."""
+        ends = sum(1 << 2 * block for block in range(self.UNMASKED_BLOCKS, self.BLOCKS))
+        return ends | self.EDGE
 
     @property
     def VECTOR_MASKS(self) -> bool:

@@ -1,16 +1,15 @@
 """Row statistics that programs exchange, or one launch leaves for another. No program waits without a bound.
 
-A word is a float32 and, above it, half of this launch's number. Anything else in that memory counts as missing, so nothing has
-to be cleared. With a STEP, words are float32 alone. A tile has [SPLITS, ROWS, 2] words. Statistics of splits are
-[WORDS_READ, ROWS], of which SPLITS count.
+A 64-bit word packs a float32 and, above it, 32 bits of the launch's number. Anything else in that memory counts as missing, so
+nothing has to be cleared. A tile has [SPLITS, ROWS, 2] words, and for entropies and samples as many again. Partial statistics
+are [WORDS_READ, ROWS], of which SPLITS count.
 """
 
 import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import INTERPRETED, NEG_INF, TRITON, along
-from portable_softmax.kernels.groups import reduce_groups
-from portable_softmax.kernels.scores import merge, reduce_row
+from portable_softmax.kernels.reduce import NO_GROUP, merge, reduce_row
 
 gather = getattr(tl, "gather", None)  # Triton 3.2 has none, and that of 3.3 does not compile
 GATHERS = tl.constexpr(TRITON > (3, 3) and not INTERPRETED.value)
@@ -18,19 +17,18 @@ MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not 
 
 
 @triton.jit
-def word_of(number, half):
+def pack_word(number, half):
     """Returns a number with half of the launch's."""
     return (half.to(tl.int64) << 32) | number.to(tl.uint32, bitcast=True).to(tl.int64)
 
 
 @triton.jit
 def words_of(words_ptr, tile, C: tl.constexpr):
-    """Returns a pointer to the words of a tile; with ENTROPY, or of samples, a tile has as many again."""
-    return (
-        words_ptr + tl.cast(tile, tl.int64) * ((4 if C.ENTROPY or C.SAMPLE else 2) * C.SPLITS * C.ROWS)
-        if C.SPLITS > 1
-        else tile
-    )
+    """Returns a pointer to the words of a tile."""
+    words = tile
+    if C.SPLITS > 1:
+        words = words_ptr + tl.cast(tile, tl.int64) * ((4 if C.ENTROPY or C.SAMPLE else 2) * C.SPLITS * C.ROWS)
+    return words
 
 
 @triton.jit
@@ -40,19 +38,15 @@ def publish(words, split, first, second, epoch, C: tl.constexpr):
     # Counted from the end: at other offsets, AMD's compiler makes an atomic exchange of a buffer, which LLVM does not have.
     at = words + 2 * C.SPLITS * C.ROWS + 2 * ((split - C.SPLITS) * C.ROWS + tl.arange(0, C.ROWS))
     first, second = tl.reshape(first, (C.ROWS,)), tl.reshape(second, (C.ROWS,))
-    if C.STEP == "":
-        tl.atomic_xchg(at, word_of(first, epoch), sem="relaxed")
-        tl.atomic_xchg(at + 1, word_of(second, epoch >> 32), sem="relaxed")
-    else:
-        tl.store(at, first)
-        tl.store(at + 1, second)
+    tl.atomic_xchg(at, pack_word(first, epoch), sem="relaxed")
+    tl.atomic_xchg(at + 1, pack_word(second, epoch >> 32), sem="relaxed")
 
 
 @triton.jit
-def look(words, epoch, C: tl.constexpr):
-    """Returns (firsts, seconds, highest first per row) of all splits: MISSING is the highest where a split's are not there.
+def load_partials(words, epoch, C: tl.constexpr):
+    """Returns (first numbers, second ones, highest first one per row) of all splits: MISSING if a split has not arrived.
 
-    It looks POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
+    It polls POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
     """
     split = tl.arange(0, C.WORDS_READ)[:, None, None]
     half = tl.arange(0, 2)[None, None, :]
@@ -78,36 +72,28 @@ def look(words, epoch, C: tl.constexpr):
 
 
 @triton.jit
-def left_behind(words, C: tl.constexpr):
-    """Returns the same of what the first of two launches has stored."""
-    split = tl.arange(0, C.WORDS_READ)[:, None]
-    at = words + 2 * (split * C.ROWS + tl.arange(0, C.ROWS)[None, :])
-    firsts = tl.load(at, mask=split < C.SPLITS, other=NEG_INF)
-    return firsts, tl.load(at + 1, mask=split < C.SPLITS, other=0.0), tl.max(firsts, 0, keep_dims=True)
-
-
-@triton.jit
-def of_splits(words, x, mask, x_col, m_col, lead, past, exists, scale, temperature, epoch, C: tl.constexpr):
-    """Returns (maximum, sum, falls of rows, True if they were read anew because the words of a split did not come in time)."""
-    peaks, totals, highest = look(words, epoch, C) if C.STEP == "" else left_behind(words, C)
-    late = tl.max(highest) == MISSING
-    parts = totals
-    if C.ENTROPY:
-        words += 2 * C.SPLITS * C.ROWS
-        _, parts, lowest = look(words, epoch, C) if C.STEP == "" else left_behind(words, C)
-        late = late | (tl.max(lowest) == MISSING)
-    if late if C.STEP == "" and not C.SAMPLE else False:  # samples are read anew with their noise
-        if C.GROUP > 0:
-            peak, total, falls, _best, _at = reduce_groups(
-                x, mask, m_col, lead, past, exists, scale, temperature, 0, 0, 0, 0.0, 1, C
-            )
-        else:
-            peak, total, falls = reduce_row(x, mask, x_col, m_col, lead, past, exists, scale, temperature, 0, C)
+def combine_splits(
+    words, x, mask, x_col, m_col, misalignment, row_end, exists, scale, temperature, epoch, C: tl.constexpr, seed=0, position=0
+):
+    """Returns (maximum, sum, moment, group of a sample, True if polling timed out and the row was recomputed) of rows."""
+    peaks, totals, highest = load_partials(words, epoch, C)
+    late, moments = tl.max(highest) == MISSING, totals
+    if C.ENTROPY or C.SAMPLE:
+        bests, moments, best = load_partials(words + 2 * C.SPLITS * C.ROWS, epoch, C)
+        late = late | (tl.max(best) == MISSING)
+    if late if C.STEP == "" else False:
+        peak, total, moment, _best, group = reduce_row(
+            x, mask, x_col, m_col, misalignment, row_end, exists, scale, temperature, 0, C, seed, position
+        )
     else:
-        by = tl.reshape(temperature, (1, C.ROWS)) if C.TEMPERATURE == "row" else temperature
-        total, falls = merge(peaks, highest, totals, parts, by, 0, C)
-        peak, total, falls = of_rows(highest, C), of_rows(total, C), of_rows(falls, C)
-    return peak, total, falls, late
+        by_split = tl.reshape(temperature, (1, C.ROWS)) if C.TEMPERATURE == "row" else temperature
+        total, moment = merge(peaks, highest, totals, moments, by_split, 0, C)
+        peak, total, moment = of_rows(highest, C), of_rows(total, C), of_rows(moment, C)
+        group = tl.full(peak.shape, NO_GROUP, tl.int32)
+        if C.SAMPLE:
+            groups = tl.where((bests == best) & (bests != NEG_INF), moments.to(tl.int32, bitcast=True), NO_GROUP)
+            group = of_rows(tl.min(groups, 0, keep_dims=True), C)
+    return peak, total, moment, group, late
 
 
 @triton.jit

@@ -22,7 +22,6 @@ Result = TypeVar("Result")
 Run = Callable[[Sequence[Any]], Any]  # takes all arguments of a kernel in its order, values of constexprs too
 Empty = Callable[[Sequence[int], Sequence[int], torch.dtype], Tensor]
 
-WORDS = {"*i64:16": torch.int64, "*fp32:16": torch.float32}
 PACKED = 1024  # ids that a program packs into bits
 # Both halves of a launch's number, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
 # none of zeroed memory. Both grow from launch to launch, and differ from those of any recent launch.
@@ -108,7 +107,7 @@ class Launch:
         self.calls = [(run_of(kernel, device, (num_programs, 1, 1)), kernel.arguments["C"]) for kernel in kernels]
         self.run, self.last = self.calls[0][0], (*self.sizes, self.calls[0][1])
         words = 2 * (problem.pairs + problem.is_sample) * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
-        self.words = ((words,), (1,), WORDS[first.words]) if first.words else None
+        self.words = ((words,), (1,), torch.int64) if first.has_words else None
         is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", None)
         self.clears = is_capturing if is_capturing and len(kernels) == 1 else bool
 

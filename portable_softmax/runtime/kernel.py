@@ -17,7 +17,8 @@ Signature = tuple[tuple[str, Any], ...]  # parameters with types, which are text
 
 POINTERS = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "bool": "*i8", "bits": "*i32"}
 FACTORS = {"": None, "number": "fp32", "row": "*fp32"}
-INTEGERS = {"": None, "number": "i64", "row": "*i64"}
+INTEGERS = {"": None, "integer": "i64", "row": "*i64"}
+INTEGER_KINDS = {"number": "integer", "rows": "row"}
 KINDS = {None: "", "number": "number", "rows": "row"}  # of a factor: as planning and as kernels name them
 MASK_STRIDES = "m_col", "m_query", "m_head", "m_batch"
 WIDE_ROWS = 2**31 - 2**20  # rows from here on are numbered in 64 bits: a tile reaches past the last one
@@ -63,9 +64,9 @@ class Kernel:
         return [name for name in names[: names.index("n_rows")] if name != "words_ptr"]
 
     @property
-    def words(self) -> Any:
-        """Returns the type of the workspace: integers that programs exchange, floats for a second launch, or None."""
-        return dict(self.signature).get("words_ptr")
+    def has_words(self) -> bool:
+        """True if programs exchange words, or leave them for a second launch."""
+        return dict(self.signature).get("words_ptr") is not None
 
     def at_run_time(self, arguments: Sequence[Any]) -> list[Any]:
         """Returns those of a kernel's arguments, all in its order, that are no constexprs."""
@@ -95,16 +96,14 @@ def _name_of(problem: Problem) -> str:
     picks = problem.log_probs
     if picks is None:
         return "softmax_backward_kernel" if problem.backward else "softmax_kernel"
-    if picks.sample:
-        return "sample_token_kernel"
     return "token_log_probs_backward_kernel" if picks.gradient else "token_log_probs_kernel"
 
 
 def functions() -> dict[str, Any]:
     """Returns the @triton.jit functions of this package, which are slow to import, by name."""
-    from portable_softmax.kernels import log_probs, sample, softmax
+    from portable_softmax.kernels import log_probs, softmax
 
-    return {**vars(sample), **vars(log_probs), **vars(softmax)}
+    return {**vars(log_probs), **vars(softmax)}
 
 
 def _signature_of(function: Any, problem: Problem, config: "KernelConfig") -> Signature:
@@ -117,13 +116,19 @@ def _signature_of(function: Any, problem: Problem, config: "KernelConfig") -> Si
     factors = {"scale": config.SCALE, "temperature": config.TEMPERATURE, "min_p": config.MIN_P}
     types |= {name: FACTORS[kind] for name, kind in factors.items()}
     types |= {"seed": INTEGERS[config.SEED], "position": INTEGERS[config.POSITION]}
-    optional = {"sink_ptr": config.SINK, "d_lse_ptr": config.LSE, "d_entropy_ptr": config.ENTROPY}
+    optional = {
+        "sink_ptr": config.SINK,
+        "d_lse_ptr": bool(problem.log_probs and problem.log_probs.lse),
+        "d_entropy_ptr": config.ENTROPY,
+    }
     types |= {name: "*fp32" if present else None for name, present in optional.items()}
     types |= dict.fromkeys(("mask_ptr", "words_ptr", "epoch"))
+    if config.SAMPLE:
+        types |= {"out_ptr": "*i64", "ids_ptr": None, "n_ids": None, "ignored": None}
     if problem.backward and not config.CAP:
         types["x_ptr"] = None
     if config.STEP or config.SPLITS > 1:
-        types |= {"words_ptr": "*fp32:16" if config.STEP else "*i64:16", "epoch": "i64"}
+        types |= {"words_ptr": "*i64:16", "epoch": "i64"}
     if not config.MASK:
         types |= dict.fromkeys(MASK_STRIDES)
     else:
@@ -149,9 +154,8 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
         EXACT=DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses,
         FUSED=vendor.fuses,
         ENTROPY=picks.entropy,
-        LSE=picks.lse,
-        MANY=picks.many,
-        SKIP=problem.skips and not picks.sample,
+        MULTIPLE_IDS=picks.many,
+        SKIP_IGNORED=problem.skips and not picks.sample,
         AXIS=0 if problem.across else 1,
         LEVELS=problem.depth,
         HEAD_TILES=not problem.scattered if problem.across else problem.numbered and problem.depth > 1,
@@ -165,12 +169,12 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
         ROWS=tiling.tile_rows,
         BLOCK=tiling.width,
         BLOCKS=tiling.blocks,
-        WHOLE=_whole_blocks(problem, tiling),
+        UNMASKED_BLOCKS=_whole_blocks(problem, tiling),
         IN_REGISTERS=tiling.held and not picks.gradient and not step,
         GROUP=min(GROUP, tiling.width) if groups else 0,
         ACCUMULATORS=_accumulators(problem, tiling, threads),
-        HIDE=_constraint(vendor.register, hides),
-        AS_LOADED=_constraint(vendor.vector_register, holds_as_loaded(problem, tiling, device)),
+        OPAQUE=_constraint(vendor.register, hides),
+        AS_LOADED=_constraint(vendor.vector_register, not of_tokens and holds_as_loaded(problem, tiling, device)),
         WALK=tiling.walk,
         SPLITS=tiling.splits,
         WORDS_READ=max(threads // tiling.tile_rows, next_power_of_2(tiling.splits), 1) if tiling.is_shared else 1,
@@ -242,8 +246,8 @@ def _of_samples(picks: LogProbs, device: Device) -> dict[str, Any]:
     """Returns the fields for what tokens are drawn by."""
     if not picks.sample:
         return {}
-    kinds = {"SEED": picks.seed, "POSITION": picks.position, "MIN_P": picks.min_p}
-    return {"SAMPLE": True, "LOG2": device.vendor.log2} | {name: KINDS[kind] for name, kind in kinds.items()}
+    kinds = {"SEED": INTEGER_KINDS[picks.seed], "POSITION": INTEGER_KINDS[picks.position], "MIN_P": KINDS[picks.min_p]}
+    return {"SAMPLE": True, "LOG2": device.vendor.log2, **kinds}
 
 
 def _of_mask(problem: Problem, tiling: Tiling, threads: int) -> dict[str, Any]:

@@ -49,10 +49,13 @@ def assert_covers(tiling, problem, config):
     assert starts[-1] == blocks
     counts = [past - first for first, past in itertools.pairwise(starts)]
     assert max(counts) <= tiling.blocks
-    assert min(counts) >= config.WHOLE
+    assert min(counts) >= config.UNMASKED_BLOCKS
     if tiling.held and not problem.scores.causal:
-        assert all((first + config.WHOLE) * tiling.width <= problem.n_cols or not config.WHOLE for first in starts[:-1])
-        assert min(min(counts), max(counts) - 1 - problem.unaligned) <= config.WHOLE
+        assert all(
+            (first + config.UNMASKED_BLOCKS) * tiling.width <= problem.n_cols or not config.UNMASKED_BLOCKS
+            for first in starts[:-1]
+        )
+        assert min(min(counts), max(counts) - 1 - problem.unaligned) <= config.UNMASKED_BLOCKS
 
 
 @pytest.mark.parametrize("product", foremost(PRODUCTS))

@@ -52,7 +52,7 @@ def test_plans_and_their_kernels(profile, backward, cases):
             kernel, *_ = kernels_of(planned.problem, planned.tiling, device)
             binary = compiled(kernel, device)
             seen += faults_of_accesses(planned, binary, device, n_cols, dtype)
-            seen += faults_of_loops(planned, binary, device, kernel.words is not None)
+            seen += faults_of_loops(planned, binary, device, kernel.has_words)
         faults += [f"{n_cols} {dtype}: {fault}" for fault in seen]
     assert not faults
 

@@ -210,11 +210,11 @@ def _sample(row, machine):
     kind = {torch.Tensor: "rows", float: "number"}.get(type(min_p))
     named |= {"min_p": min_p.reshape(-1).to(machine.where) if kind == "rows" else min_p} if kind else {}
     named |= {"seed": seed.to(machine.where), "position": position}
-    outputs = {"ids_ptr": torch.int64, "out_ptr": torch.float32}
+    outputs = {"out_ptr": torch.int64, "statistics_ptr": torch.float32}
     named |= {name: torch.full(shape[:-1], -7, dtype=dtype).to(machine.where) for name, dtype in outputs.items()}
     picks = LogProbs(sample=True, seed="rows", min_p=kind)
     launch(machine, row, named, {"form": "log_softmax", "scores": scores, "log_probs": picks})
-    ids, log_probs = named["ids_ptr"].cpu(), named["out_ptr"].cpu()
+    ids, log_probs = named["out_ptr"].cpu(), named["statistics_ptr"].cpu()
     args = SampleArgs(x, arguments.get("mask"), arguments.get("temperature"), min_p, seed.view(shape[:-1]), position)
     expected, _ = reference.sample(args, SampleOptions(arguments.get("softcap")))
     assert ids.tolist() == expected.tolist()

@@ -1,0 +1,55 @@
+"""Noise of samples: a function of a number, a seed and a position alone, the same on all devices."""
+
+import triton
+import triton.language as tl
+
+from portable_softmax.kernels.common import LN2, fma
+
+ROUNDS = tl.constexpr(7)  # of Philox
+
+
+@triton.jit
+def gumbel(number, seed, position, purpose, C: tl.constexpr):
+    """Returns Gumbel noise, -log(-log(1 - v)), by Philox4x32 with the counter (number, position, purpose) and the key seed.
+
+    v has 32 bits, and where the noise is large a float's relative precision: log(1 - v) is a series there.
+    """
+    low, high = (position & 0xFFFFFFFF).to(tl.uint32), (position >> 32).to(tl.uint32)
+    key, key_high = (seed & 0xFFFFFFFF).to(tl.uint32), (seed >> 32).to(tl.uint32)
+    counter = number.to(tl.uint32)
+    word = philox(counter, low, high, counter * 0 + purpose, key, key_high, C)
+    # In halves: no vector unit of Ascend casts an unsigned number.
+    upper, lower = (word >> 16).to(tl.int32).to(tl.float32), (word & 0xFFFF).to(tl.int32).to(tl.float32)
+    v = fma(upper, 65536.0, lower, C) * 2.3283064365386963e-10 + 1.1641532182693481e-10  # (word + 1/2) / 2**32
+    series = v * fma(v, fma(v, 0.33333334, 0.5, C), 1.0, C)
+    log = tl.where(v < 0.0078125, series, log2(1.0 - tl.minimum(v, 0.99999994), C) * -LN2)
+    return log2(log, C) * -LN2
+
+
+@triton.jit
+def philox(c0, c1, c2, c3, k0, k1, C: tl.constexpr):
+    """Returns the first word of Philox4x32: tl.philox_impl is another function on Ascend, where tl.umulhi is signed."""
+    for _ in tl.static_range(ROUNDS):
+        a, c = upper_half(c0, 0xD2511F53, C), upper_half(c2, 0xCD9E8D57, C)
+        c0, c1, c2, c3 = c ^ c1 ^ k0, c2 * 0xCD9E8D57, a ^ c3 ^ k1, c0 * 0xD2511F53
+        k0, k1 = k0 + 0x9E3779B9, k1 + 0xBB67AE85
+    return c0
+
+
+@triton.jit
+def upper_half(word, FACTOR: tl.constexpr, C: tl.constexpr):
+    """Returns the upper 32 bits of a product of unsigned words."""
+    if C.FUSED:
+        high = tl.umulhi(word, tl.full((1, 1), FACTOR, tl.uint32))
+    else:
+        low_low, low_high = (word & 0xFFFF) * (FACTOR & 0xFFFF), (word & 0xFFFF) * (FACTOR >> 16)
+        high_low, high_high = (word >> 16) * (FACTOR & 0xFFFF), (word >> 16) * (FACTOR >> 16)
+        middle = (low_low >> 16) + (low_high & 0xFFFF) + (high_low & 0xFFFF)
+        high = high_high + (low_high >> 16) + (high_low >> 16) + (middle >> 16)
+    return high
+
+
+@triton.jit
+def log2(x, C: tl.constexpr):
+    """Returns the hardware's logarithm: that of Triton is a function of 20 instructions on some devices."""
+    return tl.inline_asm_elementwise(C.LOG2, "=f,f", [x], tl.float32, is_pure=True, pack=1) if C.LOG2 != "" else tl.log2(x)
