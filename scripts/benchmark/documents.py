@@ -16,7 +16,7 @@ KEPT = ROOT / "scripts" / "results"
 TABLES_OF_CARDS = sorted(KEPT.glob("nvidia_*.csv"))
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "speed.md", ROOT / "docs" / "log_probs.md")
 BLOCK = re.compile(r"(<!-- table: (\w+) (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
-OTHERS = {"host", "attention", "sampling", "log_probs", "own"}  # sweeps with tables of their own
+OTHERS = {"host", "attention", "sampling", "log_probs", "own", "rows16", "shapes"}  # sweeps with tables of their own
 DIRECTIONS = ("forward", "backward")
 SLOWER = 0.98  # of the best alternative's speed
 SMALL_US = 20.0  # below it a call takes little more than a launch
@@ -148,6 +148,18 @@ def scores(card: str) -> str:
     return _calls(card, "call", ("attention", "sampling"))
 
 
+def of_copy(card: str) -> str:
+    """Returns the part of a copy's speed for mixed shapes, and for long rows of 16 bits."""
+    cells = [cell for cell in cells_of(kept(card)) if cell.result.sweep in ("rows16", "shapes")]
+    rows = []
+    for key, some in _grouped(cells, lambda cell: (cell.result.sweep, cell.result.direction, cell.result.dtype)).items():
+        large = [cell for cell in some if cell.us[OURS] >= SMALL_US]
+        least = min(large, key=lambda cell: cell.ratio(COPY))
+        means = (_percent(mean(cell.ratio(COPY) for cell in group)) for group in (some, large))
+        rows.append((*key, str(len(some)), *means, f"{_percent(least.ratio(COPY))}: {least.place}"))
+    return _table("shapes; call; dtype; cells; of a copy; 20 us and more; lowest of these", rows)
+
+
 def own(card: str) -> str:
     """Returns a row for each row kernel of examples/, and type."""
     return _calls(card, "kernel", ("own",))
@@ -192,5 +204,5 @@ def log_probs(card: str) -> str:
 
 
 TABLES: dict[str, Callable[[str], str]] = {
-    table.__name__: table for table in (performance, measured, classes, scores, own, behind, host, log_probs)
+    table.__name__: table for table in (performance, measured, classes, scores, of_copy, own, behind, host, log_probs)
 }
