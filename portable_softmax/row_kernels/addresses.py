@@ -79,17 +79,16 @@ def extent_of(tensor: Any) -> int | None:
 def outside(traces: Sequence[Trace], arguments: Mapping[str, Any]) -> Iterator[tuple[Access, str]]:
     """Yields accesses of traced programs outside of their tensors, of each line the furthest, and sentences about them."""
     worst: dict[tuple[str, str, str], Access] = {}
-    extents = {name: extent_of(value) for name, value in arguments.items()}
+    sizes = {name: (extent_of(value), getattr(value, "itemsize", None)) for name, value in arguments.items()}
     for one in (one for trace in traces for one in trace.accesses if one.sure and one.runs is not None):
-        extent = extents.get(one.root)
-        if extent is None or getattr(arguments[one.root], "itemsize", one.op.size) != one.op.size:
-            continue
-        if one.runs.min() < 0 or one.runs.max() > extent:
+        extent, itemsize = sizes.get(one.root, (None, None))
+        is_inside = extent is None or (one.runs.min() >= 0 and one.runs.max() <= extent)
+        if not is_inside and itemsize in (one.op.size, None):
             key = one.root, one.kind, one.op.line
             worst[key] = max(worst.get(key, one), one, key=lambda one: int(one.runs.max()))
     for (root, _, line), one in worst.items():
         end = int(one.runs.min()) if one.runs.min() < 0 else int(one.runs.max()) - 1
-        yield one, f"{one.words} reaches element {end:,}, and {root} has {extents[root]:,} ({line})"
+        yield one, f"{one.words} reaches element {end:,}, and {root} has {sizes[root][0]:,} ({line})"
 
 
 def unhidden(traces: Sequence[Trace], cols: int, block: int) -> Access | None:
@@ -102,11 +101,9 @@ def unhidden(traces: Sequence[Trace], cols: int, block: int) -> Access | None:
 
 def missing(traces: Sequence[Trace], arguments: Mapping[str, Any], cols: int, block: int) -> Access | None:
     """Returns the last access to a block of columns, if what is left of its row is left out up to the tensor's end."""
-    furthest: dict[str, Access] = {}
-    for one in (one for trace in traces for one in trace.accesses if block < cols and one.runs is not None):
-        furthest[one.root] = max(furthest.get(one.root, one), one, key=lambda one: int(one.runs.max()))
-    for root, last in furthest.items():
-        left = (extent_of(arguments.get(root)) or 0) - int(last.runs.max())
+    accesses = [one for trace in traces for one in trace.accesses if one.runs is not None]
+    for last in {one.root: one for one in sorted(accesses, key=lambda one: int(one.runs.max()))}.values():
+        left = (extent_of(arguments.get(last.root)) or 0) - int(last.runs.max())
         if COLUMNS in last.address.sources and not last.hides and 0 < left < cols and (cols - left) % block == 0:
             return last
     return None
@@ -130,7 +127,7 @@ def check(request: Request, function: Function, grid: tuple[int, int, int], bloc
         if computed and PROGRAM in one.address.sources and COLUMNS not in one.address.sources:
             text += f"; pass {size}=, which is {block} here, or tensors of a size that follows from plan(...).meta"
         (warnings if one.kind == "load" else errors).append(text)
-    if one := missing(traces, request.arguments, request.cols, block):
+    if block < request.cols and (one := missing(traces, request.arguments, request.cols, block)):
         text = f"{one.words} leaves elements of {row} out, as {size}={block} is shorter ({one.op.line})"
         (errors if computed else warnings).append(text)
     return errors, warnings

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from difflib import get_close_matches
 from typing import Any
 
@@ -56,12 +56,11 @@ def compiled_for(
         kernels = [decorated(kernel, config, named, unknown) for config, named in zip(configs, passed, strict=True)]
         last = max((at for at, name in enumerate(jit.arg_names, 1) if name in RESERVED), default=0)
         first = jit.arg_names[: max(positional, last)]
-        runs = [functools.partial(_run, *call, first, device) for call in zip(kernels, passed, strict=True)]
-        futures = [pool.submit(_timed, run, until) for run in runs]
-        results = [_explained(future, run) for future, run in zip(futures, runs, strict=True)]
-    if took is not None:
-        took += [seconds for _, seconds in results]
-    return [result for result, _ in results]
+        runs = [functools.partial(_run, *call, first, device, until) for call in zip(kernels, passed, strict=True)]
+        results = [future.result() for future in [pool.submit(run) for run in runs]]
+        if took is not None:
+            took += [seconds for _, seconds in results]
+        return [_explained(result, run) for (result, _), run in zip(results, runs, strict=True)]
 
 
 def failure(
@@ -70,66 +69,57 @@ def failure(
     """Returns the error of a kernel that does not compile, in the compiler's own words.
 
     Args:
-        error: what Triton raised.
-        jit, device: the kernel and the target.
-        unknown: as of `compiled_for`.
+        error: what Triton raised for a kernel and a device, with arguments of unknown values as of `compiled_for`.
         passed: names of arguments and options, of which those that may be misspelt are named.
     """
-    if isinstance(error, PortableSoftmaxError | OSError):
-        return unwritable(error) if isinstance(error, OSError) else error
+    known = [*jit.arg_names, *OF_CONFIG]
+    near = {name: get_close_matches(name, known, 1) for name in passed if name not in known}
+    hint = "".join(f"; {name} is no parameter: did you mean {match}?" for name, matches in near.items() for match in matches)
+    if isinstance(error, OSError):
+        return unwritable(error)
+    if isinstance(error, PortableSoftmaxError):
+        return error
     if isinstance(error, KeyError) and error.args[0] in unknown:
         return CompileError(f"a decorator of {jit.__name__} requires the value of {error}; pass it, or what it computes")
     if isinstance(error, TypeError):
-        return TypeError(f"{jit.__name__}: {error}{_misspelt(jit, passed)}".replace("dynamic_func() ", ""))  # of generated code
-    cause = error.__cause__ if type(error).__name__ == "CompilationError" else None  # not in the text of Triton 3.4
-    left = f": {cause}" if cause and str(cause) not in str(error) else ""
-    left += _misspelt(jit, passed) if "specified but unrecognised" in str(error) else ""
-    return CompileError(f"{jit.__name__} for {device.backend}/{device.arch}: {error}{left}")
+        return TypeError(f"{jit.__name__}: {error}{hint}".replace("dynamic_func() ", ""))  # of generated code
+    text = f"{jit.__name__} for {device.backend}/{device.arch}: {error}"
+    if type(error).__name__ == "CompilationError" and str(error.__cause__ or "") not in str(error):
+        text += f": {error.__cause__}"  # not in the text of Triton 3.4
+    return CompileError(text + hint * ("specified but unrecognised" in text))
 
 
-def _misspelt(jit: Any, passed: Collection[str]) -> str:
-    """Returns which name that a kernel lacks is like one of its parameters or of Triton's options; "" for none."""
-    known = [*jit.arg_names, *OF_CONFIG]
-    near = {name: get_close_matches(name, known, 1) for name in passed if name not in known}
-    return "".join(f"; {name} is no parameter: did you mean {match}?" for name, matches in near.items() for match in matches)
-
-
-def _run(kernel: Any, values: Mapping[str, Any], first: Sequence[str], device: Device) -> Any:
-    """Compiles a kernel, with its first arguments by position as far as possible."""
-    if device.index:  # a thread begins with the first one
-        getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
-    first = list(itertools.takewhile(values.__contains__, first))
-    named = {name: value for name, value in values.items() if name not in first}
-    return kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
-
-
-def _timed(run: Callable[[], Any], until: float) -> tuple[Any, float]:
-    """Returns what Triton compiled, or its error, and the seconds that it took."""
+def _run(kernel: Any, values: Mapping[str, Any], first: Sequence[str], device: Device, until: float) -> tuple[Any, float]:
+    """Compiles a kernel, with its first arguments by position as far as possible; returns it or the error, and seconds."""
     start = time.monotonic()
+    if start >= until:
+        return CancelledError(), 0.0
     try:
-        result = run() if start < until else CancelledError()
+        if device.index:  # a thread begins with the first one
+            getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
+        first = list(itertools.takewhile(values.__contains__, first))
+        named = {name: value for name, value in values.items() if name not in first}
+        result = kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
     except Exception as error:
         result = error
     return result, time.monotonic() - start
 
 
-def _explained(future: "Future[Any]", again: Callable[[], Any]) -> tuple[Any, float]:
-    """Returns what `_timed` does; an error without a reason gets the first that a second run writes."""
-    error, seconds = future.result()
+def _explained(error: Any, again: Callable[[], Any]) -> Any:
+    """Returns a result; an error without a reason gets the first that a second run writes to standard error."""
     if not isinstance(error, Exception) or not any(text in str(error) for text in UNEXPLAINED):
-        return error, seconds
+        return error
     with tempfile.TemporaryFile() as stderr:
         before = os.dup(2)
         os.dup2(stderr.fileno(), 2)
         try:
-            with contextlib.suppress(Exception):
-                again()
+            again()
         finally:
             os.dup2(before, 2)
             os.close(before)
         stderr.seek(0)
         why = reason_in(stderr.read().decode(errors="replace"))
-    return RuntimeError(f"{error}: {why}") if why else error, seconds
+    return RuntimeError(f"{error}: {why}") if why else error
 
 
 def reason_in(printed: str) -> str:

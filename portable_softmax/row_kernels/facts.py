@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from portable_softmax.row_kernels import addresses
 from portable_softmax.row_kernels.decorators import jit_function
 from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.trace import LAST, MAX_TURNS, Trace
-from portable_softmax.row_kernels.ttir import Function
+from portable_softmax.row_kernels.ttir import Function, Op
 from portable_softmax.row_kernels.values import PROGRAM, Loop
 
 ROWS, PROGRAMS = (5, 40, MAX_TURNS), (1, 2, 3, 7)  # small launches that are traced
@@ -161,15 +162,9 @@ def turns_of_rows(function: Function, arguments: Mapping[str, Any], parts: Colle
         return last
 
     count = 0
-    for op, (last, turns) in accessed(LAST).items():
-        end = turns
-        while end - last > 1:  # a branch or a mask leaves the last turns out
-            middle = (last + end) // 2
-            if accessed(middle)[op][0] == middle:
-                last = middle
-            else:
-                end = middle
-        count += last + 1
+    for op, (last, turns) in accessed(LAST).items():  # a branch or a mask may leave the last turns out
+        left_out = functools.partial(lambda op, turn: accessed(turn)[op][0] != turn, op)
+        count += last + 1 + bisect_left(range(last + 1, turns), True, key=left_out)
     return count
 
 
@@ -200,43 +195,44 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
     their number must not matter. The kernel walks over rows or not.
     """
     trace = Trace(function, values, None, (PROGRAMS[-1], 1, 1))
-    sized = {name: value.numel() for name, value in values.items() if hasattr(value, "numel")}
-    share = {} if rows is None else {name: numel / max(1, rows) for name, numel in sized.items()}
+    sized = {name: value.numel() for name, value in values.items() if hasattr(value, "numel") and rows is not None}
+    share = {name: numel / max(1, rows or 1) for name, numel in sized.items()}
     blocks = -(-cols // block)
     counts = dict.fromkeys(Traffic._fields, 0.0)
     moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # elements of a row, loaded or stored
 
-    def around(loops: Sequence[Loop]) -> tuple[bool, list[float]]:
-        """Returns whether one of some loops goes over rows, and the turns of the others."""
+    def inside(loops: Sequence[Loop]) -> list[float]:
+        """Returns the turns of loops, but for the one over rows."""
         of_rows = next((loop for loop in loops if walks and PROGRAM in loop.sources), None)
-        trips = [loop.trips for loop in loops if loop is not of_rows]
-        return of_rows is not None, [blocks if count is None else count for count in trips]
+        return [blocks if loop.trips is None else loop.trips for loop in loops if loop is not of_rows]
 
-    def filled(elements: int) -> float:
-        """Returns the elements that no mask hides."""
-        return elements * cols / (block * blocks) if elements == block else elements
+    def filled(op: Op, trips: Sequence[float]) -> float:
+        """Returns the elements of an operation in all turns that no mask hides."""
+        part = cols / (block * blocks) if op.elements == block else 1
+        return math.prod(trips) * op.elements * part
 
-    for access in (one for one in trace.accesses if not any(one.turns)):
-        in_rows, trips = around(access.loops)
-        of_row, moves, part = in_rows or not walks, PROGRAM in access.address.sources, (access.root, access.kind == "load")
-        elements = math.prod(trips) * filled(access.op.elements)
-        left = share.get(access.root, math.inf) - moved[part] if of_row else math.inf
-        now = min(elements, left) if moves else 0
+    for one in (one for one in trace.accesses if not any(one.turns)):
+        trips, size, moves = inside(one.loops), one.op.size, PROGRAM in one.address.sources
+        elements, part = filled(one.op, trips), (one.root, one.kind == "load")
+        if walks and len(trips) == len(one.loops):
+            counts["program"] += size * elements if moves else 0
+            counts["program_operands"] += elements / cols
+            continue
+        now = min(elements, share.get(one.root, math.inf) - moved[part]) if moves else 0
         moved[part] += now
-        unit = "row" if of_row else "program"
-        counts[unit] += access.op.size * now
-        counts[f"{unit}_operands"] += elements / cols
-        if of_row:
-            loaded = elements if access.kind == "load" else 0
-            counts["loads"] += loaded / cols
-            counts["loaded"] += access.op.size * loaded
-            counts["again"] += access.op.size * (loaded - now) if moves and loaded else 0
-            counts["element"] += access.op.size * elements  # bytes, until all are known
+        counts["row"] += size * now
+        counts["row_operands"] += elements / cols
+        counts["element"] += size * elements  # bytes, until all are known
+        if one.kind == "load":
+            counts["loads"] += elements / cols
+            counts["loaded"] += size * elements
+            counts["again"] += size * (elements - now) if moves else 0
     for op, loops in trace.work:
-        _, trips = around(loops)
-        if op.kind == "reduce":
-            of_blocks = blocks > 1 and blocks in trips
-            counts["block_reductions" if of_blocks else "reductions"] += math.prod(trips) / (blocks if of_blocks else 1)
+        trips = inside(loops)
+        if op.kind != "reduce":
+            counts["exponents"] += filled(op, trips)
+        elif blocks > 1 and blocks in trips:
+            counts["block_reductions"] += math.prod(trips) / blocks
         else:
-            counts["exponents"] += math.prod(trips) * filled(op.elements)
+            counts["reductions"] += math.prod(trips)
     return Traffic(**counts | {"element": counts["element"] / (counts["row_operands"] * cols or 1) or Traffic().element})

@@ -42,12 +42,8 @@ class Launcher:
 
     BLOCK, num_warps, and a constexpr that a loop uses as `num_stages` are computed. If the kernel loops over the blocks of a
     row, or the grid depends on BLOCK, a block may be shorter than a row; otherwise it is the next power of two. Of an
-    autotuner's configurations one is selected without measuring; heuristics set the remaining constexprs.
-
-    The grid is computed too if the kernel is correct for any number of programs: if its programs loop over rows from
-    `tl.program_id(0)` in steps of `tl.num_programs(0)`, in any spelling, as Triton's IR shows. Any other kernel
-    requires `grid`. In the interpreter, which runs one program after another, nothing is checked, and there is one program for
-    each row.
+    autotuner's configurations one is selected without measuring; heuristics set the remaining constexprs. The grid is computed
+    too if the kernel is correct for any number of programs (docs/row_kernels.md); any other kernel requires `grid`.
 
     The first call for a size, dtypes and alignments compiles a few configurations, and selects the one with the least expected
     time; later calls look it up. Neither waits for the device, so a CUDA graph can capture both. torch.compile breaks its graph
@@ -62,12 +58,9 @@ class Launcher:
         grid: as in `kernel[grid]`: a tuple, or a function of the arguments by name that returns one. A call may pass another
             one, and any argument that is not to be computed: constexprs, num_warps and options of Triton's backend, and
             num_programs if the grid is computed.
-        measure: number of configurations, such as 4, that are timed at the first call for a range of rows; None for none. These
-            are the first ones by expected time, of 10 us and more, each with a program for every row and with resident ones,
-            on copies of the tensors that the kernel stores to. A launch that is at least 2% faster twice replaces the first one
-            in this process; `plan` prints what was measured, as arguments that make it permanent. Where bits are promised
-            (`batch_invariant`, num_programs=, deterministic algorithms of torch), BLOCK and num_warps stay those of the first
-            one. Ranks, and later processes, may select other launches.
+        measure: number of configurations, such as 4, that are timed at the first call for a range of rows, on copies of the
+            tensors that the kernel stores to; None for none. A launch that is at least 2% faster twice replaces the first one in
+            this process; `plan` prints what was measured, as arguments that make it permanent.
 
     Raises:
         TypeError: the kernel has no such parameter, or `block` is not a constexpr.

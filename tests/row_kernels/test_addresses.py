@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from row_forms import walk_blocks, walk_tile
+from row_forms import one_row, rows_in
 
 from portable_softmax import PlanError, launcher
 
@@ -14,7 +14,7 @@ NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 
 
 @triton.jit
-def walk(x, y, n_rows, n_cols, MORE: tl.constexpr, FORM: tl.constexpr, BLOCK: tl.constexpr):
+def walk(x, y, n_rows, n_cols, MORE: tl.constexpr, FORM: tl.constexpr, BLOCK: tl.constexpr):  # noqa: PLR0915
     c = tl.arange(0, BLOCK)
     mask = c < n_cols + MORE
     total, before, turn = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32), 0
@@ -38,40 +38,23 @@ def walk(x, y, n_rows, n_cols, MORE: tl.constexpr, FORM: tl.constexpr, BLOCK: tl
         elif FORM == "two rows in one":
             tl.store(y + row // 2 * n_cols + c, v, mask=mask)
         elif FORM == "a running sum":
-            total += v
-            tl.store(y + at, total, mask=mask)
+            tl.store(y + at, total + v, mask=mask)
         elif FORM == "the number of the turn":
             tl.store(y + at, v * turn, mask=mask)
-            turn += 1
         elif FORM == "the row of the turn before":
             tl.store(y + at, v - before, mask=mask)
-            before = v
         elif FORM == "the row above":
             tl.store(y + at, v + tl.load(y + at - n_cols, mask=mask & (row > 0), other=0.0), mask=mask)
-        elif FORM == "clamped rows":
-            tl.store(y + tl.minimum(row, 500) * n_cols + c, v, mask=mask)
-        elif FORM == "elements by their values":
-            tl.store(y + at, v, mask=mask & (v > 0))
-        elif FORM == "in place":
-            tl.store(y + at, v + tl.load(y + at, mask=mask), mask=mask)
-    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
-        if FORM == "in place":
-            tl.store(y + row * n_cols + c, tl.load(y + row * n_cols + c, mask=mask) * 2, mask=mask)
-
-
-@triton.jit
-def meet(x, y, n_rows, n_cols, MORE: tl.constexpr, FORM: tl.constexpr, BLOCK: tl.constexpr):
-    c = tl.arange(0, BLOCK)
-    mask, total = c < n_cols, tl.zeros((BLOCK,), tl.float32)
-    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
-        at = row * n_cols + c
-        v = tl.load(x + at, mask=mask, other=0.0)
-        if FORM == "seven rows above":
+        elif FORM == "seven rows above":
             tl.store(y + at, v + tl.load(y + at - 7 * n_cols, mask=mask & (row > 6), other=0.0), mask=mask)
         elif FORM == "a row and one more":
             tl.store(y + at, v + tl.load(y + at, mask=c < n_cols + 1, other=0.0), mask=mask)
+        elif FORM == "clamped rows":
+            tl.store(y + tl.minimum(row, 500) * n_cols + c, v, mask=mask)
         elif FORM == "a ring of rows":
             tl.store(y + row % 512 * n_cols + c, v, mask=mask)
+        elif FORM == "elements by their values":
+            tl.store(y + at, v, mask=mask & (v > 0))
         elif FORM == "a sum that is set":
             if row == 0:
                 tl.store(y, 0.0)
@@ -81,18 +64,22 @@ def meet(x, y, n_rows, n_cols, MORE: tl.constexpr, FORM: tl.constexpr, BLOCK: tl
             tl.store(x + at, v / tl.load(y), mask=mask)
         elif FORM == "a mask by a sum":
             tl.store(y + at, v, mask=mask & (total < 1))
-            total += v
         elif FORM == "turns by a sum":
             for i in range(tl.cast(tl.sum(total, 0), tl.int32)):
                 tl.store(y + at, v + i, mask=mask)
-            total += v
         elif FORM == "an atomic operation on a sum":
-            total += v
-            tl.atomic_add(y + c, total, mask=mask)
+            tl.atomic_add(y + c, total + v, mask=mask)
         elif FORM == "a branch by a sum":
             if tl.sum(total, 0) < 1:
                 tl.store(y + at, v, mask=mask)
-            total += v
+        elif FORM == "in place":
+            tl.store(y + at, v + tl.load(y + at, mask=mask), mask=mask)
+        total += v
+        before = v
+        turn = turn + 1
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        if FORM == "in place":
+            tl.store(y + row * n_cols + c, tl.load(y + row * n_cols + c, mask=mask) * 2, mask=mask)
 
 
 @triton.jit
@@ -102,7 +89,7 @@ def share(x, y, n_rows, n_cols, FORM: tl.constexpr, MULTIPLE: tl.constexpr, BLOC
     per = tl.cdiv(tl.cdiv(n_rows, n), MULTIPLE) * MULTIPLE
     if FORM == "opposite":
         for row in range(n - 1 - p, n_rows, n):
-            tl.store(y + row * n_cols + c, tl.load(x + row * n_cols + c, mask=c < n_cols), mask=c < n_cols)
+            one_row(x, y, row, n_cols, BLOCK)
     elif FORM == "loaded ahead" or FORM == "loaded ahead, in place":
         to = x if FORM == "loaded ahead, in place" else y
         v = tl.load(x + p * n_cols + c, mask=(c < n_cols) & (p < n_rows))
@@ -112,15 +99,14 @@ def share(x, y, n_rows, n_cols, FORM: tl.constexpr, MULTIPLE: tl.constexpr, BLOC
             v = following
     elif FORM == "a share by division":
         for row in range(p * n_rows // n, (p + 1) * n_rows // n):
-            tl.store(y + row * n_cols + c, tl.load(x + row * n_cols + c, mask=c < n_cols), mask=c < n_cols)
+            one_row(x, y, row, n_cols, BLOCK)
     elif FORM == "a chunk":
         for row in range(p * per, tl.minimum(p * per + per, n_rows)):
-            tl.store(y + row * n_cols + c, tl.load(x + row * n_cols + c, mask=c < n_cols), mask=c < n_cols)
+            one_row(x, y, row, n_cols, BLOCK)
     elif FORM == "a chunk with a branch":
         for i in range(per):
             if p * per + i < n_rows:
-                at = (p * per + i) * n_cols + c
-                tl.store(y + at, tl.load(x + at, mask=c < n_cols), mask=c < n_cols)
+                one_row(x, y, p * per + i, n_cols, BLOCK)
     elif FORM == "a chunk with a mask":
         for i in range(per):
             mask, at = (c < n_cols) & (p * per + i < n_rows), (p * per + i) * n_cols + c
@@ -132,8 +118,7 @@ def one(x, y, table, stride, n_rows, n_cols, FORM: tl.constexpr, BLOCK: tl.const
     c = tl.arange(0, BLOCK)
     if FORM == "two planes":
         for plane in tl.static_range(2):
-            at = (plane * n_rows + tl.program_id(0)) * n_cols + c
-            tl.store(y + at, tl.load(x + at, mask=c < n_cols), mask=c < n_cols)
+            one_row(x, y, plane * n_rows + tl.program_id(0), n_cols, BLOCK)
     elif FORM == "a matrix":
         at = (tl.program_id(0) * n_cols + tl.arange(0, 16)[:, None]) * n_cols + c[None, :]
         mask = (tl.arange(0, 16)[:, None] < n_cols) & (c[None, :] < n_cols)
@@ -154,37 +139,40 @@ def plan(kernel, rows, cols, device="nvidia/t4", x=None, y=None, **more):
     return run.plan(**tensors, n_rows=rows, n_cols=cols, num_warps=4, device=device, **more)
 
 
-MEET = {
+STORED = "program 1 stores to an element of y that program 0 stores to"
+CARRIED = "what it stores to y depends on other rows of its program"
+WALKS = {
+    "a sum in memory": STORED,
+    "a number in memory": STORED,
+    "a sum by block pointers": STORED,
+    "rows that overlap": STORED,
+    "two rows in one": STORED,
+    "a running sum": CARRIED,
+    "the number of the turn": CARRIED,
+    "the row of the turn before": CARRIED,
+    "a mask by a sum": CARRIED,
+    "turns by a sum": CARRIED,
+    "an atomic operation on a sum": CARRIED,
+    "a branch by a sum": CARRIED,
+    "clamped rows": "program 1024 stores to an element of y that program 512 stores to",
     "a ring of rows": "program 512 stores to an element of y that program 0 stores to",
+    "the row above": "program 1 loads an element of y that program 0 stores to",
     "seven rows above": "program 7 loads an element of y that program 0 stores to",
     "a row and one more": "program 0 loads an element of y that program 1 stores to",
     "a sum that is set": "program 1 updates an element of y that program 0 stores to",
     "a sum that is read": r"program 0 loads an element of y that program \d updates",
-    "a mask by a sum": "what it stores to y depends on other rows of its program",
-    "turns by a sum": "what it stores to y depends on other rows of its program",
-    "an atomic operation on a sum": "what it stores to y depends on other rows of its program",
-    "a branch by a sum": "what it stores to y depends on other rows of its program",
-}
-WALKS = MEET | {
-    "a sum in memory": "program 1 stores to an element of y that program 0 stores to",
-    "a number in memory": "program 1 stores to an element of y that program 0 stores to",
-    "a sum by block pointers": "program 1 stores to an element of y that program 0 stores to",
-    "rows that overlap": "program 1 stores to an element of y that program 0 stores to",
-    "two rows in one": "program 1 stores to an element of y that program 0 stores to",
-    "a running sum": "what it stores to y depends on other rows of its program",
-    "the number of the turn": "what it stores to y depends on other rows of its program",
-    "the row of the turn before": "what it stores to y depends on other rows of its program",
-    "clamped rows": "program 1024 stores to an element of y that program 512 stores to",
-    "the row above": "program 1 loads an element of y that program 0 stores to",
 }
 
 
 @pytest.mark.parametrize(("form", "device"), list(zip(WALKS, itertools.cycle(["nvidia/t4", "amd/mi300x"]), strict=False)))
 def test_programs_of_a_walk_share_nothing(form, device):
     with pytest.raises(PlanError, match=WALKS[form] + r".* \(test_addresses.py:\d\d\)"):
-        plan(meet if form in MEET else walk, 1300, 100, device, MORE=0, FORM=form)
-    for right in ("in place", "elements by their values", "rows by block pointers"):
-        assert plan(walk, 1300, 100, device, MORE=0, FORM=right).num_programs > 1
+        plan(walk, 1300, 100, device, MORE=0, FORM=form)
+
+
+@pytest.mark.parametrize("form", ["in place", "elements by their values", "rows by block pointers"])
+def test_programs_of_a_walk_that_share_nothing(form):
+    assert plan(walk, 1300, 100, MORE=0, FORM=form).num_programs > 1
 
 
 @pytest.mark.parametrize("rows", [1, 37, 1300])
@@ -251,12 +239,13 @@ def test_accesses_are_compared_with_the_sizes_of_tensors(name):
 
 
 def test_the_last_turn_of_a_loop_counts_too():
-    assert plan(walk_blocks, 37, 5000).warnings == ()
+    blocks = {"FORM": "blocks of a row"}
+    assert plan(rows_in, 37, 5000, **blocks).warnings == ()
     few = {"num_programs": 16}  # the last of which does not take the last row
     for kernel, more in (
-        (walk_blocks, {}),
-        (walk_blocks, few),
-        (walk_tile, {"TILE": 4}),
+        (rows_in, blocks),
+        (rows_in, blocks | few),
+        (rows_in, {"FORM": "tiles by num_programs"}),
         (walk, few | {"MORE": 0, "FORM": "plain"}),
     ):
         with pytest.raises(PlanError, match="a store to y reaches element"):

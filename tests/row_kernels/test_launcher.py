@@ -27,8 +27,6 @@ from portable_softmax import (
     launcher,
     profiles,
 )
-from portable_softmax.planning.cost import cost
-from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts
 from portable_softmax.row_kernels import row_choice, row_settings
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
@@ -68,18 +66,9 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     unknown = scaled.plan("*bf16:16", "*bf16:16", 4096, 3000, device="nvidia/h100-sxm")
     reason = "rows of 3000 are read an element at a time; more at once, if their length were a tl.constexpr"
     assert (reason in known.reasons, reason in unknown.reasons) == (False, True)
-    multiples = {
-        cols: (
-            RMS.forward.request("*bf16", "*bf16", "*bf16", 4, cols).multiple,
-            scaled.request("*bf16", "*bf16", 4, cols).multiple,
-        )
-        for cols in (3000, 3004, 3001, 4096)
-    }
-    assert multiples == {3000: (8, 1), 3004: (4, 1), 3001: (1, 1), 4096: (16, 16)}
-    traffic, device = Traffic(row=12000, element=2, row_operands=2), Device.from_profile("nvidia/h100-sxm")
-    launches = [RowLaunch(4096, 3000, multiple, 4096, 4, 4, 4096) for multiple in (1, 4, 8)]
-    us = [cost(row_facts(traffic, launch, device), device.profile.launch.cost).total for launch in launches]
-    assert us[0] > us[1] > us[2]
+    requests = [RMS.forward.request("*bf16", "*bf16", "*bf16", 4, cols) for cols in (3000, 3004, 3001, 4096)]
+    assert [request.multiple for request in requests] == [8, 4, 1, 16]
+    assert [scaled.request("*bf16", "*bf16", 4, cols).multiple for cols in (3000, 3004, 3001, 4096)] == [1, 1, 1, 16]
 
 
 def test_turns_of_a_loop_over_blocks_are_counted_once():
@@ -177,14 +166,13 @@ def by_head(x, w, y, n_rows, n_cols, BLOCK: tl.constexpr):
 def test_launches_do_not_depend_on_rows_where_batches_must_not_matter():
     """Nor on the number of rows of the first call, none included."""
     with batch_invariant():
-        metas = [
-            [
-                run.plan(f"f32[{n},16384]", "f32[8,16384]", f"f32[{n}]", n, 16384, device="nvidia/h200").meta
-                for n in (first, 4096)
-            ]
-            for first, run in ((first, fresh(by_head)) for first in (0, 1, 64))
-        ]
-    assert len({tuple(meta.items()) for _, meta in metas}) == 1
+        metas = []
+        for first in (0, 1, 64):
+            run = fresh(by_head)
+            for n in (first, 4096):
+                plan = run.plan(f"f32[{n},16384]", "f32[8,16384]", f"f32[{n}]", n, 16384, device="nvidia/h200")
+            metas.append(plan.meta)
+    assert metas == metas[:1] * 3
     run = fresh()
 
     def of_rows():

@@ -10,7 +10,7 @@ import row_kernels
 import torch
 import triton
 import triton.language as tl
-from row_forms import FORMS, arguments_of, assert_right
+from row_forms import FORMS, arguments_of, assert_right, rows_in
 from row_kernels import RMS, adding, fresh, one_row, scaled
 
 from portable_softmax import PlanError, launcher, softmax
@@ -23,27 +23,21 @@ NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize(("rows", "cols"), [(37, 50), (37, 3000)])
 def test_launched_right_or_refused(where, name, rows, cols):
-    form = FORMS[name]
-    arguments, exact = arguments_of(form, rows, cols, where)
+    form, run = FORMS[name], launcher(rows_in, **NAMES)
+    arguments, exact = arguments_of(name, rows, cols, where)
     before = {key: value.clone() for key, value in arguments.items() if hasattr(value, "clone")}
-    run = launcher(form.kernel, **NAMES)
-    if form.grid is None:
-        run(**arguments)
-        assert_right(form, arguments, exact)
-        return
-    if where.type != "cpu":  # the interpreter, which refuses nothing
+    if form.words and where.type != "cpu":  # the interpreter, which refuses nothing
         with pytest.raises(PlanError, match=form.words):
             run(**arguments)
         assert all(torch.equal(arguments[key], value) for key, value in before.items())
-    run(**arguments, grid=form.grid)
-    assert_right(form, arguments, exact)
+    run(**arguments, **({"grid": form.grid} if form.grid else {}))
+    assert_right(arguments, exact)
 
 
 @pytest.mark.parametrize(("name", "device"), list(zip(FORMS, itertools.cycle(["nvidia/t4", "amd/mi300x"]), strict=False)))
 def test_planned_or_refused_for_a_device_that_is_not_here(name, device):
-    form = FORMS[name]
-    arguments, _ = arguments_of(form, 37, 3000, "meta")
-    run, arguments = launcher(form.kernel, **NAMES), arguments | {"num_warps": 4}  # of other numbers test_launcher.py has plans
+    form, run = FORMS[name], launcher(rows_in, **NAMES)
+    arguments, _ = arguments_of(name, 37, 3000, "meta", num_warps=4)  # of other numbers test_launcher.py has plans
     if form.grid is None:
         plan = run.plan(**arguments, device=device)
         assert plan.num_programs == triton.cdiv(37, form.more.get("TILE", 1))
@@ -75,20 +69,18 @@ def test_a_switch_is_part_of_what_a_launch_is_known_by():
     """A number that is no size decides whether programs loop over rows."""
     if triton_version() < (3, 6):
         pytest.skip("Triton up to 3.5 does not compile a step that comes from a branch: Assertion `idx < size()' failed")
-    form = FORMS["a switch of forms"]
-    arguments, _ = arguments_of(form, 37, 50, "meta")
-    run = launcher(form.kernel, **NAMES)
+    arguments, _ = arguments_of("a switch of forms", 37, 50, "meta")
+    run = launcher(rows_in, **NAMES)
     for yes, no in ((2, 3), (True, False)):
         assert run.plan(**arguments | {"walks": yes}, device="nvidia/t4").form.walks
-        with pytest.raises(PlanError, match=form.words):
+        with pytest.raises(PlanError, match=FORMS["a switch of forms"].words):
             run.plan(**arguments | {"walks": no}, device="nvidia/t4")
 
 
 def test_blocks_are_those_of_the_grid_that_a_call_passes():
     """A function, or a method, of the same code that does not count blocks needs whole rows."""
-    form = FORMS["two axes"]
-    arguments, _ = arguments_of(form, 2, 3000, "meta")
-    run = launcher(form.kernel, **NAMES)
+    arguments, _ = arguments_of("two axes", 2, 3000, "meta")
+    run = launcher(rows_in, **NAMES)
 
     class Counting(tuple):
         def grid(self, meta):
@@ -100,7 +92,7 @@ def test_blocks_are_those_of_the_grid_that_a_call_passes():
     for counts, expected in ((True, 1024), (False, 4096), (True, 1024)):
         assert block(lambda meta, counts=([counts],): Counting(counts[0]).grid(meta)) == expected
         assert block(Counting([counts]).grid) == expected
-    run = launcher(form.kernel, cols="n_cols", block="BLOCK", grid=lambda meta: Counting([meta["n_rows"] > 5]).grid(meta))
+    run = launcher(rows_in, cols="n_cols", block="BLOCK", grid=lambda meta: Counting([meta["n_rows"] > 5]).grid(meta))
     arguments |= {"x": "*fp32:16", "y": "*fp32:16"}
     for n_rows, expected in ((6, 1024), (5, 4096), (7, 1024)):  # numbers of one class
         assert run.plan(**arguments | {"n_rows": n_rows}, device="nvidia/t4").meta["BLOCK"] == expected
@@ -108,17 +100,18 @@ def test_blocks_are_those_of_the_grid_that_a_call_passes():
 
 @pytest.mark.parametrize(("first", "planes"), [(0, 1), (4, 1), (0, 2)])
 def test_no_more_programs_than_a_buffer_has_rows(first, planes):
-    form = FORMS["a buffer with a row for each program"]
-    more = {"part": first + 3 * planes, "first": first, "PLANES": planes, "num_warps": 4}
-    arguments, _ = arguments_of(form._replace(more=more), 37, 50, "meta")
-    run = partial(launcher(form.kernel, **NAMES).plan, device="nvidia/t4")
-    assert run(**arguments, num_programs=3).num_programs == 3
-    with pytest.raises(PlanError, match="each program stores to a part of part of its own; pass num_programs="):
-        run(**arguments)
+    more = {"part": first + 3 * planes, "first": first, "PLANES": planes, "num_warps": 4, "num_programs": 3}
+    arguments, _ = arguments_of("a buffer with a row for each program", 37, 50, "meta", **more)
+    run = partial(launcher(rows_in, **NAMES).plan, device="nvidia/t4")
+    assert run(**arguments).num_programs == 3
     smaller = arguments | {"part": arguments["part"][:-1]}
-    for operands, number in ((arguments, 4), (smaller, 3)):
-        with pytest.raises(PlanError, match="a store to part reaches element"):
-            run(**operands, num_programs=number)
+    for operands, words in (
+        (arguments | {"num_programs": None}, "each program stores to a part of part of its own; pass num_programs="),
+        (arguments | {"num_programs": 4}, "a store to part reaches element"),
+        (smaller, "a store to part reaches element"),
+    ):
+        with pytest.raises(PlanError, match=words):
+            run(**operands)
 
 
 @triton.jit
@@ -131,18 +124,16 @@ def narrow(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
 
 
 def test_offsets_of_32_bits_cause_a_warning():
-    form = FORMS["two axes"]
-    x = torch.empty(32768, 151936, dtype=torch.bfloat16, device="meta")
-    plan = launcher(form.kernel, **NAMES).plan(x, x, *x.shape, device="nvidia/h200", grid=form.grid)
+    def warnings(kernel, rows, cols, **more):
+        x = torch.empty(rows, cols, dtype=torch.bfloat16, device="meta")
+        return launcher(kernel, **NAMES).plan(x, x, rows, cols, device="nvidia/h200", **more).warnings
+
+    axes = {"FORM": "two axes", "grid": FORMS["two axes"].grid}
     words = r"the offset of a load of x reaches 4,978,486,912 in 32 bits \(row_forms.py:\d+\); cast .* to tl.int64"
-    assert [bool(re.fullmatch(words, warning)) for warning in plan.warnings] == [True]
-    assert "4,978,486,912" in str(plan)
-    few = x[:10000]
-    assert not launcher(form.kernel, **NAMES).plan(few, few, *few.shape, device="nvidia/h200", grid=form.grid).warnings
-    wide = FORMS["a loop by num_programs"]
-    assert not launcher(wide.kernel, **NAMES).plan(x, x, *x.shape, device="nvidia/h200").warnings
-    x = torch.empty(32768, 262144, dtype=torch.bfloat16, device="meta")
-    last = launcher(narrow, **NAMES).plan(x, x, *x.shape, device="nvidia/h200", BLOCK=262144).warnings  # it has no mask
+    assert [bool(re.fullmatch(words, text)) for text in warnings(rows_in, 32768, 151936, **axes)] == [True]
+    assert not warnings(rows_in, 10000, 151936, **axes)
+    assert not warnings(rows_in, 32768, 151936, FORM="a loop by num_programs")
+    last = warnings(narrow, 32768, 262144, BLOCK=262144)  # it has no mask
     assert f"reaches {32767 * 262144 + 262143:,} in 32 bits" in last[0]
 
 
