@@ -59,8 +59,8 @@ class Launcher:
             one, and any argument that is not to be computed: constexprs, num_warps and options of Triton's backend, and
             num_programs if the grid is computed.
         measure: number of configurations, such as 4, that are timed at the first call for a range of rows, on copies of the
-            tensors that the kernel stores to; None for none. A launch that is at least 2% faster twice replaces the first one in
-            this process; `plan` prints what was measured, as arguments that make it permanent.
+            tensors that the kernel stores to; None for none. The fastest is launched in this process; `plan` prints what was
+            measured, as arguments that make it permanent.
 
     Raises:
         TypeError: the kernel has no such parameter, or `block` is not a constexpr.
