@@ -14,7 +14,7 @@ from portable_softmax.operators.launch import device_of, has_kernels
 from portable_softmax.operators.log_probs import TOKENS
 from portable_softmax.operators.softmax import SOFTMAX
 from portable_softmax.planning.problem import VECTOR_BYTES
-from portable_softmax.runtime.layout import described, expanded
+from portable_softmax.runtime.layout import described
 from portable_softmax.runtime.plans import plan_problem
 
 
@@ -66,8 +66,8 @@ def explain(
     if reason:
         return f"PyTorch's operators compute it: no kernel supports {reason}"
     target = target or device_of(x)
-    whole_mask = None if mask is None else expanded(_like(mask.detach()), x, options.dim)
-    copy, copies_mask, problem = described(tensors, options.dim, target, whole_mask, **about)
+    hidden = None if mask is None else _like(mask.detach())
+    copy, copies_mask, problem = described(tensors, options.dim, target, hidden, **about)
     lines = []
     if copy is not None:
         reason = "batch_invariant reads rows as those of a contiguous tensor" if invariant else "of its strides"

@@ -10,7 +10,7 @@ from portable_softmax.devices.backends.base import Backend, KernelResources
 from portable_softmax.devices.detect import INSTALL, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, DeviceError, TargetError
-from portable_softmax.runtime.kernel import Kernel
+from portable_softmax.runtime.kernel import Kernel, Options
 
 _compiling = threading.Lock()
 _compiled: dict[tuple[Any, ...], Any] = {}
@@ -27,7 +27,7 @@ def compiled(kernel: Kernel, device: Device) -> Any:
         if key not in _compiled:
             if kernel.config.IN_REGISTERS and kernel.config.BLOCKS > 1 and triton_version() < (3, 3):
                 raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
-            result = compile_for(device, kernel.function, kernel.arguments, *kernel.options)
+            result = compile_for(device, kernel.function, kernel.arguments, kernel.options)
             if fault := device.vendor.known_fault(result):
                 raise CompileError(f"{kernel.name} is not used: {fault}")
             _compiled[key] = result
@@ -48,14 +48,7 @@ def _resources(vendor: Backend, kernel: Any) -> KernelResources:
     return vendor.resources(kernel)
 
 
-def compile_for(
-    device: Device,
-    function: Any,
-    arguments: Mapping[str, Any],
-    num_warps: int | None,
-    num_stages: int | None,
-    max_registers: int | None = None,
-) -> Any:
+def compile_for(device: Device, function: Any, arguments: Mapping[str, Any], options: Options) -> Any:
     """Compiles a @triton.jit function for the device's architecture, and returns Triton's CompiledKernel.
 
     Args:
@@ -63,8 +56,7 @@ def compile_for(
         function: the @triton.jit function.
         arguments: its parameters in order, with their types as Triton's ahead-of-time compiler names them, such as `*fp32:16`
             for a pointer to fp32 that starts on a multiple of 16 bytes; or with values, of constexprs.
-        num_warps, num_stages: Triton's options; None leaves them to the vendor's default.
-        max_registers: registers of a thread; what does not fit them is spilled. None leaves it to the compiler.
+        options: num_warps, num_stages, max_registers; None leaves one to the vendor or the compiler.
 
     Raises:
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
@@ -73,9 +65,9 @@ def compile_for(
     target = target_to_compile_for(device)
     import triton
 
-    options = device.vendor.compile_options(num_warps, num_stages, max_registers, device.hardware)
+    named = device.vendor.compile_options(*options, device.hardware)
     try:
-        return triton.compile(source_of(function, arguments), target=target, options=options)
+        return triton.compile(source_of(function, arguments), target=target, options=named)
     except OSError as error:
         raise unwritable(error) from error
     except Exception as error:  # every stage of every backend has its own exceptions
@@ -142,13 +134,11 @@ def check_compiles() -> None:
 
 def check_target(device: Device) -> None:
     """Raises TargetError for an absent device for which this release of Triton is too old or too new."""
-    releases, version = device.profile.triton or "0.0", triton_version()
+    releases, (major, minor) = device.profile.triton or "0.0", triton_version()
     first, last = (tuple(map(int, release.split(".")[:2])) for release in f"{releases} to 99.0".split(" to ")[:2])
-    if device.index is None and not first <= version <= last:
-        raise TargetError(
-            f"Triton {'.'.join(map(str, version))} does not compile for {device.backend}/{device.arch} without the device; "
-            f"install Triton {releases}{' or later' if ' to ' not in releases else ''}"
-        )
+    if device.index is None and not first <= (major, minor) <= last:
+        fault = f"Triton {major}.{minor} does not compile for {device.backend}/{device.arch} without the device"
+        raise TargetError(f"{fault}; install Triton {releases}{'' if ' to ' in releases else ' or later'}")
 
 
 @functools.cache

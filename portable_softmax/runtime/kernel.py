@@ -13,6 +13,7 @@ from portable_softmax.planning.problem import LogProbs, Problem, next_power_of_2
 if TYPE_CHECKING:
     from portable_softmax.kernels.config import KernelConfig
 
+Options = tuple[int | None, int | None, int | None]  # num_warps, num_stages, max_registers
 Signature = tuple[tuple[str, Any], ...]  # parameters with types, which are text, or with values of constexprs
 
 POINTERS = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "bool": "*i8", "bits": "*i32"}
@@ -37,13 +38,13 @@ class Kernel:
         name: of the @triton.jit function, which profilers see.
         config: the value of its last parameter, C.
         signature: the other parameters in order, with Triton's type, or with the value of a constexpr: None if absent.
-        options: num_warps, num_stages, max_registers.
+        options: of the compiler.
     """
 
     name: str
     config: "KernelConfig"
     signature: Signature
-    options: tuple[int | None, int | None, int | None]
+    options: Options
 
     @property
     def function(self) -> Any:

@@ -38,11 +38,9 @@ def bind_call(
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
     """
-    whole_mask = None if mask is None else expanded(mask, tensors[0], dim)
-    copy, copies_mask, problem = described(tensors, dim, device, whole_mask, **about)
+    copy, copies_mask, problem = described(tensors, dim, device, mask, **about)
     copied = copy and _copies(tensors, dim, copy, copies_mask, problem.stores)
-    plan = launch_of(choice_of(problem, device), problem, device)
-    where = tensors[0].device
+    plan, where = launch_of(choice_of(problem, device), problem, device), tensors[0].device
     return Launch(plan.problem, plan.tiling, plan.num_programs, device, where, sizes=sizes, copied=copied)
 
 
@@ -60,7 +58,7 @@ def _copies(
             passed[at] = copy(operands[at], dim)
         if copies_mask:
             x, mask = operands[inputs[0] : inputs[0] + 2]
-            passed[inputs[0] + 1] = copy(expanded(mask, x, dim), dim)
+            passed[inputs[0] + 1] = copy(_expanded(mask, x, dim), dim)
         if replaces_result:
             passed[0] = torch.empty_strided(operands[0].shape, room, dtype=operands[0].dtype, device=operands[0].device)
         return passed
@@ -77,14 +75,18 @@ def described(
         tensors: those of x's shape, the result first; on meta too.
         dim: the axis of rows.
         device: which the launch is for.
-        mask: of that shape, by strides of 0.
+        mask: as the caller passed it.
         about: form, scores, log_probs, batch_invariant and backward; see Problem.
     """
+    whole_mask = None if mask is None else _expanded(mask, tensors[0], dim)
     ways: list[tuple[Copy | None, bool]] = [(None, False), (_contiguous, False), (_in_rows, False), (_in_rows, True)]
     for copy, copies_mask in ways:
-        operands = tensors if copy is None else tuple(copy(_without_memory(t), dim) for t in tensors)
-        hidden = copy(_without_memory(mask), dim) if copies_mask and copy and mask is not None else mask
-        problem = problem_from(operands, dim, device, hidden, **about)
+        operands = tensors
+        if copy is not None:
+            operands = tuple(copy(_without_memory(t), dim) for t in tensors)
+        if copy is not None and copies_mask and whole_mask is not None:
+            whole_mask = copy(_without_memory(whole_mask), dim)
+        problem = problem_from(operands, dim, device, whole_mask, **about)
         if problem and (not problem.batch_invariant or _as_if_contiguous(problem)):
             return copy, copies_mask, problem
     raise AssertionError("contiguous rows are read as they are laid out")
@@ -119,7 +121,7 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:
+def _expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:
     """Returns a mask in the shape of x, by strides of 0; one of bits has its words along dim."""
     along = x.shape[dim] if mask.dtype is not torch.int32 else mask.shape[dim - x.dim()]
     return mask.expand(*x.shape[:dim], along, *x.shape[dim + 1 :])

@@ -7,6 +7,7 @@ import operator
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
@@ -47,12 +48,9 @@ def plan(
         backward: True to plan the gradient.
 
     Raises:
-        TypeError: a size is not an integer, or `device` is neither a Device nor a name.
-        ValueError: a size is not positive or too large, or `form` is unknown.
-        DtypeError: the device does not support the dtype.
+        TypeError, ValueError, DtypeError: a size, the form or the dtype is not supported.
+        TypeError, ProfileError, DeviceError: `device` is invalid, or there is none.
         PlanError: no launch fits the device.
-        ProfileError: no profile has that name.
-        DeviceError: `device` is None, and there is no device.
     """
     device = chosen(device)
     return plan_problem(contiguous_problem(n_rows, n_cols, dtype, form, backward, is_batch_invariant()), device)
@@ -92,9 +90,7 @@ def warm_up(
 
     Raises:
         ValueError: `shapes` or `dtypes` is no list of them, a size is not positive or too large, or `form` is unknown.
-        TypeError, ProfileError: `device` is invalid, as in `plan`.
-        DtypeError: the device does not support a dtype.
-        DeviceError, PlanError, CompileError: the kernel cannot run on the device.
+        TypeError, DtypeError, ProfileError, DeviceError, PlanError, CompileError: as in `plan`, or it does not compile.
     """
     if measure is not None:
         from portable_softmax.runtime.timing import check_measure
@@ -110,13 +106,8 @@ def warm_up(
     except NoDeviceError as error:
         warnings.warn(f"warm_up() does nothing, as there is no device: {error}", stacklevel=2)
         return []
-    directions, invariant = (False, True) if backward else (False,), is_batch_invariant()
-    problems = [
-        contiguous_problem(*size, dtype, form, direction, invariant)
-        for size in sizes
-        for dtype in dtypes
-        for direction in directions
-    ]
+    requests = product(sizes, dtypes, [False, True] if backward else [False])
+    problems = [contiguous_problem(*size, dtype, form, grad, is_batch_invariant()) for size, dtype, grad in requests]
     return [_ready(problem, device, measure) for problem in problems]
 
 
@@ -128,8 +119,7 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
         device: the device, as in `plan`.
 
     Raises:
-        TypeError: `resources` is not a KernelResources.
-        TypeError, ProfileError, DeviceError: `device` is invalid, as in `plan`.
+        TypeError, ProfileError, DeviceError: `resources` is no KernelResources, or `device` is invalid, as in `plan`.
         ValueError: num_warps is None on a device with warps.
     """
     device = chosen(device)

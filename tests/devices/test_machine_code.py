@@ -32,7 +32,7 @@ def chase(y, x, n_rows, LENGTH: tl.constexpr):
 
 
 def loops_of(device, kernel, signature, **constexprs):
-    compiled = compile_for(device, kernel, {**signature, **constexprs}, 4, None)
+    compiled = compile_for(device, kernel, {**signature, **constexprs}, (4, None, None))
     return device.vendor.loops(compiled), compiled
 
 

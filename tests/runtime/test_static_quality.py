@@ -197,7 +197,7 @@ def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, 
     kernel, *_ = kernels_of(problem, Tiling(1, 256, 1, held=False), device)
     for chosen in (options, {name: value for name, value in options.items() if "fusion" not in name}):
         monkeypatch.setattr(device.vendor, "compile_options", lambda *_, chosen=chosen: chosen)
-        binary = compiler.compile_for(device, kernel.function, kernel.arguments, 1, 1)
+        binary = compiler.compile_for(device, kernel.function, kernel.arguments, (1, 1, None))
         counts.append(len(re.findall(pattern, binary.asm[stage])))
     assert counts[0] > counts[1]
 
@@ -217,7 +217,7 @@ def test_columns_of_splits_are_not_added_in_16_bits():
     device, config = Device.from_profile(H200), InKernel(KernelConfig(SPLITS=3, BLOCK=256))
     for hidden in (False, True):
         arguments = {"out_ptr": "*i32:16", "n_cols": "i32", "HIDDEN": hidden, "C": config}
-        fault = device.vendor.known_fault(compiler.compile_for(device, rests_kernel, arguments, 1, 1))
+        fault = device.vendor.known_fault(compiler.compile_for(device, rests_kernel, arguments, (1, 1, None)))
         assert fault is None if hidden else "its PTX has add.s16x2" in fault
 
 
