@@ -52,10 +52,8 @@ def by_the_driver(facts, warps, grfs, barriers, slm):
 def cases(facts):
     """(warps, GRFs, barriers, bytes of SLM) of programs that the driver takes."""
     sizes = sorted({0, 1, 16, *(size + odd for size in SLM_SIZES[1:] for odd in (-1, 0, 1) if size + odd <= facts.slm)})
-    most = 1024 // facts.lanes
-    for warps, grfs, barriers, slm in itertools.product(
-        (1, 2, 3, 4, 7, 8, 12, 16, 31, 32, 64), range(32, 257, 32), (0, 1), sizes
-    ):
+    most, numbers = 1024 // facts.lanes, (1, 2, 3, 4, 7, 8, 12, 16, 31, 32, 64)
+    for warps, grfs, barriers, slm in itertools.product(numbers, range(32, 257, 32), (0, 1), sizes):
         halved = facts.lanes < 32 and grfs > 128  # calculateMaxWorkGroupSize
         if facts.modes is TWO_MODES and grfs not in TWO_MODES:
             continue  # ocloc gives a kernel one or the other
@@ -74,11 +72,8 @@ def test_programs_are_the_drivers(name):
     """It counts SLM of the whole device, as if a program's could lie in two cores; else there is no difference."""
     facts = PRODUCTS[name]
     assert Device.from_profile(name).hardware.multiprocessor_count == facts.cores
-    different = []
-    for case in cases(facts):
-        mine, theirs = facts.cores * ours(name, facts, *case), by_the_driver(facts, *case)
-        if mine != theirs:
-            different.append((case, mine, theirs))
+    counted = [(case, facts.cores * ours(name, facts, *case), by_the_driver(facts, *case)) for case in cases(facts)]
+    different = [(case, mine, theirs) for case, mine, theirs in counted if mine != theirs]
     unexplained = [case for case in different if case[1] > case[2] or aligned(case[0][3]) not in UNEVEN]
     assert not unexplained
     assert different, "at 48 and 96 KB there should be some"

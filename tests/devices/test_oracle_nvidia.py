@@ -147,19 +147,16 @@ def assembled(monkeypatch, capsys, profile, launch):
     return inspected, "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize(
-    ("profile", "name"),
-    mostly_slow(
-        product(ASSEMBLED, kinds.LAUNCHES),
-        lambda profile, name: name in kinds.FEW and profile == ("nvidia/b200" if name == "matmul" else "nvidia/h200"),
-    ),
-)
+def first(profile, name):
+    return name in kinds.FEW and profile == ("nvidia/b200" if name == "matmul" else "nvidia/h200")
+
+
+@pytest.mark.parametrize(("profile", "name"), mostly_slow(product(ASSEMBLED, kinds.LAUNCHES), first))
 def test_spills_and_frames_are_those_of_the_assembler(monkeypatch, capsys, profile, name):
     inspected, log = assembled(monkeypatch, capsys, profile, kinds.LAUNCHES[name])
     used, metadata, ptx = inspected.resources, inspected.launch.compiled.metadata, inspected.launch.compiled.asm["ptx"]
-    frames, stores = (
-        sum(map(int, re.findall(rf"(\d+) bytes {what}", log))) for what in ("cumulative stack size", "spill stores")
-    )
+    printed = "cumulative stack size", "spill stores"
+    frames, stores = (sum(map(int, re.findall(rf"(\d+) bytes {what}", log))) for what in printed)
     ours = used.registers_per_thread, used.stack_frame_bytes, used.spilled_bytes_per_thread
     theirs = int(re.search(r"Used (\d+) registers", log)[1]), frames, stores
     assert ours == theirs
@@ -167,9 +164,8 @@ def test_spills_and_frames_are_those_of_the_assembler(monkeypatch, capsys, profi
     assert (used.num_warps, used.shared_memory_bytes, used.tensor_memory_columns) == of_metadata
     allocated = {int(columns) for columns in re.findall(r"tcgen05\.alloc\S* \[%r\d+\], (\d+);", ptx)}
     hw = Device.from_profile(profile).hardware
-    assert [hw.tensor_memory_columns // columns for columns in allocated] == [
-        programs for limit, programs in inspected.occupancy.limits.items() if limit == "tensor memory"
-    ]
+    limits = [programs for limit, programs in inspected.occupancy.limits.items() if limit == "tensor memory"]
+    assert [hw.tensor_memory_columns // columns for columns in allocated] == limits
 
 
 def test_an_array_in_memory_is_no_spill(monkeypatch, capsys):

@@ -1,14 +1,13 @@
 """The numbers in device_profiles/ are complete, sourced and possible; reported and written names select them."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
 
-from portable_softmax import Device, KernelResources, ProfileError, occupancy
+from portable_softmax import Device, ProfileError
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.names import find_profile, find_profiles
 from portable_softmax.devices.profiles import ProfileFile, every_profile, match_profile, profiles, read_profiles
@@ -56,28 +55,23 @@ def test_every_source_is_used_and_listed(path):
     assert not re.search(r"/work|/tmp|research/", path.read_text())
 
 
-def nested(value, kind, free=False):
-    """Yields the mappings, or structs, within a value; not those with keys that a file may choose."""
-    fields = value if isinstance(value, Mapping) else msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else {}
-    if isinstance(value, kind) and not free:
-        yield value
-    for name, field in fields.items():
-        yield from nested(field, kind, name in ("sources", "products", "errors", "value") and kind is dict)
+def mappings(content):
+    """Yields a file's mappings whose keys are not its own choice."""
+    yield content
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from mappings(value) if name not in ("sources", "products", "value") else ()
+            yield from (inner for each in value.values() if name in ("sources", "products") for inner in mappings(each))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_unknown_keys_are_refused_wherever_they_stand_and_what_was_read_is_constant(path):
+def test_unknown_keys_are_refused_wherever_they_stand(path):
     content = yaml.safe_load(path.read_text())
-    for mapping in list(nested(content, dict)):
+    for mapping in list(mappings(content)):
         mapping["unknown"] = 1
         with pytest.raises(msgspec.ValidationError, match="unknown field `unknown`"):
             msgspec.convert(content, ProfileFile)
         del mapping["unknown"]
-    device, used = Device.from_profile("h200"), KernelResources(4, 32)
-    for profile in read_profiles([path]):
-        for constant in (*nested(profile, msgspec.Struct), device, used, occupancy(used, device)):
-            with pytest.raises(AttributeError, match=r"immutable|cannot assign"):
-                setattr(constant, next(iter(type(constant).__annotations__)), None)
 
 
 def test_reported_names_find_their_product():
@@ -136,11 +130,9 @@ def estimates_never_promise_more_than_a_described_gpu(profile):
     for key in [*OCCUPANCY, PROGRAM_LIMIT[profile.backend]]:
         cautious, described = getattr(estimate.hardware, key), getattr(profile.hardware, key)
         assert cautious >= described if "granule" in key else cautious <= described, key
-    of_a_partition = [
-        hardware.registers_per_multiprocessor // hardware.partitions_per_multiprocessor
-        for hardware in (estimate.hardware, profile.hardware)
-    ]
-    assert of_a_partition == sorted(of_a_partition)
+    both = estimate.hardware, profile.hardware
+    cautious, described = (facts.registers_per_multiprocessor // facts.partitions_per_multiprocessor for facts in both)
+    assert cautious <= described
     if profile.backend == "xpu":  # of its sizes each is one of the others'
         assert set(estimate.hardware.shared_memory_sizes) <= set(profile.hardware.shared_memory_sizes)
 

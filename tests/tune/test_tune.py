@@ -71,24 +71,12 @@ def test_known_numbers_are_recovered(timed):
     assert fit.accuracy(prepared, fit.left_out(prepared, BEGIN))[0] < 0.02, "regret"
 
 
-def test_what_no_launch_shows_stays_and_is_unsure(timed):
-    prepared = fit.prepared(noisy([launch for launch in timed if not launch.facts.exchanges], by_name(1.1 * BEGIN), 0.01))
-    numbers, errors = fit.fitted(prepared, BEGIN)
-    at = COST_NUMBERS.index("exchange_us")
-    assert numbers[at] == pytest.approx(BEGIN[at], rel=0.01)
-    assert errors[at] > 3 * np.median(errors)
-
-
-def test_disturbed_launches_change_little_and_their_own_times_predict_nothing(timed):
+def test_disturbed_launches_change_little(timed):
     quiet = fit.prepared(noisy(timed, by_name(BEGIN), 0.01))
     us = np.where(np.arange(len(quiet.us)) % 50 == 0, 3 * quiet.us, quiet.us)
     numbers, _ = fit.fitted(quiet._replace(us=us), BEGIN)
     bandwidth = COST_NUMBERS.index("bandwidth")
     assert numbers[bandwidth] == pytest.approx(BEGIN[bandwidth], rel=0.01)
-    first = quiet.problem == 0
-    expected, again = (fit.left_out(quiet._replace(us=us), BEGIN) for us in (quiet.us, np.where(first, 1.5, 1) * quiet.us))
-    assert (again[first] == expected[first]).all()
-    assert (again != expected).any()
 
 
 @pytest.fixture

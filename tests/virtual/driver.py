@@ -37,15 +37,14 @@ class VirtualBackend(REAL.compiler):
 
     def _planned(self, linalg: str) -> int:
         """Bytes of the Unified Buffer as planned; else what the real last stage raises, which Triton quotes."""
-        there = MACHINE.npus[MACHINE.index(self.target.arch)].unified_buffer_bytes
+        there, error = MACHINE.npus[MACHINE.index(self.target.arch)].unified_buffer_bytes, ""
         try:
-            size = planned(linalg, self.target.arch, {}).shared_memory_bytes
-            error = f"error: ub overflow, requires {8 * size} bits while {8 * there} bits available!" if size > there else ""
+            if (size := planned(linalg, self.target.arch, {}).shared_memory_bytes) <= there:
+                return size
+            error = f"error: ub overflow, requires {8 * size} bits while {8 * there} bits available!"
         except CompileError as refused:
             error = str(refused)
-        if error:
-            raise subprocess.CalledProcessError(1, ["bishengir-compile"], stderr=error.encode())
-        return size
+        raise subprocess.CalledProcessError(1, ["bishengir-compile"], stderr=error.encode())
 
 
 class VirtualUtils:
@@ -73,8 +72,7 @@ class VirtualDriver(REAL.driver):
     """`get_current_target` is the real one."""
 
     def __init__(self) -> None:
-        self.utils = VirtualUtils()
-        self.launcher_cls = VirtualLauncher
+        self.utils, self.launcher_cls = VirtualUtils(), VirtualLauncher
 
     @classmethod
     def is_active(cls) -> bool:
@@ -93,13 +91,8 @@ class VirtualDriver(REAL.driver):
 class MemRef(ctypes.Structure):
     """MLIR's descriptor of memref<?x...>; kernels use neither its size nor its stride."""
 
-    _fields_ = [
-        ("allocated", ctypes.c_void_p),
-        ("aligned", ctypes.c_void_p),
-        ("offset", ctypes.c_int64),
-        ("size", ctypes.c_int64),
-        ("stride", ctypes.c_int64),
-    ]
+    _fields_ = [(name, ctypes.c_void_p) for name in ("allocated", "aligned")]
+    _fields_ += [(name, ctypes.c_int64) for name in ("offset", "size", "stride")]
 
 
 class VirtualLauncher:

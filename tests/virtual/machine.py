@@ -1,4 +1,4 @@
-"""The virtual machine: one NPU for every Ascend profile, then some that differ from their profile."""
+"""The virtual machine: one NPU for every Ascend profile, then one with less memory than its profile says."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,34 +7,23 @@ from machine import Machine
 
 from portable_softmax.devices.profiles import profiles
 
-KIB = 2**10
-SMALL_BUFFER, TINY_BUFFER, UNKNOWN = "Ascend910B8", "Ascend910B9", "Ascend999"  # no such products exist
+SMALL_BUFFER = "Ascend910B8"  # no such product exists
 
 
 @dataclass(frozen=True)
 class VirtualNpu:
-    """All that is to be known about one device.
+    """All that is to be known about one device."""
 
-    Args:
-        arch: SoC name, which is Triton's target architecture and the device's name.
-        vector_cores: of one device.
-        unified_buffer_bytes: of one vector core; what the last stage of the compiler enforces.
-        memory_bytes, l2_cache_bytes: as torch_npu reports them.
-        torch_tells_cores: False for a torch_npu older than its core counts.
-    """
-
-    arch: str
+    arch: str  # SoC name, which is Triton's target architecture and the device's name
     vector_cores: int
-    unified_buffer_bytes: int
+    unified_buffer_bytes: int  # of one vector core; what the last stage of the compiler enforces
     memory_bytes: int = 2**36
     l2_cache_bytes: int = 192 * 2**20
-    torch_tells_cores: bool = True
 
     def properties(self) -> dict[str, Any]:
-        """The fields of torch_npu 2.13 that have values, or of a release without core counts."""
-        facts = {"name": self.arch, "total_memory": self.memory_bytes}
-        cores = {"cube_core_num": self.vector_cores // 2, "vector_core_num": self.vector_cores}
-        return facts | cores | {"L2_cache_size": self.l2_cache_bytes} if self.torch_tells_cores else facts
+        """The fields of torch_npu 2.13 that have values."""
+        facts = {"name": self.arch, "total_memory": self.memory_bytes, "L2_cache_size": self.l2_cache_bytes}
+        return facts | {"cube_core_num": self.vector_cores // 2, "vector_core_num": self.vector_cores}
 
 
 class Npus(Machine):
@@ -53,24 +42,9 @@ class Npus(Machine):
 
 def described() -> list[VirtualNpu]:
     """The devices that the package's profiles describe."""
-    facts = [(profile.arch, profile.hardware) for profile in profiles().values() if profile.backend == "npu"]
-    return [
-        VirtualNpu(
-            arch,
-            hardware.multiprocessor_count,
-            hardware.shared_memory_per_program_max,
-            hardware.memory_bytes,
-            hardware.l2_cache_bytes,
-        )
-        for arch, hardware in facts
-    ]
+    names = "multiprocessor_count", "shared_memory_per_program_max", "memory_bytes", "l2_cache_bytes"
+    known = [profile for profile in profiles().values() if profile.backend == "npu"]
+    return [VirtualNpu(profile.arch, *(getattr(profile.hardware, name) for name in names)) for profile in known]
 
 
-MACHINE = Npus(
-    [
-        *described(),
-        VirtualNpu(SMALL_BUFFER, 40, 48 * KIB),
-        VirtualNpu(TINY_BUFFER, 40, 1 * KIB),
-        VirtualNpu(UNKNOWN, 30, 192 * KIB, torch_tells_cores=False),
-    ]
-)
+MACHINE = Npus([*described(), VirtualNpu(SMALL_BUFFER, 40, 48 * 2**10)])

@@ -83,9 +83,8 @@ def _exp_of_product(exp2: "re.Match[str]") -> str:
 
 
 def _build(text: str, folder: Path) -> Path:
-    source, module, ir, optimized, code, library = (
-        folder / f"kernel.{suffix}" for suffix in ("mlir", "llvm.mlir", "ll", "bc", "o", "so")
-    )
+    suffixes = "mlir", "llvm.mlir", "ll", "bc", "o", "so"
+    source, module, ir, optimized, code, library = (folder / f"kernel.{suffix}" for suffix in suffixes)
     source.write_text(text)
     _run("mlir-opt", source, *BUFFERIZE, *TO_LLVM, "-o", module)
     _run("mlir-translate", "--mlir-to-llvmir", module, "-o", ir)

@@ -14,44 +14,15 @@ from exact import assert_close, expected
 from launched_rows import check
 from sweep import mostly_slow
 from table import TILINGS, table
-from triton.compiler.errors import MLIRCompilationError
 
-from portable_softmax import current_device, inspect_kernel, plan, profiles, softmax
+from portable_softmax import current_device, inspect_kernel, plan, softmax
 from portable_softmax.errors import CompileError
-from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime import compile as compiler
-from portable_softmax.runtime.kernel import kernels_of
-from virtual.machine import SMALL_BUFFER, TINY_BUFFER, UNKNOWN, described
-
-NAMES = [name for name, profile in profiles().items() if profile.backend == "npu"]
-
-
-@pytest.mark.parametrize(("npu", "name"), list(zip(described(), NAMES, strict=True)), ids=NAMES)
-def test_every_profile_is_recognised(machine, npu, name):
-    device = current_device(machine.index(npu.arch))
-    assert (device.profile.name, device.backend, device.arch) == (name, "npu", npu.arch)
-    assert (device.hardware.multiprocessor_count, device.origins["multiprocessor_count"]) == (npu.vector_cores, "torch")
-    origin = None if npu.memory_bytes is None else "torch"  # a profile may not know how much there is
-    assert (device.hardware.memory_bytes, device.origins.get("memory_bytes")) == (npu.memory_bytes, origin)
-    assert device.hardware.shared_memory_per_program_max == npu.unified_buffer_bytes
-
-
-def test_vector_cores_from_the_driver_where_torch_npu_is_old(machine):
-    device = current_device(machine.index(UNKNOWN))
-    assert device.profile.name == "ascend/estimated"
-    assert (device.hardware.multiprocessor_count, device.origins["multiprocessor_count"]) == (30, "driver")
-
+from virtual.machine import SMALL_BUFFER, described
 
 DTYPES = ["float32", "float16", "bfloat16"]
 ARCH = "Ascend910B3"
 SHAPES = [(1, 1), (33, 1024), (1823, 781), (5, 10000), (50, 20000), (70000, 16)]
 CORES = {npu.vector_cores: npu.arch for npu in described()}.values()  # one device of each number; all run the same kernels
-
-
-def compiled(tiling, x_dtype, y_dtype, device, vector=1):
-    problem = Problem(64, min(64, tiling.tile_cols), x_dtype, y_dtype, vector)
-    return compiler.compiled(kernels_of(problem, tiling, device)[0], device)
 
 
 AT_ONCE = {(SHAPES[2], arch) for arch in CORES}
@@ -84,23 +55,6 @@ def test_next_smaller_tile_when_the_buffer_overflows(machine, n_rows, n_cols, dt
     x = torch.randn(n_rows, n_cols).to(getattr(torch, dtype))
     result = softmax(x.to(f"npu:{device.index}")).cpu()
     assert_close(result, expected("softmax", x))
-
-
-def test_the_overflow_is_the_compilers_own_error(machine):
-    device = current_device(machine.index(TINY_BUFFER))
-    with pytest.raises(CompileError, match=r"ub overflow, requires \d+ bits while 8192 bits available!") as raised:
-        compiled(Tiling(8, 1024), "float32", "float32", device)
-    assert isinstance(raised.value.__cause__, MLIRCompilationError)
-    assert "[ConvertLinalgRToBinary] encounters error" in str(raised.value)
-
-
-def test_kernels_run_on_the_tensors_device(machine):
-    """Whichever is the current one."""
-    index = machine.index(ARCH)
-    with torch.npu.device(0):
-        softmax(torch.zeros(3, 5, device=f"npu:{index}"))
-        assert machine.launches[-1].arch == ARCH
-        assert torch.npu.current_device() == 0
 
 
 @pytest.mark.parametrize(("kernel", "kind", "block", "device", "options", "said"), SAID[:3], ids=["fits", "overflows", "950"])
