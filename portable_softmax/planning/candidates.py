@@ -141,9 +141,9 @@ def _accesses(limits: Limits) -> list[int]:
 
 
 def _in_registers(limits: Limits, rows: int) -> Iterator[Tiling]:
-    """Yields programs that hold rows: blocks have one access of each thread, or are whole rows."""
+    """Yields programs that hold rows: blocks of one access of each thread, which are faster at equal cost, or whole rows."""
     problem = limits.problem
-    sizes = _accesses(limits) if problem.across else [rows * next_power_of_2(problem.width), problem.vector]
+    sizes = _accesses(limits) if problem.across else [problem.vector, rows * next_power_of_2(problem.width)]
     for num_warps, size in product(limits.warps, sizes):
         yield from _tiling(limits, rows, num_warps, size)
 
