@@ -54,11 +54,7 @@ class _Checked:
 
 @contextlib.contextmanager
 def checked(arguments: Mapping[str, Any]) -> Iterator[None]:
-    """Checks every access of launches in the interpreter against the memory of tensors and bases of tensor descriptors.
-
-    Raises:
-        OutOfBounds: an access is outside of all of them, which a GPU may answer with a fault, or with other data.
-    """
+    """Raises OutOfBounds where a launch in the interpreter accesses memory outside of its tensors and bases of descriptors."""
     from triton.runtime import interpreter
 
     bases = {name: getattr(value, "base", value) for name, value in arguments.items()}

@@ -42,11 +42,7 @@ SHOWN = ("num_warps", "num_stages", "num_ctas")  # options that are always shown
 
 
 def report_of(device: Device, case: Case, verify: bool = False) -> Report:
-    """Returns the report of a case, run and compared if `verify`; what fails is its `error` and `message`.
-
-    Raises:
-        ValueError: the kernel's file cannot be loaded.
-    """
+    """Returns the report of a case, run and compared if `verify`; what fails is its `error`, but a file that does not load."""
     file = load_kernel(case.name, device) if isinstance(case, KernelCall) else None
     try:
         answers = _kernel(device, case, file, verify) if file else _softmax(device, case, verify)
@@ -131,12 +127,7 @@ def bounded_reports(requests: Sequence[tuple[Device, Case]]) -> list[Report]:
 
 
 def again(report: Report) -> tuple[Device, Case]:
-    """Returns the device and the case of an earlier report, to be answered once more.
-
-    Raises:
-        DeviceError: the device was local, and the current one is missing or differs.
-        ProfileError: its profile is gone.
-    """
+    """Returns the device, which must be the same, and the case of an earlier report, to be answered once more."""
     then = report.device
     device = current_device(then.index) if then.here else Device.from_profile(then.profile)
     if device.profile.name != then.profile:

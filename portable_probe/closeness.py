@@ -23,10 +23,8 @@ class Distance(NamedTuple):
 def allowed_error(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Returns the allowed error of the elements of a softmax or a gradient.
 
-    It is 2 units in the last place of `dtype`, or 16 in float64, which is no more exact than its reference. From float32 on
-    the exponent, the logarithm of the result, is itself rounded, in x - max and where no multiply-add is fused, and as many
-    units are added. Results below the smallest normal number may be flushed to zero, but for float16, whose subnormal numbers
-    are normal in float32.
+    It is 2 units in the last place of `dtype`, or 16 in float64. From float32 on the exponent, the logarithm of the result, is
+    itself rounded: as many units are added. Results below the smallest normal number may be 0, but in float16.
     """
     limits = torch.finfo(dtype)
     units = 16 if dtype == torch.float64 else 2
@@ -36,13 +34,9 @@ def allowed_error(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def allowed_of_terms(exact: torch.Tensor, dtype: torch.dtype, terms: Terms, rounded: torch.dtype | None = None) -> torch.Tensor:
-    """Returns the allowed error of the elements of a sum: their own rounding, and that of terms that may cancel.
+    """Returns the allowed error of a sum in float64: its own rounding to `dtype`, and that of terms of a size that may cancel.
 
-    Args:
-        exact: the sum in float64.
-        dtype: of the result.
-        terms: their size.
-        rounded: the type that they are rounded to; None is that in which kernels compute.
+    The terms are rounded to the type `rounded`, by default that in which kernels compute.
     """
     size = (torch.zeros((), dtype=torch.float64, device=exact.device) + terms).abs()
     inner = rounded or torch.promote_types(dtype, torch.float32)

@@ -50,10 +50,9 @@ class Differences(msgspec.Struct, frozen=True):
 
 
 def compared(before: Sequence[Report], after: Sequence[Report]) -> Differences:
-    """Compares reports of the same cases, in the same order. Worse is another plan, fewer programs, more spills, a new error.
+    """Compares reports of the same cases. Worse is another plan, fewer programs, more spills, a new error.
 
-    A case is not compared if one of its reports has no launch or is an estimate, or if a plan, the programs or the spills have
-    another name or type than in the other report.
+    Not compared is a case without a launch, an estimate, and one whose plan, programs or spills have another name or type.
     """
     changes, not_compared = [], 0
     for older, report in zip(before, after, strict=True):

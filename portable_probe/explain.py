@@ -22,11 +22,7 @@ AtLeast = int | Mapping[str, int]
 
 
 def required_programs(at_least: AtLeast, device: Device) -> int:
-    """Returns the programs per multiprocessor that are required of a device, by one number or one for each backend.
-
-    Raises:
-        ValueError: it is no integer of at least 1, names no backend, or has no number for the device's backend.
-    """
+    """Returns the programs per multiprocessor required of a device, by one number or one for each backend; else ValueError."""
     numbers = at_least if isinstance(at_least, Mapping) else {device.backend: at_least}
     if unknown := numbers.keys() - BACKENDS.keys():
         raise ValueError(f"at_least names {', '.join(unknown)}; backends are {', '.join(BACKENDS)}")

@@ -126,12 +126,7 @@ def save(reports: list[Report], path: Path) -> None:
 
 
 def load(path: Path) -> list[Report]:
-    """Returns the reports that --save wrote, or --json printed.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it holds no reports, or those of another schema version.
-    """
+    """Returns the reports that --save wrote, or --json printed; ValueError for another schema version, or none."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; {HOW_TO_SAVE}")
     try:
@@ -142,11 +137,7 @@ def load(path: Path) -> list[Report]:
 
 
 def with_kernel(reports: list[Report], named: str | None, path: Path) -> list[Report]:
-    """Returns reports of the kernel that --kernel names, whose file would run, in the folder or file where it is now.
-
-    Raises:
-        ValueError: they are of other kernels.
-    """
+    """Returns reports of the kernel that --kernel names, whose file would run where it is now; ValueError for other kernels."""
     kept = sorted({report.case.name for report in reports if isinstance(report.case, KernelCall)})
     if {name.rpartition(":")[2] for name in kept} != ({named.rpartition(":")[2]} if named else set()):
         again = " --kernel ".join(shlex.quote(word) for word in (str(path), *kept[:1]))

@@ -23,13 +23,7 @@ def configured(call: Any, device: Device) -> list[Report]:
 def computed(call: Any, device: Device, names: dict[str, str]) -> Report:
     """Returns the report of the launch that `portable_softmax.launcher` computes.
 
-    Args:
-        call: the kernel, its arguments and options.
-        device: the target.
-        names: the kernel's parameters for rows, cols and block; rows may be left out if a case gives the grid.
-
-    Raises:
-        ValueError: the kernel cannot be loaded, or neither rows nor a case is named.
+    `names` are the kernel's parameters for rows, cols and block; rows may be left out if a case gives the grid.
     """
     from portable_softmax.row_kernels.launcher import launcher  # needs torch
 

@@ -29,9 +29,8 @@ LONGEST = 60.0  # seconds that a launch may take
 def wide_rows(n_rows: int, n_cols: int, dtype: torch.dtype, where: "torch.device | str") -> torch.Tensor:
     """Returns random rows like those of models, [n_rows, n_cols]; the same on every call on a device.
 
-    Every second one spans a range of about 100, every third one is far from 0, and every fifth one is masked (-inf) but for
-    its last quarter. Every even row has one element far above the rest, in another column than the next row's: a result
-    without it in the maximum is inf or nan.
+    Some span a range of about 100, are far from 0, or are masked (-inf) but for their last quarter. Even rows have one element
+    far above the rest, in another column than the next row's: a result without it in the maximum is inf or nan.
     """
     x = torch.randn(n_rows, n_cols, dtype=dtype, device=where, generator=torch.Generator(where).manual_seed(0))
     x[1::2] *= 12
@@ -52,10 +51,6 @@ def verify_softmax(case: SoftmaxProblem, launch_plan: LaunchPlan, device: Device
     """Computes a softmax, or its gradient, by the public function, and compares it with float64.
 
     The emulator of an absent device runs its plan, on as many rows as take seconds.
-
-    Raises:
-        DtypeError, PlanError, CompileError: the kernel cannot run on the device.
-        DeviceError, KernelError: as in `virtual.run_case`.
     """
     is_emulated = device.index is None and device.backend != "interpreter"
     rows, where, executed, overwritten = case.n_rows, device.torch_name, None, 0
@@ -122,10 +117,7 @@ def load_case(file: KernelFile, name: str) -> KernelCase:
 def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
     """Runs a case, and compares its tensors with the expected ones by the tolerances of torch.testing.assert_close.
 
-    `run` runs the kernel on the case's own tensors, and returns what ran, if it was an emulator.
-
-    Raises:
-        ValueError: nothing is expected, or it is expected of no tensor of that shape among the arguments.
+    `run` runs the kernel on them, and returns what ran, if it was an emulator. ValueError: no tensor of that shape is expected.
     """
     if not case.expected:
         raise ValueError("the case has no expected tensors, so there is nothing to verify: (grid, arguments, {NAME: tensor})")
@@ -148,11 +140,8 @@ def verify_case(case: KernelCase, run: Callable[[], str | None]) -> Verified:
 def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) -> None:
     """Launches a kernel on copies of a case's tensors on a local device, or in the interpreter, and copies contents back.
 
-    In the interpreter every access is compared with the memory of the tensors.
-
-    Raises:
-        ValueError: there are several configurations and none was chosen, or no such one.
-        KernelError, DeviceError: the launch fails, or has not ended after LONGEST seconds.
+    In the interpreter every access is compared with the memory of the tensors. KernelError, DeviceError: the launch fails, or
+    has not ended after LONGEST seconds.
     """
     outermost = decorated(kernel, configuration(kernel, config), case.arguments.keys(), launches=True)
     where = torch.device(device.torch_name)

@@ -21,11 +21,7 @@ RESIDENT = 16  # programs at once, so that many take little memory
 
 
 def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], device: Device) -> str:
-    """Runs the planned softmax of rows of contiguous matrices (result, x), or its gradient (result, dy, y); returns what ran.
-
-    Raises:
-        DeviceError, KernelError: as in `run_case`.
-    """
+    """Runs the planned softmax of rows of contiguous matrices (result, x), or its gradient (result, dy, y); says what ran."""
     steps: list[int] = []
 
     def run_of(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Callable[[Sequence[Any]], None]:
@@ -45,9 +41,7 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
 def run_case(launch: Launched, case: Any, device: Device) -> str:
     """Runs a compiled user kernel on the tensors of its KernelCase, and returns what ran.
 
-    Raises:
-        DeviceError: the emulator does not support an instruction, or is not installed.
-        KernelError: the emulator detected a fault.
+    DeviceError, KernelError: the emulator does not support an instruction or is not installed, or detected a fault.
     """
     values = {name: case.arguments[name] for name in launch.arguments}
     grid = case.grid_for(launch.constants)

@@ -1,8 +1,4 @@
-"""A pytest plugin for tests of Triton kernels, and an assertion about a kernel's occupancy.
-
-The plugin is an entry point of pytest; `-p no:portable_probe.testing` disables it. `assert_occupancy` works with any test
-runner: if nothing can be compiled it raises unittest.SkipTest.
-"""
+"""A pytest plugin, which `-p no:portable_probe.testing` disables, and an assertion about occupancy for any test runner."""
 
 import unittest
 from collections.abc import Mapping
