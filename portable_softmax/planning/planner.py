@@ -5,7 +5,9 @@ left should be faster than the best of these by what it really uses. Row kernels
 """
 
 import math
+import statistics
 import sys
+import time as clock
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,6 +24,9 @@ from portable_softmax.planning.problem import Problem
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
 MAX_COMPILED = 6  # launches: a compilation takes about a second
+MIN_US = 10  # expected time of launches that are timed: of shorter ones, events measure the host
+FASTER = 1.02  # times that another launch must be faster in every round, to replace the first one
+LONGEST = 60  # seconds, after which no further candidate is compiled
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
 
 Compile = Callable[[Problem, Tiling, Device], KernelResources]  # compiles a candidate and reads what it uses
@@ -31,26 +36,30 @@ def compile_best(
     expected: Callable[[], Sequence[Any]],
     compiled: Callable[[Sequence[Any]], Iterable[Any]],
     most: int = MAX_COMPILED,
-    at_once: int = 1,
+    least: int = 1,
 ) -> tuple[list[Any], list[str]]:
     """Compiles candidates until none that is left should be faster than the best of these by what it uses.
 
     Args:
         expected: returns the candidates that were not compiled, by expected time `us`.
         compiled: compiles some, and returns for each what replaces it, or why it cannot run.
-        most, at_once: candidates that are compiled, in all and before times are compared again.
+        most, least: candidates that are compiled, in all and side by side before times are compared.
 
     Returns:
         The compiled candidates, the fastest first, and why others cannot run.
     """
-    used, rejected = list[Any](), list[str]()
-    while len(used) < most:
-        best = min((one.us for one in used), default=math.inf)
-        some = [one for one in expected() if ALIKE * one.us < best][: min(at_once, most - len(used))]
+    used, rejected, until = list[Any](), list[str](), clock.monotonic() + LONGEST
+    while len(used) < most and (not used or clock.monotonic() < until):
+        best, count = min((one.us for one in used), default=math.inf), max(1, least - len(used))
+        if len(used) >= least:
+            count = min(least, most - len(used))
+        some = [one for one in expected() if len(used) < least or ALIKE * one.us < best][:count]
         if not some:
             break
         for one in compiled(some):
             (rejected if isinstance(one, str) else used).append(one)
+    if clock.monotonic() >= until and (left := len(expected())):
+        rejected.append(f"{left} candidates: {LONGEST} s have passed")
     return sorted(used, key=lambda one: one.us), rejected
 
 
@@ -67,6 +76,27 @@ def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Itera
         slower = f"{percent}% slower, mostly {most}" if percent > 0 else "about as fast"
         doubt = " by an estimate, not compiled" * (other not in others)
         yield f"runner-up of {count} launches: {other.words}: {slower}{doubt}"
+
+
+def measured(launches: Sequence[Any], words: Sequence[str], time: Callable[[], list[list[float]] | str]) -> tuple[int, str]:
+    """Returns which launch is used, and what was measured: the first, unless another one is faster in every round.
+
+    Args:
+        launches: that do not spill, the one of the least expected time first.
+        words: for each of them.
+        time: returns microseconds by round and launch, or why nothing is timed.
+    """
+    rounds: list[list[float]] | str = f"fewer than two launches that do not spill, or expected to take less than {MIN_US} us"
+    if len(launches) > 1 and launches[0].terms and launches[0].terms.total >= MIN_US:
+        rounds = time()
+    if isinstance(rounds, str):
+        return 0, f"not measured: {rounds}"
+    us = [statistics.mean(times) for times in zip(*rounds, strict=True)]
+    best = us.index(min(us))
+    if any(times[best] * FASTER > times[0] for times in rounds):
+        best = 0
+    lines = [f"{one} took {mean:.1f} us" for one, mean in zip(words, us, strict=True)]
+    return best, f"measured: {'; '.join([lines.pop(best), *lines])}"
 
 
 def choose(problem: Problem, device: Device, compile: Compile) -> LaunchPlan:

@@ -16,13 +16,11 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.operands import representative
 from portable_softmax.planning.planner import MANY
 from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, decorated, jit_function
-from portable_softmax.row_kernels.measuring import select
-from portable_softmax.row_kernels.row_choice import Choice
-from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
+from portable_softmax.row_kernels.row_choice import Choice, RowPlan, interpreted_plan
 from portable_softmax.row_kernels.row_settings import Grid, Request, current_index, device_of, identity_of, request_of
-from portable_softmax.runtime.bind import guarded
+from portable_softmax.runtime.bind import guarded, made_current
 from portable_softmax.runtime.interpreted import ONE_LAUNCH
-from portable_softmax.runtime.timing import check_measure, is_capturing
+from portable_softmax.runtime.measuring import check_measure, is_capturing
 
 IN_CAPTURE = "{}: nothing is measured while a stream captures; launch it once, or call its warm_up, before the capture"
 MAX_KEPT = 4096  # launches, of all sizes, and choices
@@ -250,7 +248,8 @@ class Launcher:
             values, named = [copies[name] for name in first], {name: copies.get(name, kwargs[name]) for name in kwargs}
             return functools.partial(self._bound(plan, where, args, kwargs), *values, **named)
 
-        select(choice, request, self._measure or 1, call_of, where)
+        with made_current(where):
+            choice.measure(request, self._measure or 1, call_of)
 
     def _bound(self, plan: RowPlan, device: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns a function that launches a plan on such arguments."""

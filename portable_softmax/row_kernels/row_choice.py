@@ -1,195 +1,301 @@
-"""Chooses the launch of a row kernel: a few settings are compiled, and the one of the least expected time is selected."""
+"""Chooses the launch of a row kernel for a range of numbers of rows: a few settings are compiled, the fastest is selected."""
 
 import contextlib
 import math
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+import torch
+
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.candidates import FEW, REGISTERS, available
-from portable_softmax.planning.cost import cost
-from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, row_work
-from portable_softmax.planning.planner import MANY, MAX_COMPILED
+from portable_softmax.planning.cost import Terms, cost
+from portable_softmax.planning.facts import RowLaunch, row_facts, row_work
+from portable_softmax.planning.plan import printed
+from portable_softmax.planning.planner import MANY, MAX_COMPILED, compile_best, measured, runner_up
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
 from portable_softmax.row_kernels import addresses, facts
 from portable_softmax.row_kernels.compiling import compiled_for, failure
-from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
-from portable_softmax.row_kernels.measuring import stored
-from portable_softmax.row_kernels.row_plan import Costed, RowPlan, Used
+from portable_softmax.row_kernels.decorators import configurations, constants_in, constants_of, jit_function
 from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, settings_of
-from portable_softmax.row_kernels.ttir import Function, parsed_of
+from portable_softmax.row_kernels.ttir import Function, parsed_of, stored
+from portable_softmax.runtime.measuring import on_copies, timed
 
-LONGEST = 60  # seconds, after which no further setting is compiled
-COMPILED = MAX_COMPILED, MAX_COMPILED - 2  # settings that are compiled, without stages and then of all
+RANKED = 3  # settings that are compared for the very number of rows of a launch
 SEVERAL = KNOWN + 1  # rows, in place of one, which Triton makes a constant, or none
 
 
+@dataclass(frozen=True)
+class RowPlan:
+    """A launch of a row kernel, and the reasons for it.
+
+    Args:
+        kernel: its name.
+        size: rows and elements of a row.
+        device: name of the device.
+        num_programs: of the grid; 0 where there are no rows, and nothing is launched.
+        meta: constexprs and options, passed or computed: the launch is `kernel[grid](*arguments, **meta)`.
+        grid: its programs along each axis.
+        resources, occupancy: of a program, and how many fit; None in the interpreter.
+        terms: expected microseconds, by cause; None in the interpreter, or if no bandwidth is known.
+        reasons: sentences.
+        warnings: sentences about what is wrong with the kernel at this size.
+        config: Triton's Config that was selected.
+        form: in which the kernel goes over rows.
+    """
+
+    kernel: str
+    size: tuple[int, int]
+    device: str
+    num_programs: int
+    meta: dict[str, Any]
+    grid: tuple[int, ...] = ()
+    resources: KernelResources | None = None
+    occupancy: Occupancy | None = None
+    terms: Terms | None = None
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    config: Any = field(default=None, repr=False)
+    form: facts.Form = field(default=facts.Form(True), repr=False)
+
+    def __str__(self) -> str:
+        grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}
+        launch = ", ".join(f"{name} {value}" for name, value in {**grid, **self.meta}.items())
+        launch = f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"
+        return printed(launch, self, (*self.reasons, *self.warnings))
+
+
+def interpreted_plan(request: Request, device: Device) -> RowPlan:
+    """Returns the launch in Triton's interpreter: by its grid, as `kernel[grid]`, else by one program for each row."""
+    config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
+    constants = request.meta | config.all_kwargs()
+    grid: tuple[int, ...] = (request.num_programs or request.rows,)
+    if request.grid is not None:
+        grid = request.grid_of(constants_in(request.kernel, config, request.arguments | constants))
+    programs = math.prod(grid) if request.rows else 0
+    return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config)
+
+
+class Used(NamedTuple):
+    """What a program of a setting uses, or is expected to, the values of its constexprs, and its code."""
+
+    setting: Setting
+    resources: KernelResources
+    occupancy: Occupancy
+    constants: dict[str, Any]
+    loops: Sequence[Loop]
+    function: Function
+
+
+class Candidate(NamedTuple):
+    """A launch for a range of numbers of rows: with a program for every row, or as many as are resident."""
+
+    used: Used
+    is_whole: bool
+    terms: Terms | None
+    us: float  # the number of a row's blocks where the memory's bandwidth is unknown
+
+    @property
+    def words(self) -> str:
+        """Returns what differs from other candidates, as arguments."""
+        programs = "a program for every row" if self.is_whole else "resident programs"
+        return f"{self.used.setting}, {programs}"
+
+
 class Choice:
-    """The settings of a request that are compiled for a device, with what they use: a function of the two alone.
+    """The settings of a request that are compiled for a device, the one to use first: a function of the two alone.
 
     Args:
         request: its tensors are not kept.
         device: the target.
-        rows: number of rows that settings are compiled for.
+        rows: number of rows that settings are compared for.
 
     Raises:
-        PlanError: only some number of programs is right, and none was passed.
+        PlanError: no setting fits, or only some number of programs is right, and none was passed.
         CompileError, TypeError: as of `Launcher.plan`.
     """
 
     def __init__(self, request: Request, device: Device, rows: int) -> None:
-        self._device, self._jit = device, jit_function(request.kernel)
+        self._device, self._jit, self._rows = device, jit_function(request.kernel), rows
         self._compiled: dict[Setting, Used] = {}
-        self._function, self._traffic = Function({}, [], []), Traffic()
-        self._until, self._took = time.monotonic() + LONGEST, dict[Setting, float]()
-        self._left = 0  # settings, for want of time
         self.measured = ""  # what was timed, in a sentence
-        self._fastest: tuple[Setting, bool] | None = None
-        self._settings = settings_of(request, device, True)
-        probe = min(self._settings, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
-        several = {request.names[0]: SEVERAL} if request.names[0] and request.rows < 2 else {}
-        arguments = request.arguments | several
-        any_rows = (
-            {request.names[0]: SEVERAL} if request.names[0] and request.fixed else {}
-        )  # no choice depends on their number
-        self._compile(request._replace(arguments=arguments | any_rows), [probe])
-        self.form = facts.form_of(self._function, arguments, *request.names[:2], probe.block, request.grid is None)
+        arguments = request.arguments
+        if request.names[0] and (request.fixed or request.rows < 2):
+            arguments = {**arguments, request.names[0]: SEVERAL}
+        settings = settings_of(request, device, True)
+        probe = min(settings, key=lambda setting: (setting.block, self._unlike(setting), setting.stages))
+        first = self._use(request._replace(arguments=arguments), [probe])[0]
+        if isinstance(first, Exception):
+            raise failure(first, self._jit, device) from first
+        self._splits = self._learn(request, arguments, first)
+        self._left = settings_of(request, device, self.form.in_blocks or self._splits)
+        if request.fixed:
+            request = request._replace(arguments=arguments)
+        if probe not in self._left or arguments is not request.arguments:
+            self._compiled.clear()
+        self._request, self._count = request, len(self._left)
+        self.candidates: list[Candidate] = []
+        self.candidates, self._rejected = compile_best(self._expected, self._compile, MAX_COMPILED + 4, MAX_COMPILED)
+        if not self.candidates:
+            words = f"no program of {self._jit.__name__} fits {device.name}: {self._rejected[0]}"
+            raise PlanError(f"{words}; use a smaller {request.names[2]}")
+
+    def _learn(self, request: Request, arguments: Mapping[str, Any], first: Used) -> bool:
+        """Reads the form of the kernel; returns True if programs may take blocks of a row."""
+        function, block, walks = first.function, first.setting.block, request.grid is None
+        self.form = facts.form_of(function, arguments, *request.names[:2], block, walks)
         if not self.form.walks:
             facts.check_form(self.form, request)
-        constants, longest = self._compiled[probe].constants, {request.names[2]: next_power_of_2(request.cols)}
-        splits = callable(request.grid) and request.names[2] not in request.meta
-        self._splits = splits = splits and request.grid_of(constants) != request.grid_of(constants | longest)
-        if splits or configurations(request.kernel):  # programs may take blocks of rows, and pruning may drop, by any number
+        splits, longest = False, {request.names[2]: next_power_of_2(request.cols)}
+        if callable(request.grid) and request.names[2] not in request.meta:
+            splits = request.grid_of(first.constants) != request.grid_of(first.constants | longest)
+        if splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
-        self._settings = settings_of(request, device, self.form.in_blocks or splits)
-        if (several and not request.fixed) or probe not in self._settings:
-            self._compiled.clear()
-        self._compile_for(request._replace(arguments=arguments | any_rows) if request.fixed else request, rows)
+        return splits
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
-        costed = self._costed(request)
-        if not costed:
-            setting, resources, *_ = next(iter(self._compiled.values()))
-            reason = f"no program of {self._jit.__name__} fits {self._device.name}: a block of {setting.block} uses {resources}"
-            raise PlanError(f"{reason}; use a smaller {request.names[2]}")
-        return self._plan(request, costed)
+        facts.check_form(self.form, request)
+        if request.fixed or self.measured.startswith("measured: "):
+            return self._plan(request, self.candidates)
+        few = [one for first in self.candidates[:RANKED] for one in self._candidates(first.used, max(1, request.rows))]
+        return self._plan(request, [*sorted(few, key=lambda one: one.us), *self.candidates[RANKED:]])
 
-    def candidates(self, request: Request, most: int, same_bits: bool) -> list[tuple[tuple[Setting, bool], RowPlan]]:
-        """Returns kinds and launches of the first settings by cost that do not spill, with all their numbers of programs.
+    def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
+        """Times the first settings by cost that do not spill, with both numbers of programs; the fastest is first from now on.
 
-        With `same_bits`, or if they may not depend on the number of rows, BLOCK and warps are the first one's.
+        BLOCK and warps stay those of the first one where bits are promised.
+
+        Args:
+            request: of tensors on the device, the current one.
+            count: most settings.
+            call_of: returns a call of a launch, a RowPlan, with arguments by name.
         """
-        first, used, rows = self._costed(request, True)[0].used.setting, [*self._compiled.values()], max(1, request.rows)
-        if same_bits or request.fixed:
-            used = [one for one in used if (one.setting.block, one.setting.warps) == (first.block, first.warps)]
-        costed = [one for one in self._sorted(request, used, rows, self._most(request)) if not one.spills]
-        if request.fixed:
-            costed.sort(key=lambda one: one.used.setting != first)
-        settings = [*dict.fromkeys(one.used.setting for one in costed)][:most]
-        launches = list[tuple[tuple[Setting, bool], RowPlan]]()
-        for one in costed:
+        tensors = {name: value for name, value in request.arguments.items() if isinstance(value, torch.Tensor)}
+        if any(tensor.device.type != self._device.vendor.torch_device_type for tensor in tensors.values()):
+            return  # a plan for types, or for tensors without memory
+        best, launches = self.candidates[0].used.setting, list[tuple[Candidate, RowPlan]]()
+        some = [one.used for one in self.candidates if not one.used.resources.spilled_bytes_per_thread]
+        if request.fixed or torch.are_deterministic_algorithms_enabled():
+            some = [used for used in some if (used.setting.block, used.setting.warps) == (best.block, best.warps)]
+        for one in (one for used in some[:count] for one in self._candidates(used, self._rows)):
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
-                launches += [(one.kind(rows), self._plan(request, [one]))] if one.used.setting in settings else []
-        return launches
+                launches.append((one, self._plan(request, [one])))
 
-    def stored(self, request: Request, settings: Iterable[Setting]) -> set[str] | None:
-        """Returns the parameters that kernels of these settings store to; None if they may be more."""
-        found = [stored(self._compiled[setting].function) for setting in settings]
-        return None if None in found else set().union(*filter(None, found))
+        def time() -> list[list[float]] | str:
+            names = set[str]()
+            for used in some[:count]:
+                if (stores := stored(used.function)) is None:
+                    return "Triton's IR does not say which tensors the kernel stores to"
+                names |= stores & tensors.keys()
+            try:
+                copies, restore = on_copies(request.arguments, names)
+                return timed([call_of(plan, copies) for _, plan in launches], self._device, restore)
+            except torch.OutOfMemoryError:
+                return f"there is no memory for copies of {', '.join(sorted(names))}"
 
-    def prefer(self, kind: tuple[Setting, bool] | None, words: str) -> None:
-        """Plans launches of a kind from now on, where one fits; `words` say what was measured."""
-        self._fastest, self.measured = kind, words
+        programs = "" if request.grid is not None else ", num_programs={}"
+        words = [f"{one.used.setting}{programs.format(plan.num_programs)}" for one, plan in launches]
+        at, self.measured = measured([plan for _, plan in launches], words, time)
+        self.candidates = [*(one for one, _ in launches[at : at + 1]), *self.candidates]
 
-    def _most(self, request: Request) -> int:
-        """Returns the most programs that have rows."""
-        if not self._is_computed(request):
-            return max(1, request.rows)
-        return facts.turns_of_rows(self._function, request.arguments, self.form.parts, 0, 1)
+    def _plan(self, request: Request, candidates: Sequence[Candidate]) -> RowPlan:
+        """Returns the first launch whose accesses are right; the error of the first one if none is."""
+        error: Exception | None = None
+        blocks = dict.fromkeys(one.used.setting.block for one in candidates)
+        for one in (next(one for one in candidates if one.used.setting.block == block) for block in blocks):
+            grid, used = self._grid(request, one), one.used
+            if refused := self._device.refused_grid(grid, used.resources.num_warps):
+                raise GridError(f"{self._jit.__name__}: {refused}")
+            errors, warned = addresses.check(request, used.function, grid, used.setting.block)
+            if errors:
+                error = error or PlanError(f"{self._jit.__name__}: {errors[0]}")
+                continue
+            if self._is_computed(request):
+                facts.check_rows(self.form, request, used.function, grid[0])
+            meta = request.meta | used.setting.config.all_kwargs()
+            axes = grid[:1] if request.grid is None else grid
+            terms = self._terms(request, used, max(1, request.rows), grid[0] if request.grid is None else math.prod(grid))
+            reasons = tuple(self._reasons(request, one))
+            return RowPlan(
+                self._jit.__name__, (request.rows, request.cols), self._device.name, math.prod(grid) if request.rows else 0,
+                meta, axes, used.resources, used.occupancy, terms, reasons, tuple(warned), used.setting.config, self.form,
+            )  # fmt: skip
+        raise error or AssertionError
+
+    def _grid(self, request: Request, one: Candidate) -> tuple[int, int, int]:
+        """Returns the grid of a request: of as many programs as have rows, or as many of these as are resident."""
+        if request.grid is not None:
+            return request.grid_of(one.used.constants)
+        if request.num_programs:
+            return request.num_programs, 1, 1
+        rows = max(1, request.rows)
+        if self._is_computed(request):
+            rows = facts.turns_of_rows(one.used.function, request.arguments, self.form.parts, 0, 1)
+        return rows if one.is_whole else min(rows, self._device.resident(one.used.occupancy)), 1, 1
 
     def _is_computed(self, request: Request) -> bool:
         """True if the grid is computed from a number of rows that the kernel reads."""
-        return request.grid is None and request.rows > 0 and request.names[0] in self._function.parameters.values()
+        return request.grid is None and request.rows > 0 and request.names[0] in self._first.function.parameters.values()
 
-    def _costed(self, request: Request, by_cost: bool = False) -> list[Costed]:
-        """Returns the launches of a request, the one to use first: the fastest that was timed, unless `by_cost`."""
-        facts.check_form(self.form, request)
-        rows, most = max(1, request.rows), self._most(request)
-        costed = self._sorted(request, self._compiled.values(), *((MANY, MANY) if request.fixed else (rows, most)))
-        if self._fastest and not by_cost:
-            setting, is_whole = self._fastest
-            costed.sort(key=lambda one: (one.used.setting != setting, (one.num_programs >= rows) != is_whole))
-        if request.fixed and costed:
-            costed = [*self._sorted(request, [costed[0].used], rows, most), *costed[1:]]
-        return costed
-
-    def _plan(self, request: Request, costed: list[Costed]) -> RowPlan:
-        """Returns the first launch whose accesses are right, and reasons for it."""
-        best, grid, warned = self._checked(request, costed)
-        used, size = best.used, (request.rows, request.cols)
-        if self._is_computed(request):
-            facts.check_rows(self.form, request, self._function, grid[0])
-        meta, programs = request.meta | used.setting.config.all_kwargs(), math.prod(grid) if request.rows else 0
-        axes = grid[:1] if request.grid is None else grid
-        reasons = self._reasons(request, [best, *(other for other in costed if other != best)])
-        return RowPlan(
-            self._jit.__name__, size, self._device.name, programs, meta, axes, used.resources, used.occupancy,
-            best.terms, tuple(reasons), tuple(warned), used.setting.config, self.form,
-        )  # fmt: skip
-
-    def _checked(self, request: Request, costed: Sequence[Costed]) -> tuple[Costed, tuple[int, int, int], list[str]]:
-        """Returns the first launch whose accesses are right, its grid, and warnings; the error of the first if none is."""
-        error: Exception | None = None
-        blocks = list(dict.fromkeys(one.used.setting.block for one in costed))
-        for block in blocks:
-            best = next(one for one in costed if one.used.setting.block == block)
-            used = best.used
-            grid = (best.num_programs, 1, 1) if request.grid is None else request.grid_of(used.constants)
-            if refused := self._device.refused_grid(grid, used.resources.num_warps):
-                raise GridError(f"{self._jit.__name__}: {refused}")
-            errors, warned = addresses.check(request, used.function, grid, block)
-            if not errors:
-                return best, grid, warned
-            error = error or PlanError(f"{self._jit.__name__}: {errors[0]}")
-        raise error or AssertionError
-
-    def _compile_for(self, request: Request, rows: int) -> None:
-        """Compiles the settings expected to be fastest, first those without stages, from which others are estimated."""
+    def _expected(self) -> list[Candidate]:
+        """Returns candidates of settings that are left, those with more stages once the same without is compiled."""
+        least = min((setting.stages for setting in self._left), default=1)
         if not self._compiled:
-            self._compile(request, [min(self._settings, key=lambda setting: (self._unlike(setting), setting.stages))])
-        least = min(setting.stages for setting in self._settings)
-        for count, most in zip(COMPILED, (least, math.inf), strict=True):
-            settings = [setting for setting in self._settings if setting.stages <= most]
-            expected = self._sorted(request, (self._expected(setting, request.cols) for setting in settings), rows)
-            fastest = list(dict.fromkeys(costed.used.setting for costed in expected))[:count]
-            self._compile(request, [setting for setting in fastest if setting not in self._compiled])
+            first = min(self._left, key=lambda setting: (self._unlike(setting), setting.stages))
+            return self._candidates(self._estimated(first), self._rows)[:1]
+        compiled = {(setting.block, setting.warps) for setting in self._compiled}
+        some = [one for one in self._left if one.stages == least or (one.block, one.warps) in compiled]
+        expected = [one for setting in some for one in self._candidates(self._estimated(setting), self._rows)[:1]]
+        return sorted(expected, key=lambda one: (one.us, one.used.setting.stages))
 
-    def _compile(self, request: Request, settings: Sequence[Setting]) -> None:
-        device, configs = self._device, [setting.config for setting in settings]
-        took, until = list[float](), self._until if self._compiled else math.inf
-        results = compiled_for(request.kernel, configs, request.arguments, device, until=until, took=took)
-        self._took |= zip(settings, took, strict=True)
-        self._left += sum(isinstance(result, CancelledError) for result in results)
-        for setting, compiled in zip(settings, results, strict=True):
+    def _compile(self, candidates: Sequence[Candidate]) -> Iterator[Candidate | str]:
+        """Compiles candidates; yields the better number of programs of each setting, or why it cannot run."""
+        settings = [one.used.setting for one in candidates]
+        self._left = [setting for setting in self._left if setting not in settings]
+        for setting, used in zip(settings, self._use(self._request, settings), strict=True):
+            if isinstance(used, Exception):
+                if not self._compiled:
+                    raise failure(used, self._jit, self._device) from used
+                yield f"{setting}: does not compile: {used}"
+            elif fitting := self._candidates(used, self._rows):
+                yield fitting[0]
+            else:
+                yield f"{setting} uses {used.resources}"
+
+    def _use(self, request: Request, settings: Sequence[Setting]) -> list[Used | Exception]:
+        """Compiles settings, but for those that are, and returns what their programs use, or errors of some settings."""
+        new, device = [setting for setting in settings if setting not in self._compiled], self._device
+        results = compiled_for(request.kernel, [setting.config for setting in new], request.arguments, device)
+        failed = dict[Setting, Exception]()
+        for setting, compiled in zip(new, results, strict=True):
+            if isinstance(compiled, OSError):
+                raise failure(compiled, self._jit, device) from compiled
             if isinstance(compiled, Exception):
-                if not self._compiled or isinstance(compiled, OSError):
-                    raise failure(compiled, self._jit, device) from compiled
-                self._settings.remove(setting)  # some faults are of few settings
+                failed[setting] = compiled
                 continue
             resources, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
             occupancy, loops = device.vendor.occupancy(resources, device.hardware), device.vendor.loops(compiled)
-            function = parsed_of(compiled, self._jit)
-            self._compiled[setting] = Used(setting, resources, occupancy, constants, loops, function)
-            if len(self._compiled) == 1:
-                self._function, walks = function, request.grid is None
-                rows = (request.rows or 1) if walks else math.prod(request.grid_of(constants))
-                shared = None if request.fixed or not request.rows else rows
-                self._traffic = facts.traffic_of(self._function, request.arguments, walks, shared, request.cols, setting.block)
+            used = Used(setting, resources, occupancy, constants, loops, parsed_of(compiled, self._jit))
+            if not self._compiled:
+                self._first = used
+                rows = request.rows or 1
+                if request.grid is not None:
+                    rows = math.prod(request.grid_of(constants))
+                self._traffic = facts.traffic_of(
+                    used.function,
+                    request.arguments,
+                    request.grid is None,
+                    None if request.fixed or not request.rows else rows,
+                    request.cols,
+                    setting.block,
+                )
+            self._compiled[setting] = used
+        return [failed.get(setting) or self._compiled[setting] for setting in settings]
 
     def _threads(self, setting: Setting) -> int:
         return (setting.warps or 1) * (self._device.hardware.warp_size or 1)
@@ -197,90 +303,101 @@ class Choice:
     def _unlike(self, setting: Setting) -> float:
         return abs(math.log2(setting.block / self._threads(setting) / (2 * FEW)))
 
-    def _expected(self, setting: Setting, cols: int) -> Used:
+    def _estimated(self, setting: Setting) -> Used:
         """Returns the expected resources of a program, by elements of a thread as of the most similar compiled one.
 
         Stages load ahead, so that no loads wait for one another.
         """
         if setting in self._compiled:
             return self._compiled[setting]
+        size = setting.block, setting.warps
         like = max(
-            self._compiled.values(),
-            key=lambda used: ((used.setting.block, used.setting.warps) == (setting.block, setting.warps), -used.setting.stages),
+            self._compiled.values() or [self._first],
+            key=lambda one: ((one.setting.block, one.setting.warps) == size, -one.setting.stages),
         )
         used, longer, threads = like.resources, setting.block / like.setting.block, self._threads(setting)
-        if (wanted := used.registers_per_thread) is not None:
-            elements = (wanted - REGISTERS) * longer * self._threads(like.setting) / threads
-            wanted = available(REGISTERS + max(0, math.ceil(elements)), threads, self._device)
-        staged = (setting.stages - 1) * int(self._traffic.loaded * setting.block / cols)
+        more = longer * self._threads(like.setting) / threads
+        registers, shared = used.registers_per_thread, 0
+        if registers is not None:
+            elements = max(0, math.ceil((registers - REGISTERS) * more))
+            registers = available(REGISTERS + elements, threads, self._device)
+        if not used.compiler:  # a plan is no need
+            staged = (setting.stages - 1) * int(self._traffic.loaded * setting.block / self._request.cols)
+            shared = int(used.shared_memory_bytes * longer) + staged
         resources = replace(
             used,
             num_warps=setting.warps,
-            registers_per_thread=wanted,
+            registers_per_thread=registers,
             spilled_bytes_per_thread=0,
-            shared_memory_bytes=0 if used.compiler else int(used.shared_memory_bytes * longer) + staged,  # a plan is no need
+            shared_memory_bytes=shared,
         )
         occupancy = self._device.vendor.occupancy(resources, self._device.hardware)
-        more = longer * self._threads(like.setting) / threads
         waits = 0 if setting.stages > like.setting.stages else more
         loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in like.loops]
         return Used(setting, resources, occupancy, like.constants | setting.config.kwargs, loops, like.function)
 
-    def _sorted(self, request: Request, candidates: Iterable[Used], rows: int, most: int | None = None) -> list[Costed]:
-        """Returns the launches of programs that fit in their order, without grids that the device refuses, if any is left."""
-        device, launches = self._device, list[Costed]()
-        numbers = device.profile.launch.cost if device.hardware.memory_bandwidth_gb_per_s else None
-        for used in candidates:
-            if not (resident := device.resident(used.occupancy)):
-                continue
-            setting, spilled = used.setting, used.resources.spilled_bytes_per_thread
-            one_block = request.grid is not None and not self.form.in_blocks
-            cols = min(request.cols, setting.block) if one_block else request.cols
-            for num_programs, of_rows in self._grids(request, used, rows, resident, rows if most is None else most):
-                launch = RowLaunch(
-                    of_rows, cols, request.multiple, num_programs, used.occupancy.programs_per_multiprocessor,
-                    setting.warps, setting.block, setting.stages, self.form.in_blocks, spilled, *self._work(request, used),
-                )  # fmt: skip
-                terms = cost(row_facts(self._traffic, launch, device), numbers) if numbers else None
-                us = terms.total if terms else -(-request.cols // setting.block)
-                launches.append(Costed(bool(spilled), us, num_programs, used, terms))
-        return sorted(launches, key=lambda one: (one.spills, one.us, one.used.setting.stages))
-
-    def _work(self, request: Request, used: Used) -> tuple[float, float]:
-        """Returns clocks of a warp, and chained loads of a program, per row; see row_work."""
-        block, at_once = used.setting.block, min(VECTOR_BYTES / self._traffic.element, request.multiple)
-        of_block = self._traffic.loads * max(1, block / self._threads(used.setting) / at_once)
-        blocks = -(-request.cols // block) if self.form.in_blocks else 0
-        return row_work(used.loops, self.form.walks and request.grid is None, blocks * of_block, of_block)
-
-    def _grids(self, request: Request, used: Used, rows: int, resident: int, most: int) -> Iterator[tuple[int, int]]:
-        """Yields numbers of programs, at most as many as have rows, and of rows."""
+    def _candidates(self, used: Used, rows: int) -> list[Candidate]:
+        """Returns launches of a setting for so many rows, the faster one first; nothing if no program fits."""
+        request, resident = self._request, self._device.resident(used.occupancy)
+        if not resident:
+            return []
         if request.grid is not None:
             programs = rows if request.fixed and rows == MANY else max(1, math.prod(request.grid_of(used.constants)))
-            yield programs, programs
+            numbers, rows = {True: programs}, programs
         elif request.num_programs:
-            yield request.num_programs, rows
+            numbers = {False: request.num_programs}
         else:
-            numbers = list(dict.fromkeys((min(rows, most, resident), min(rows, most))))
-            accepted = [number for number in numbers if not self._device.refused_grid((number, 1, 1), used.resources.num_warps)]
-            yield from ((number, rows) for number in accepted or numbers[:1])
+            numbers = {True: rows, False: min(rows, resident)}
+            if self._device.refused_grid((rows, 1, 1), used.resources.num_warps):
+                del numbers[True]
+            elif rows <= resident:
+                del numbers[False]
+        launches = []
+        for is_whole, number in numbers.items():
+            terms = self._terms(request, used, rows, number)
+            us = terms.total if terms else float(-(-request.cols // used.setting.block))
+            launches.append(Candidate(used, is_whole, terms, us))
+        return sorted(launches, key=lambda one: one.us)
 
-    def _reasons(self, request: Request, costed: Sequence[Costed]) -> Iterator[str]:
+    def _terms(self, request: Request, used: Used, rows: int, num_programs: int) -> Terms | None:
+        """Returns the expected time of a launch; None if no bandwidth is known."""
+        device, setting = self._device, used.setting
+        if not device.hardware.memory_bandwidth_gb_per_s or not device.profile.launch.cost or not num_programs:
+            return None
+        cols, in_blocks = request.cols, self.form.in_blocks
+        if request.grid is not None and not in_blocks:
+            cols = min(cols, setting.block)
+        at_once = min(VECTOR_BYTES / self._traffic.element, request.multiple)
+        of_block = self._traffic.loads * max(1, setting.block / self._threads(setting) / at_once)
+        blocks = -(-request.cols // setting.block) if in_blocks else 0
+        launch = RowLaunch(
+            rows if request.grid is None else num_programs,
+            cols,
+            request.multiple,
+            num_programs,
+            used.occupancy.programs_per_multiprocessor,
+            setting.warps,
+            setting.block,
+            setting.stages,
+            in_blocks,
+            used.resources.spilled_bytes_per_thread,
+            *row_work(used.loops, self.form.walks and request.grid is None, blocks * of_block, of_block),
+        )
+        return cost(row_facts(self._traffic, launch, device), device.profile.launch.cost)
+
+    def _reasons(self, request: Request, one: Candidate) -> Iterator[str]:
         if self.measured:
             yield self.measured
-        best, walks, blocks = costed[0], request.grid is None, -(-request.cols // costed[0].used.setting.block)
+        walks, blocks = request.grid is None, -(-request.cols // one.used.setting.block)
         moves = f"a {'row' if walks else 'program'} moves {self._traffic.row:,.0f} bytes of memory"
         yield moves + f"; a program beside them {self._traffic.program:,.0f}" * walks
-        if blocks > 1 and (self.form.in_blocks or self._splits):
-            yield f"a row is {blocks} blocks, {'which the kernel loops over' if self.form.in_blocks else 'one per program'}"
-        if self._left:
-            slowest = max(self._took, key=self._took.__getitem__)
-            words = ", ".join(f"{name} {value}" for name, value in slowest.config.all_kwargs().items())
-            yield f"{self._left} candidates are left out after {LONGEST} s: {words} took {self._took[slowest]:.0f} s to compile"
+        if blocks > 1 and self.form.in_blocks:
+            yield f"a row is {blocks} blocks, which the kernel loops over"
+        elif blocks > 1 and self._splits:
+            yield f"a row is {blocks} blocks, one per program"
         if request.multiple < math.gcd(request.cols, KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
-        others = [other for other in costed if other.used.setting != best.used.setting][:2]
-        for other in others if best.terms and not request.fixed else []:
-            meta = {"num_programs": other.num_programs, **other.used.setting.config.all_kwargs()}
-            words = ", ".join(f"{name} {value}" for name, value in meta.items())
-            yield f"{words} would take {other.us:.1f} us" + ", and spills" * other.spills
+        if not request.fixed:
+            others = [other for other in self.candidates if other.used.setting != one.used.setting]
+            yield from runner_up([one, *others], self._expected(), self._count)
+        yield from (f"rejected {reason}" for reason in self._rejected)

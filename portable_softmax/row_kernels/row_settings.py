@@ -32,29 +32,18 @@ Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
 
 class Request(NamedTuple):
-    """Request of a launch.
+    """Request of a launch."""
 
-    Args:
-        kernel: with its decorators.
-        names: of the parameters that are the number of rows (None if none is), of elements of a row, and of a block.
-        arguments: and options of Triton's backend, by name.
-        meta: constexprs and options among them.
-        num_programs, grid: of the launch; None if the number of programs is computed.
-        rows, cols: sizes.
-        multiple: elements of which the start of a row is a multiple, as the compiler knows.
-        fixed: BLOCK, warps and stages may not depend on the number of rows.
-    """
-
-    kernel: Any
-    names: tuple[str | None, str, str]
-    arguments: dict[str, Any]
-    meta: dict[str, Any]
-    num_programs: int | None
-    grid: Grid | None
+    kernel: Any  # with its decorators
+    names: tuple[str | None, str, str]  # of the parameters: the number of rows, elements of a row, and of a block
+    arguments: dict[str, Any]  # and options of Triton's backend, by name
+    meta: dict[str, Any]  # constexprs and options among them
+    num_programs: int | None  # None if it is computed
+    grid: Grid | None  # None if it is computed
     rows: int
     cols: int
-    multiple: int
-    fixed: bool
+    multiple: int  # elements of which the start of a row is a multiple, as the compiler knows
+    fixed: bool  # BLOCK, warps and stages may not depend on the number of rows
 
     def grid_of(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
         """Returns the grid of the request, for values of constexprs; GridError if it is invalid, or does not cover all rows."""
@@ -105,6 +94,10 @@ class Setting(NamedTuple):
     block: int
     stages: int
     warps: int | None
+
+    def __str__(self) -> str:
+        """Returns it as arguments."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.config.all_kwargs().items())
 
 
 def stages_of(jit: Any) -> str | None:

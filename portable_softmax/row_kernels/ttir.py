@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -147,3 +148,27 @@ def _op(text: str, line: str) -> Op:
         results += [f"{name}#{index}" for index in range(int(count))] if count else [name]
     match = NAME.search(body)
     return Op(match[1] if match else "", results, VALUE.findall(body), body, line)
+
+
+def stored(function: Function) -> set[str] | None:
+    """Returns the names of parameters, all that a kernel may store to among them; None if Triton's IR does not show them."""
+    sources = defaultdict[str, set[str]](set)  # values that a value may be, or be computed from
+    labels = [name for op in function.every if op.name == "label" for name in op.results]
+    for op in function.every:
+        inner = [one for region in op.regions for one in region]
+        values = [*op.operands, *(name for one in inner if one.kind in ("yield", "condition") for name in one.operands)]
+        names = (
+            labels
+            if op.name in ("cf.br", "cf.cond_br")
+            else [name for one in inner if one.name == "label" for name in one.results]
+        )
+        for name in (*op.results, *names, *(name for name, _ in op.carried)):
+            sources[name].update(values)
+    if any(op.kind in ("int_to_ptr", "call") or "pure = false" in op.text for op in function.every):
+        return None  # pointers in memory, and functions and assembly that may store
+    left, seen = [op.operands[0] for op in function.every if ACCESSES.get(op.kind, "load") != "load"], set[str]()
+    while left:
+        if (value := left.pop()) not in seen:
+            seen.add(value)
+            left += sources[value]
+    return {function.parameters[value] for value in seen & function.parameters.keys()}

@@ -1,0 +1,72 @@
+"""Times launches on the current device, with the L2 cache flushed, on copies of what they store to."""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from portable_softmax.devices.device import Device
+
+ROUNDS, TIMES = 2, 5  # in every round every launch is timed so often, in turn
+FLUSHED = 2  # times the bytes of the L2 cache that are written before a launch is timed
+L2_BYTES = 2**26  # of a device that reports none
+
+
+def check_measure(count: object) -> None:
+    """Raises TypeError unless `measure=` is None, or a number of launches that can be compared."""
+    if count is not None and (type(count) is not int or count < 2):
+        raise TypeError(f"measure should be the number of launches that are timed, at least 2, or None, not {count!r}")
+
+
+def is_capturing(device: Device) -> bool:
+    """True if launches on the current stream are captured into a graph."""
+    module = getattr(torch, device.vendor.torch_device_type)
+    return hasattr(module, "is_current_stream_capturing") and bool(module.is_current_stream_capturing())
+
+
+def timed(calls: Sequence[Callable[[], Any]], device: Device, restore: Callable[[], None] = lambda: None) -> list[list[float]]:
+    """Returns the median microseconds of calls that launch a kernel, by round and call, with the L2 cache flushed.
+
+    Every call follows `restore`, which restores the tensors that it changes: others may not be valid as its inputs.
+    """
+    module = getattr(torch, device.vendor.torch_device_type)
+    where = torch.device(device.vendor.torch_device_type, module.current_device())
+    flushed = torch.empty(FLUSHED * (device.hardware.l2_cache_bytes or L2_BYTES), dtype=torch.int8, device=where)
+    for call in calls:
+        restore()
+        call()
+    events = [[[[module.Event(enable_timing=True) for _ in "01"] for _ in calls] for _ in range(TIMES)] for _ in range(ROUNDS)]
+    for pairs in (pair for turns in events for pair in turns):
+        for call, (start, end) in zip(calls, pairs, strict=True):
+            restore()
+            flushed.zero_()
+            start.record()
+            call()
+            end.record()
+    module.synchronize()
+    of_calls = (zip(*turns, strict=True) for turns in events)
+    return [[1e3 * statistics.median(start.elapsed_time(end) for start, end in pairs) for pairs in calls] for calls in of_calls]
+
+
+def on_copies(named: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Returns arguments with copies of all memory of those with such names, and a function that copies it again.
+
+    Raises:
+        OutOfMemoryError: there is no room.
+    """
+    owned = {named[name].untyped_storage().data_ptr(): named[name].untyped_storage() for name in names}
+    copies = {start: storage.clone() for start, storage in owned.items()}
+
+    def copied(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.untyped_storage().data_ptr() not in copies:
+            return value
+        storage = copies[value.untyped_storage().data_ptr()]
+        empty = torch.empty(0, dtype=value.dtype, device=value.device)
+        return empty.set_(storage, value.storage_offset(), value.shape, value.stride())
+
+    def restore() -> None:
+        for start, storage in owned.items():
+            copies[start].copy_(storage, non_blocking=True)
+
+    return {name: copied(value) for name, value in named.items()}, restore
