@@ -29,6 +29,7 @@ FASTER = 1.02  # times that another launch must be faster in every round, to rep
 LONGEST = 60  # seconds, after which no further candidate is compiled
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
 
+Time = Callable[[Sequence[LaunchPlan]], list[list[float]] | str]  # microseconds by round and launch, or why there are none
 Compile = Callable[[Problem, Tiling, Device], KernelResources]  # compiles a candidate and reads what it uses
 
 
@@ -104,7 +105,9 @@ def choose(problem: Problem, device: Device, compile: Compile) -> LaunchPlan:
     return plan_of(choice_of(problem, device, compile), problem, device)
 
 
-def choice_of(problem: Problem, device: Device, compile: Compile, size: str = "") -> LaunchPlan:
+def choice_of(
+    problem: Problem, device: Device, compile: Compile, size: str = "", count: int = 1, time: Time | None = None
+) -> LaunchPlan:
     """Chooses a launch for `problem` on `device`, with reasons for its tiling.
 
     Args:
@@ -112,13 +115,14 @@ def choice_of(problem: Problem, device: Device, compile: Compile, size: str = ""
         device: the target.
         compile: compiles a candidate, and returns what a program uses.
         size: the caller's, for errors.
+        count, time: launches that are timed, and a function that does.
 
     Raises:
         PlanError: no candidate compiles and fits; lists them all.
         TargetError: this Triton does not compile for the device.
     """
     left = ranked(problem, device)
-    count = len(left)
+    n_launches = len(left)
 
     def compiled(launches: Sequence[LaunchPlan]) -> Iterator[LaunchPlan | str]:
         for launch in launches:
@@ -130,27 +134,27 @@ def choice_of(problem: Problem, device: Device, compile: Compile, size: str = ""
             except CompileError as error:
                 yield f"{launch.tiling}: does not compile: {error}"
                 continue
-            launch = using(launch, used, device)
+            launch = _launch(launch.problem, launch.tiling, used, device)
             reason = unfit(launch, device)
             yield f"{launch.tiling}: {reason}" if reason else launch
 
-    used, rejected = compile_best(lambda: left, compiled)
+    used, rejected = compile_best(lambda: left, compiled, max(count, MAX_COMPILED), count)
     if not used:
         if all("does not compile" in reason for reason in rejected):
             rejected = [f"{len(rejected)} launches, and each {rejected[0].partition(': ')[2]}"]
         request = f"{problem.name} of {size or problem.size}"
         raise PlanError(f"no launch of a {request} fits {device}; tried:\n  " + "\n  ".join(rejected))
+    words, warning = "", None
     best: LaunchPlan = used[0]
-    spilled, warning = spilled_by(best.resources), None
+    if time:
+        some = [one for one in used if not spilled_by(one.resources)][:count]
+        at, words = measured(some, [str(one.tiling) for one in some], lambda: time(some))
+        best = [*some, best][at]
+    spilled = spilled_by(best.resources)
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
-        warning = f"slow: spills into {spilled} bytes per thread; no other of {count} launches should be faster"
-    reasons = warning, *runner_up(used, left, count), *(f"rejected {reason}" for reason in rejected)
+        warning = f"slow: spills into {spilled} bytes per thread; no other of {n_launches} launches should be faster"
+    reasons = words, warning, *runner_up(used, left, n_launches), *(f"rejected {reason}" for reason in rejected)
     return replace(best, reasons=tuple(filter(None, reasons)), warning=warning)
-
-
-def using(launch: LaunchPlan, used: KernelResources, device: Device) -> LaunchPlan:
-    """Returns a launch with the resources that its programs use when they are compiled."""
-    return _launch(launch.problem, launch.tiling, used, device)
 
 
 def plan_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:

@@ -2,15 +2,23 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from portable_softmax.devices.device import Device
+from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.planning.planner import launch_of
+from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime.bind import Launch
+from portable_softmax.runtime.kernel import Kernel, kernels_of
 
 ROUNDS, TIMES = 2, 5  # in every round every launch is timed so often, in turn
 FLUSHED = 2  # times the bytes of the L2 cache that are written before a launch is timed
 L2_BYTES = 2**26  # of a device that reports none
+SIZES = {"n_ids": 1, "ignored": -100}  # of a launch of log-probabilities
+DTYPES = {"*i64": torch.int64, "*fp32": torch.float32, "*fp16": torch.float16, "*bf16": torch.bfloat16}
 
 
 def check_measure(count: object) -> None:
@@ -70,3 +78,39 @@ def on_copies(named: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str,
             copies[start].copy_(storage, non_blocking=True)
 
     return {name: copied(value) for name, value in named.items()}, restore
+
+
+def time_softmaxes(launches: Sequence[LaunchPlan], problem: Problem, device: Device) -> list[list[float]] | str:
+    """Returns the microseconds of launches of a contiguous problem by round; or why nothing is timed."""
+    if problem.batch_invariant:
+        return "bits may not depend on the number of rows"
+    if is_capturing(device):
+        return "a stream captures"
+    where, calls = torch.device(device.vendor.torch_device_type, device.index or 0), []
+    try:
+        operands = operands_of(kernels_of(launches[0].problem, launches[0].tiling, device)[0], problem, where)
+        for launch in (launch_of(launch, problem, device) for launch in launches):
+            bound = Launch(
+                launch.problem, launch.tiling, launch.num_programs, device, where, sizes={"n_ids": 1, "ignored": -100}
+            )
+            calls.append(partial(bound, *operands))
+        return timed(calls, device)
+    except torch.OutOfMemoryError:
+        return "there is no memory for its operands"
+
+
+def operands_of(kernel: Kernel, problem: Problem, where: torch.device) -> list[Any]:
+    """Returns the tensors of a launch: contiguous, and of random numbers where they are read."""
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("ids_ptr", "out_ptr", "d_out_ptr"), (problem.n_rows,))
+    if problem.log_probs:
+        shapes["statistics_ptr"] = (problem.log_probs.n_statistics, problem.n_rows)
+    types, operands = dict(kernel.signature), list[Any]()
+    for name in kernel.operands:
+        if (kind := types[name]) is None:
+            operands.append(None)
+            continue
+        shape = shapes.get(name, (problem.n_rows, problem.n_cols))
+        operands.append(torch.zeros(shape, dtype=DTYPES[kind.removesuffix(":16")], device=where))
+        if name not in ("ids_ptr", "statistics_ptr"):
+            operands[-1].normal_()
+    return operands

@@ -1,6 +1,5 @@
 """Cached plans for shapes, with the resources of compiled kernels; planning and compilation ahead of the first call."""
 
-import functools
 import logging
 import math
 import operator
@@ -25,7 +24,8 @@ from portable_softmax.runtime.kernel import kernels_of
 if TYPE_CHECKING:
     import torch
 
-_measured: dict[tuple[Problem, Device, bool], LaunchPlan] = {}  # by bucket, in place of the choice by cost
+MAX_KEPT = 4096  # choices
+_choices: dict[tuple[Problem, Device, bool], LaunchPlan] = {}  # by bucket
 _log = logging.getLogger("portable_softmax")
 
 
@@ -93,7 +93,7 @@ def warm_up(
         TypeError, DtypeError, ProfileError, DeviceError, PlanError, CompileError: as in `plan`, or it does not compile.
     """
     if measure is not None:
-        from portable_softmax.runtime.timing import check_measure
+        from portable_softmax.runtime.measuring import check_measure
 
         check_measure(measure)
     if shapes and all(hasattr(size, "__index__") for size in shapes):
@@ -140,8 +140,11 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     return planner.plan_of(choice_of(problem, device), problem, device)
 
 
-def choice_of(problem: Problem, device: Device) -> LaunchPlan:
-    """Returns the launch that is chosen for the bucket of a problem, cached; raises the errors of plan_problem."""
+def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Time | None = None) -> LaunchPlan:
+    """Returns the launch that is chosen for the bucket of a problem, kept; raises the errors of plan_problem.
+
+    With `time`, it is chosen anew, and the fastest of `count` launches.
+    """
     estimated = False
     if device.index is None:
         check_target(device)
@@ -150,16 +153,17 @@ def choice_of(problem: Problem, device: Device) -> LaunchPlan:
         if not estimated:
             check_compiles()  # or every tiling would fail to compile for this reason
     key = bucket_of(problem), device, estimated
-    return _measured.get(key) or _choice(*key)
-
-
-@functools.lru_cache(maxsize=4096)
-def _choice(problem: Problem, device: Device, estimated: bool) -> LaunchPlan:
-    plan = planner.choice_of(problem, device, candidates.estimated if estimated else _compile)
-    if plan.warning:
-        sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
-        _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, plan.tiling, plan.warning)
-    return plan
+    choice = _choices.get(key)
+    if choice is None or time:
+        compile = candidates.estimated if estimated else _compile
+        choice = planner.choice_of(key[0], device, compile, problem.size, count, time)
+        if choice.warning:
+            sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
+            _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, choice.tiling, choice.warning)
+        if len(_choices) >= MAX_KEPT:
+            _choices.clear()
+        _choices[key] = choice
+    return choice
 
 
 def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
@@ -184,11 +188,11 @@ def _ready(problem: Problem, device: Device, count: int | None) -> LaunchPlan:
     if device.index is None:
         return plan_problem(problem, device)
     from portable_softmax.runtime.bind import load, made_current
-    from portable_softmax.runtime.measured import measure
+    from portable_softmax.runtime.measuring import time_softmaxes
 
     with made_current(device):
         if count:
-            _measured[bucket_of(problem), device, False] = measure(choice_of(problem, device), problem, device, count)
+            choice_of(problem, device, count, lambda launches: time_softmaxes(launches, problem, device))
         planned = plan_problem(problem, device)
         for kernel in kernels_of(planned.problem, planned.tiling, device):
             load(compiled(kernel, device))

@@ -4,51 +4,48 @@ import pytest
 import torch
 
 from portable_softmax import Device, warm_up
-from portable_softmax.planning.operands import bucket_of, contiguous_problem
-from portable_softmax.runtime import measured, plans
+from portable_softmax.planning.operands import contiguous_problem
+from portable_softmax.runtime import measuring, plans
 from portable_softmax.runtime.kernel import kernels_of
 
 H200 = Device.from_profile("nvidia/h200")
 
 
-@pytest.fixture
-def timed(monkeypatch):
-    """Returns what is timed, of which every launch but the first takes half as long."""
+def measure(monkeypatch, problem, count, times=None):
+    """Returns what is timed, of which every launch but the first takes half as long, and the choice."""
     calls = []
-    monkeypatch.setattr(plans, "_measured", {})
-    monkeypatch.setattr(measured, "_operands", lambda *of: [])
-    monkeypatch.setattr(measured, "_call", lambda choice, *of: choice)
-    monkeypatch.setattr(measured, "is_capturing", lambda device: False)
-    monkeypatch.setattr(measured, "timed", lambda some, device: calls.extend(some) or [[8, *[4] * (len(some) - 1)]] * 2)
-    return calls
-
-
-def measure(problem, count):
-    return measured.measure(plans.choice_of(problem, H200), problem, H200, count)
+    monkeypatch.setattr(plans, "_choices", {})
+    monkeypatch.setattr(measuring, "is_capturing", lambda device: False)
+    monkeypatch.setattr(measuring, "operands_of", lambda *of: [])
+    monkeypatch.setattr(measuring, "Launch", lambda problem, tiling, *of, sizes: tiling)
+    monkeypatch.setattr(measuring, "partial", lambda tiling: tiling)
+    monkeypatch.setattr(measuring, "timed", lambda some, device: calls.extend(some) or [[8, *[4] * (len(some) - 1)]] * 2)
+    times = times or (lambda launches: measuring.time_softmaxes(launches, problem, H200))
+    return calls, plans.choice_of(problem, H200, count, times)
 
 
 @pytest.mark.parametrize("form", ["softmax", "token_log_probs"])
-def test_the_fastest_launch_serves_its_bucket(timed, form, monkeypatch):
+def test_the_fastest_launch_serves_its_bucket(form, monkeypatch):
     problem = contiguous_problem(4096, 32000, "bfloat16", form=form)
-    first = plans.plan_problem(problem, H200)
-    monkeypatch.setitem(plans._measured, (bucket_of(problem), H200, False), measure(problem, 3))
+    timed, _ = measure(monkeypatch, problem, 3)
     assert len(timed) == 3
-    assert timed[0].tiling.tile_cols == first.tiling.tile_cols
-    assert len({(one.tiling, one.problem.unaligned) for one in timed}) == 3
     for rows in (4096, 5000):
         plan = plans.plan_problem(contiguous_problem(rows, 32000, "bfloat16", form=form), H200)
-        assert plan.tiling == timed[1].tiling
-        assert plan.reasons[0].startswith(f"measured: {plan.tiling} took 4.0 us; {first.tiling} took 8.0 us")
+        assert plan.tiling == timed[1]
+        assert plan.reasons[0].startswith(f"measured: {plan.tiling} took 4.0 us; {timed[0]} took 8.0 us")
     other = contiguous_problem(12288, 32000, "bfloat16", form=form)
     assert not any("measured" in reason for reason in plans.plan_problem(other, H200).reasons)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "about"), [((4096, 32000), {"batch_invariant": True}), ((64, 128), {})], ids=["promised bits", "a short launch"]
+    ("sizes", "about", "why"),
+    [((4096, 32000), {"batch_invariant": True}, "bits may not"), ((64, 128), {}, "expected to take less than 10 us")],
 )
-def test_what_is_not_measured(timed, sizes, about):
-    measure(contiguous_problem(*sizes, "bfloat16", **about), 4)
+def test_what_is_not_measured_is_said(monkeypatch, sizes, about, why):
+    timed, choice = measure(monkeypatch, contiguous_problem(*sizes, "bfloat16", **about), 4)
     assert not timed
+    assert choice.reasons[0].startswith("not measured: ")
+    assert why in choice.reasons[0]
 
 
 @pytest.mark.parametrize("form", ["softmax", "log_softmax", "token_log_probs"])
@@ -56,7 +53,7 @@ def test_what_is_not_measured(timed, sizes, about):
 def test_operands_are_those_of_the_kernel(form, backward):
     problem = contiguous_problem(96, 4096, "bfloat16", form=form, backward=backward)
     choice = plans.choice_of(problem, H200)
-    operands = measured._operands(problem, kernels_of(choice.problem, choice.tiling, H200)[0], torch.device("cpu"))
+    operands = measuring.operands_of(kernels_of(choice.problem, choice.tiling, H200)[0], problem, torch.device("cpu"))
     operands = [operand for operand in operands if operand is not None]
     assert {operand.dtype for operand in operands} <= {torch.bfloat16, torch.float32, torch.int64}
     assert (96, 4096) in {operand.shape for operand in operands}
