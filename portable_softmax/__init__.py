@@ -25,12 +25,10 @@ from portable_softmax.runtime.plans import occupancy, plan, warm_up
 
 if TYPE_CHECKING:
     from portable_softmax.api.explain import explain
-    from portable_softmax.api.functional import log_softmax, softmax, softmin
+    from portable_softmax.api.functional import LogSoftmax, Softmax, log_softmax, softmax, softmin
     from portable_softmax.api.linear_log_probs import linear_token_log_probs
-    from portable_softmax.api.log_probs import token_log_probs
-    from portable_softmax.api.modules import LogSoftmax, Softmax
     from portable_softmax.api.override import override_aten
-    from portable_softmax.api.sample import sample_token
+    from portable_softmax.api.tokens import sample_token, token_log_probs
     from portable_softmax.row_kernels.inspection import fits, inspect_kernel, resident_programs
     from portable_softmax.row_kernels.launcher import launcher, persistent
 
@@ -44,9 +42,9 @@ __all__ = [
 __version__ = "0.9.0"
 
 _LAZY = {
-    "api.explain": ("explain",), "api.functional": ("log_softmax", "softmax", "softmin"),
-    "api.linear_log_probs": ("linear_token_log_probs",), "api.log_probs": ("token_log_probs",),
-    "api.modules": ("LogSoftmax", "Softmax"), "api.override": ("override_aten",), "api.sample": ("sample_token",),
+    "api.explain": ("explain",), "api.functional": ("LogSoftmax", "Softmax", "log_softmax", "softmax", "softmin"),
+    "api.linear_log_probs": ("linear_token_log_probs",), "api.override": ("override_aten",),
+    "api.tokens": ("sample_token", "token_log_probs"),
     "row_kernels.inspection": ("fits", "inspect_kernel", "resident_programs"),
     "row_kernels.launcher": ("launcher", "persistent"),
 }  # fmt: skip

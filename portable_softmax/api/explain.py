@@ -8,11 +8,11 @@ from torch import Tensor
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators.arguments import Factor, SoftmaxArgs, TokenArgs
+from portable_softmax.operators.arguments import Factor
 from portable_softmax.operators.checks import check_masked_rows, check_tensor, normalized
 from portable_softmax.operators.launch import device_of, has_kernels
-from portable_softmax.operators.log_probs import TOKENS
 from portable_softmax.operators.softmax import SOFTMAX
+from portable_softmax.operators.tokens import TOKENS
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.runtime.layout import described
 from portable_softmax.runtime.plans import plan_problem
@@ -49,14 +49,14 @@ def explain(
     target = None if device is None else chosen(device)
     zero_rows, invariant = masked_rows == "zero", is_batch_invariant()
     if ids is None:
-        args: Any = normalized("explain", SoftmaxArgs(x, mask, scale, temperature, sink))  # type: ignore[arg-type]
+        args = normalized("explain", SOFTMAX.Args(x, mask, scale, temperature, sink))
         options = SOFTMAX.check(args, softcap, False, dim, dtype, causal, zero_rows)
         tensors: Any = torch.empty(x.shape, dtype=options.dtype, device="meta"), _like(x)
         reason, about = SOFTMAX.problem(args, options, invariant)
     elif dtype is not None or causal or sink is not None:
         raise ValueError("explain(): with ids, dtype, causal and sink of softmax's options are not supported")
     else:
-        args = normalized("explain", TokenArgs(x, ids, mask, scale, temperature))
+        args = normalized("explain", TOKENS.Args(x, ids, mask, scale, temperature))
         options = TOKENS.check(args, softcap, dim, -100, entropy, return_lse, zero_rows)
         tensors = (_like(x),)
         reason, about = TOKENS.problem(args, options, invariant)
@@ -66,6 +66,7 @@ def explain(
     if reason:
         return f"PyTorch's operators compute it: no kernel supports {reason}"
     target = target or device_of(x)
+    about.pop("sizes", None)
     hidden = None if mask is None else _like(mask.detach())
     copy, copies_mask, problem = described(tensors, options.dim, target, hidden, **about)
     lines = []

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
 
-from portable_softmax.operators.arguments import Factor, TokenArgs, TokenOptions
+from portable_softmax.operators.arguments import Factor
 from portable_softmax.operators.checks import check_masked_rows, check_tensor, normalized
-from portable_softmax.operators.kept import mask_of
-from portable_softmax.operators.log_probs import check, compute
 from portable_softmax.operators.operator import save, saved
+from portable_softmax.operators.tokens import TOKENS, check, compute, mask_of
 
 NAME = "linear_token_log_probs"
 CHUNK_BYTES = 3 << 27  # of logits; with smaller chunks the gradient of the weight is read and written more often
@@ -58,7 +57,7 @@ def linear_token_log_probs(
     lead = hidden.shape[:-1]
     logits = hidden.new_empty(()).expand(*lead, len(weight))  # for checks, which read no elements
     mask = mask if kept is None else mask_of(NAME, logits, kept, mask, -1)
-    args = normalized(NAME, TokenArgs(logits, ids, mask, scale, temperature))
+    args = normalized(NAME, TOKENS.Args(logits, ids, mask, scale, temperature))
     options = check(NAME, args, softcap, -1, ignore_index, entropy, return_lse, masked_rows == "zero")._replace(dim=-1)
     if any(isinstance(t, Tensor) and t.requires_grad for t in args[2:]):
         raise NotImplementedError(f"{NAME}(): mask, scale and temperature have no gradient; pass .detach() of them")
@@ -84,7 +83,7 @@ class _Chunks(torch.autograd.Function):
     """Log-probabilities of tokens, chunk by chunk; the backward computes the logits again."""
 
     @staticmethod
-    def forward(ctx: Any, chunk_rows: int, accumulate: Any, options: TokenOptions, *inputs: Any) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, chunk_rows: int, accumulate: Any, options: Any, *inputs: Any) -> tuple[Tensor | None, ...]:
         ctx.set_materialize_grads(False)
         save(ctx, inputs)
         hidden, _, _, ids, *_ = inputs
@@ -115,7 +114,7 @@ class _Chunks(torch.autograd.Function):
         return None, None, None, *sums, None, None, None, None  # autograd rounds them to the types of inputs
 
 
-def _add_gradients(sums: list[Tensor | None], chunk: slice, inputs: Any, options: TokenOptions, dresults: Any) -> None:
+def _add_gradients(sums: list[Tensor | None], chunk: slice, inputs: Any, options: Any, dresults: Any) -> None:
     """Adds the gradients of a chunk to those of (hidden, weight, bias)."""
     (hidden, weight, *_), (dhidden, dweight, dbias), args = inputs, sums, _args_of(chunk, *inputs)
     logits = args.x.requires_grad_()
@@ -133,9 +132,9 @@ def _add_gradients(sums: list[Tensor | None], chunk: slice, inputs: Any, options
         dbias += dlogits.sum(0, dtype=dbias.dtype)
 
 
-def _args_of(chunk: slice, hidden: Tensor, weight: Tensor, bias: Tensor | None, *rows: Any) -> TokenArgs:
+def _args_of(chunk: slice, hidden: Tensor, weight: Tensor, bias: Tensor | None, *rows: Any) -> Any:
     """Returns the arguments of token_log_probs for a chunk."""
     if weight.numel() and not weight.untyped_storage().size():
         raise NotImplementedError(f"{NAME}(): 'weight' has no storage, as after resharding; call this in its module's forward")
     logits = torch.mm(hidden[chunk], weight.t()) if bias is None else torch.addmm(bias, hidden[chunk], weight.t())
-    return TokenArgs(logits, *(t[chunk] if isinstance(t, Tensor) and t.dim() and len(t) > 1 else t for t in rows))
+    return TOKENS.Args(logits, *(t[chunk] if isinstance(t, Tensor) and t.dim() and len(t) > 1 else t for t in rows))

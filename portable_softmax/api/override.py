@@ -11,7 +11,6 @@ from torch import Tensor
 from portable_softmax.devices.detect import current_device
 from portable_softmax.errors import NoDeviceError
 from portable_softmax.invariance import Switch
-from portable_softmax.operators.arguments import SoftmaxArgs, SoftmaxGradientArgs
 from portable_softmax.operators.checks import check_masked_rows
 from portable_softmax.operators.softmax import GRADIENT, SOFTMAX
 
@@ -103,9 +102,9 @@ def _forward(before: Any, log: bool, zero_rows: bool) -> Any:
     def compute(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
         with contextlib.suppress(NotImplementedError, IndexError):
             dtype = torch.float32 if half_to_float else x.dtype
-            call = SOFTMAX.call_of(SoftmaxArgs(x), (None, log, dim, dtype, False, zero_rows))
+            call = SOFTMAX.call_of(SOFTMAX.Args(x), (None, log, dim, dtype, False, zero_rows))
             if call is not None and call.run is not None and not (half_to_float and x.dtype is torch.float32):
-                return call.run(SoftmaxArgs(x))
+                return call.run(SOFTMAX.Args(x))
         y: Tensor = before(keys, x, dim, half_to_float)
         return y.masked_fill((x == -torch.inf).all(dim, keepdim=True), nothing) if zero_rows else y
 
@@ -115,7 +114,7 @@ def _forward(before: Any, log: bool, zero_rows: bool) -> Any:
 def _backward(before: Any, log: bool, zero_rows: bool) -> Any:
     def compute(keys: Any, dy: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         with contextlib.suppress(NotImplementedError, IndexError, RuntimeError):
-            args = SoftmaxGradientArgs(dy, y)
+            args = GRADIENT.Args(dy, y)
             call = GRADIENT.call_of(args, (None, log, dim, zero_rows, dtype))
             if call is not None and call.run is not None:
                 return call.run(args)

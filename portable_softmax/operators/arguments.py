@@ -1,9 +1,6 @@
-"""Arguments and options of operators, and the facts of tensors that a launch depends on.
+"""The facts of tensors that a launch depends on."""
 
-Arguments are passed to a launch; options are what it is compiled for.
-"""
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,109 +19,6 @@ transforms_are_active = torch._C._are_functorch_transforms_active
 DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32))  # of kernels
 TINY, HUGE = 2.0**-60, 2.0**60  # kernels multiply by numbers between them, and by their quotients
 Factor = Tensor | float | None
-Integers = Tensor | int
-
-
-class SoftmaxArgs(NamedTuple):
-    """Arguments of a softmax; a sink is one number per row."""
-
-    x: Tensor
-    mask: Tensor | None = None
-    scale: Factor = None
-    temperature: Factor = None
-    sink: Tensor | None = None
-
-
-class SoftmaxOptions(NamedTuple):
-    """Options of a softmax.
-
-    Args:
-        softcap: c of c * tanh(scale * x / c), or None.
-        log: log_softmax.
-        dim: counted from 0.
-        dtype: type of the result; x is rounded to it first.
-        causal: "upper_left", "lower_right" or "".
-        zero_rows: rows that are masked completely are 0, or -inf.
-    """
-
-    softcap: float | None
-    log: bool
-    dim: int
-    dtype: torch.dtype
-    causal: str = ""
-    zero_rows: bool = False
-
-
-class SoftmaxGradientArgs(NamedTuple):
-    """Arguments of the gradient of a softmax; x is required with a softcap, and only with one."""
-
-    dy: Tensor
-    y: Tensor
-    x: Tensor | None = None
-    scale: Factor = None
-    temperature: Factor = None
-
-
-class SoftmaxGradientOptions(NamedTuple):
-    """Options of the gradient of a softmax; with voids it is 0 where y has no weight, and its type is dtype."""
-
-    softcap: float | None
-    log: bool
-    dim: int
-    voids: bool
-    dtype: torch.dtype
-
-
-class TokenArgs(NamedTuple):
-    """Arguments of log-probabilities of tokens."""
-
-    x: Tensor
-    ids: Tensor
-    mask: Tensor | None = None
-    scale: Factor = None
-    temperature: Factor = None
-
-
-class TokenOptions(NamedTuple):
-    """Options of log-probabilities and their gradient: which results are requested, and as those of a softmax."""
-
-    softcap: float | None
-    dim: int
-    ignore_index: int
-    entropy: bool
-    lse: bool
-    zero_rows: bool = False
-
-
-class TokenGradientArgs(NamedTuple):
-    """Arguments of the gradient of log-probabilities: statistics of rows as a launch leaves them, gradients of results."""
-
-    x: Tensor
-    ids: Tensor
-    statistics: Tensor
-    dpicked: Tensor | None
-    dlse: Tensor | None
-    dentropy: Tensor | None
-    mask: Tensor | None = None
-    scale: Factor = None
-    temperature: Factor = None
-
-
-class SampleArgs(NamedTuple):
-    """Arguments of a sample; seed and position are integers of 64 bits."""
-
-    x: Tensor
-    mask: Tensor | None
-    temperature: Factor
-    min_p: Factor
-    seed: Integers
-    position: Integers
-
-
-class SampleOptions(NamedTuple):
-    """Options of a sample."""
-
-    softcap: float | None
 
 
 class SpecialCallError(Exception):
@@ -144,7 +38,9 @@ def facts(arguments: Any) -> tuple[Any, ...]:
         if t is None:
             key.append(None)
         elif (kind := type(t)) is Tensor or kind is Parameter:
-            if not is_plain(t) or not (start := t.data_ptr()):  # without an address: empty, or a zero tensor of autograd
+            if _dispatch_isTensorSubclassLike(t) or t.is_nested or t.is_neg() or t.layout is not torch.strided:
+                raise SpecialCallError
+            if not (start := t.data_ptr()):  # empty, or a zero tensor of autograd
                 raise SpecialCallError
             key += t.dtype, t.shape, t.stride(), start % VECTOR_BYTES == 0, t.get_device(), t.requires_grad
         elif kind is float:
@@ -156,22 +52,15 @@ def facts(arguments: Any) -> tuple[Any, ...]:
     return tuple(key)
 
 
-def is_plain(t: Tensor) -> bool:
-    """True if elements are in strided memory of the tensor's own, and no mode, functorch level or subclass observes it."""
-    return not (_dispatch_isTensorSubclassLike(t) or t.is_nested or t.is_neg() or t.layout is not torch.strided)
+def is_plain(t: Any) -> bool:
+    """True for a tensor with elements in strided memory of its own, that no mode, functorch level or subclass observes."""
+    try:
+        return isinstance(t, Tensor) and bool(facts((t,)))
+    except SpecialCallError:
+        return False
 
 
 def needs_of(arguments: Any) -> tuple[bool, ...]:
     """Returns which arguments require a gradient; () if autograd does not record the call."""
     needs = tuple(isinstance(t, Tensor) and t.requires_grad for t in arguments)
     return needs if torch.is_grad_enabled() and any(needs) else ()
-
-
-def has_voids(args: SoftmaxArgs, options: SoftmaxOptions) -> bool:
-    """True if elements may have no weight; their gradients are 0, whatever the gradient of the result is."""
-    return bool(options.causal) or options.zero_rows or args.sink is not None or hides(args.mask)
-
-
-def hides(mask: Tensor | None) -> bool:
-    """True for a mask of kept elements, boolean or in bits, of which others have no gradient; an added one has torch's rule."""
-    return mask is not None and not mask.dtype.is_floating_point

@@ -59,20 +59,21 @@ def normalized(name: str, args: Any) -> Any:
     Raises:
         TypeError, ValueError: a number has another type, or is out of range.
     """
-    values = dict(zip(args._fields, args, strict=True))
-    for argument, value in values.items():
-        if argument in FACTORS:
-            values[argument] = as_float(name, argument, value)
-            if argument == "min_p" and type(values[argument]) is float and not 0 <= values[argument] < 1:
-                raise ValueError(wrong(name, argument, "be at least 0 and below 1", value))
-        elif argument in INTEGERS and not isinstance(value, Tensor):
-            values[argument] = as_integer(name, argument, value, "an integer or Tensor of integers")
-    sink, x = values.get("sink"), args[0]
-    if isinstance(sink, Tensor):
-        values["sink"] = sink.view(-1, 1, 1) if sink.dim() == 1 and x.dim() > 2 else sink  # one for each head
-    elif sink is not None:
-        values["sink"] = x.new_full((1,) * x.dim(), sink, dtype=torch.float32)
-    return type(args)(**values)
+    values, x = list(args), args[0]
+    for at, value in enumerate(args):
+        argument = args._fields[at]
+        if isinstance(value, Tensor):
+            if argument == "sink" and value.dim() == 1 and x.dim() > 2:
+                values[at] = value.view(-1, 1, 1)  # one for each head
+        elif argument in INTEGERS:
+            values[at] = as_integer(name, argument, value, "an integer or Tensor of integers")
+        elif argument in FACTORS and value is not None:
+            values[at] = number = as_float(name, argument, value)
+            if argument == "sink":
+                values[at] = x.new_full((1,) * x.dim(), number, dtype=torch.float32)
+            if argument == "min_p" and type(number) is float and not 0 <= number < 1:
+                raise ValueError(wrong(name, argument, "be at least 0 and below 1", number))
+    return type(args)(*values)
 
 
 def softcap_of(name: str, softcap: Any) -> Any:

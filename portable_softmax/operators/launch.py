@@ -22,7 +22,6 @@ from portable_softmax.runtime.layout import bind_call, name_of
 MASKS = {torch.bool: "bool", torch.int32: "bits"} | {dtype: name_of(dtype) for dtype in DTYPES}  # that kernels read
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
 calls: dict[tuple[Any, ...], Any] = {}
-Run = Callable[..., Any]
 FIELDS = {"d_out_ptr": "dpicked", "d_lse_ptr": "dlse", "d_entropy_ptr": "dentropy"}  # of arguments that kernels name otherwise
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
 
@@ -40,25 +39,14 @@ def device_of(x: Tensor) -> Device:
 
 
 def has_kernels(x: Tensor) -> bool:
-    """True if kernels run on the device of x.
-
-    Raises:
-        DeviceError: x is on an accelerator that Triton does not drive.
-    """
+    """True if kernels run on the device of x; raises DeviceError on an accelerator that Triton does not drive."""
     if x.device.type not in _DEVICE_TYPES or (x.is_cpu and not interpreting()):
         return False
     return device_of(x).vendor.torch_device_type == x.device.type
 
 
 def reason(x: Tensor, dim: int, scores: Scores | None, *dtypes: torch.dtype) -> str:
-    """Returns what no kernel supports of a call, as text; "" for a call that one computes.
-
-    Args:
-        x: the largest input.
-        dim: the dimension of rows.
-        scores: as scores_of returns them.
-        dtypes: of other tensors of that shape.
-    """
+    """Returns what no kernel supports of a call with these scores and dtypes beside that of x; "" if one computes it."""
     if not x.numel() or not x.dim():
         return "tensors without elements or dims"
     if not DTYPES.issuperset((x.dtype, *dtypes)):
@@ -73,10 +61,8 @@ def scores_of(args: Any, softcap: float | None, **fields: Any) -> Scores | None:
     named = args._asdict()
     mask, factors = named.get("mask"), [named.get(name) for name in ("scale", "temperature", "sink")]
     if mask is not None:
-        if mask.dtype not in MASKS:
-            return None
-        fields["mask"] = MASKS[mask.dtype]
-    if softcap is not None and not TINY < softcap < HUGE:
+        fields["mask"] = MASKS.get(mask.dtype, "")
+    if fields.get("mask") == "" or not (softcap is None or TINY < softcap < HUGE):
         return None
     if any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in factors):
         return None
@@ -91,88 +77,43 @@ def kind_of(factor: Any) -> Any:
     return "number" if type(factor) is int or (type(factor) is float and TINY < factor < HUGE) else "rows"
 
 
-def like_input(
-    args: Any, n_inputs: int, dim: int, dtype: torch.dtype, about: dict[str, Any], out: Tensor | None,
-    converted: Callable[[Any], Any] | None = None,
-) -> Run:  # fmt: skip
-    """Returns run(args, out) of a launch with one result of the shape of x.
-
-    Args:
-        args: of plain tensors, the first n_inputs of them of the shape of x.
-        dim: the dimension of rows.
-        dtype: of the result.
-        about: what Problem describes of the computation.
-        out: what is written: an input itself, or separate memory of its shape; None for a new contiguous tensor.
-        converted: returns args with tensors as kernels read them.
+def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:
+    """Returns run(args, out), which launches calls like this one: a launch takes its results, and the rest as kernels name it.
 
     Raises:
         DeviceError, PlanError, CompileError: the kernel cannot run on the device.
     """
-    inputs = args[:n_inputs]
-    x = inputs[-1]
-    y = x.new_empty(x.shape, dtype=dtype) if out is None else out
-    launch, operands = _bound(args, (y, *inputs), 1, dim, about)
-    empty, layout = allocator(x.device), _layout(y)
+    named, whole, results = args._asdict(), [t for t in args[: operator.whole] if t is not None], out
+    if results is None:
+        results = operator.empty(args, options)
+    x, made = whole[-1], (results,) if isinstance(results, Tensor) else results
+    dim, device, is_like_x = getattr(options, "dim", x.dim() - 1), x.device, made is not results
+    launch = bind_call((*made, *whole) if is_like_x else tuple(whole), dim, device_of(x), named.get("mask"), **about)
+    empty, layouts = allocator(device), [(tuple(t.shape), t.stride(), t.dtype) for t in made]
+    fields = [FIELDS.get(name, name.removesuffix("_ptr")) for name in launch.operands[len(made) :]]
+    order = [args._fields.index(field) if field in named else len(args) for field in fields]
+    row_shape = torch.Size([1 if at == dim else size for at, size in enumerate(x.shape)])
+    of_rows: list[tuple[int, torch.Size, torch.dtype]] = []
+    for at, (name, value) in enumerate(named.items()):
+        if kind_of(value) == "rows" and name in FACTORS:
+            of_rows.append((at, row_shape, torch.float32))
+        elif kind_of(value) == "rows" and name in INTEGERS:
+            of_rows.append((at, x.shape[:-1], torch.int64))
+    in_order, converted = order == [*range(len(args))] and not of_rows, operator.converted
 
-    def run(args: Any, out: Tensor | None = None) -> Tensor:
-        y = empty(*layout) if out is None else out
-        if converted is not None:
+    def run(args: Any, out: Tensor | None = None) -> Any:
+        made = [empty(*layout) for layout in layouts] if out is None else [out]
+        if converted:
             args = converted(args)
-        launch(y, *(args if operands is None else operands(args)))
-        return y
+        if not in_order:
+            values = [*args, None]
+            for at, shape, dtype in of_rows:
+                values[at] = _by_row(values[at], shape, dtype, device)
+            args = [values[at] for at in order]
+        launch(*made, *args)
+        return made[0] if is_like_x else tuple(made)
 
     return guarded(run, device_of(x))
-
-
-def per_row(
-    args: Any,
-    dim: int,
-    about: dict[str, Any],
-    results: tuple[Tensor, ...],
-    converted: Callable[[Any], Any] | None = None,
-) -> Run:
-    """Returns run(args) of a launch with results of rows.
-
-    Args:
-        args, dim, about, converted: see `like_input`.
-        results: contiguous tensors like them.
-    """
-    launch, operands = _bound(args, (args.x,), len(results), dim, about)
-    empty, layouts = allocator(args.x.device), [_layout(result) for result in results]
-
-    def run(args: Any, out: None = None) -> tuple[Tensor, ...]:
-        made = tuple([empty(*layout) for layout in layouts])
-        if converted is not None:
-            args = converted(args)
-        launch(*made, *(args if operands is None else operands(args)))
-        return made
-
-    return guarded(run, device_of(args.x))
-
-
-def _bound(
-    args: Any, tensors: tuple[Tensor, ...], n_results: int, dim: int, about: dict[str, Any]
-) -> tuple[Callable[..., None], Callable[[Any], list[Any]] | None]:
-    """Returns (launch, operands), where operands(args) are those behind the results; None if these are args as they are."""
-    x, named = tensors[-1], args._asdict()
-    launch = bind_call(tensors, dim, device_of(x), named.get("mask"), **about)
-    fields = [FIELDS.get(name, name.removesuffix("_ptr")) for name in launch.operands[n_results:]]
-    order = [args._fields.index(field) if field in named else len(named) for field in fields]
-    shapes = [1 if at == dim else size for at, size in enumerate(x.shape)], x.shape[:-1]
-    of_rows: list[Any] = []
-    for at, (name, value) in enumerate(named.items()):
-        if value is None or name not in (*FACTORS, *INTEGERS) or kind_of(value) == "number":
-            continue
-        of_rows.append((at, torch.Size(shapes[0]), torch.float32) if name in FACTORS else (at, shapes[1], torch.int64))
-    device = x.device
-
-    def operands(args: Any) -> list[Any]:
-        values = [*args, None]
-        for at, shape, dtype in of_rows:
-            values[at] = _by_row(args[at], shape, dtype, device)
-        return [values[at] for at in order]
-
-    return launch, operands if of_rows or order != [*range(len(named))] else None
 
 
 def _by_row(factor: Any, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -182,11 +123,6 @@ def _by_row(factor: Any, shape: torch.Size, dtype: torch.dtype, device: torch.de
     if factor.dtype is dtype and factor.shape == shape and factor.is_contiguous():
         return factor
     return factor.to(dtype).expand(shape).contiguous()
-
-
-def _layout(t: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
-    """Returns the arguments of an allocator for a tensor like this one."""
-    return tuple(t.shape), t.stride(), t.dtype
 
 
 def packing(kept: Tensor) -> Callable[[Tensor, int], Tensor] | None:

@@ -33,19 +33,8 @@ def fits(out: Tensor, args: Any, dtype: torch.dtype, over: bool) -> bool:
     return not overlaps(out) and (not over or out.stride() == x.stride())
 
 
-def meet(x: Tensor, t: Any) -> bool:
-    """True if t is a tensor with elements between the first and the last byte of x."""
-    if not isinstance(t, Tensor) or not is_plain(t):
-        return False
-    return x.data_ptr() < t.data_ptr() + extent(t) and t.data_ptr() < x.data_ptr() + extent(x)
-
-
-def check_inplace(name: str, args: Any) -> None:
-    """Raises RuntimeError unless a gradient may be written over logits, as an in-place operation could be.
-
-    Other programs read the operands meanwhile.
-    """
-    x, *operands = args
+def check_inplace(name: str, x: Any) -> None:
+    """Raises RuntimeError unless a gradient may be written over logits, as an in-place operation could be."""
     recorded = isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled() and not is_compiling()
     if not recorded or transforms_are_active() or not is_plain(x):
         return
@@ -58,8 +47,6 @@ def check_inplace(name: str, args: Any) -> None:
         reason = "are a view that autograd forbids to write to, such as a part of split() or unbind(); pass the whole tensor"
     elif overlaps(x):
         reason = f"share memory among themselves, by strides of {x.stride()}; use contiguous()"
-    elif shared := [argument for argument, t in zip(args._fields[1:], operands, strict=True) if meet(x, t)]:
-        reason = f"share memory with {shared[0]}; pass a clone() of it"
     else:
         return
     raise RuntimeError(f"{name}(): grad_inplace=True would write over logits that {reason}")
@@ -73,7 +60,6 @@ def check_out(name: str, out: Any, x: Tensor, dtype: torch.dtype, inputs: Any) -
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
             "requires grad."
         )
-    if out.dtype != dtype:
-        raise RuntimeError(f"Expected out tensor to have dtype {dtype}, but got {out.dtype} instead")
-    if out.device != x.device:
-        raise RuntimeError(f"Expected out tensor to have device {x.device}, but got {out.device} instead")
+    for what, expected, actual in (("dtype", dtype, out.dtype), ("device", x.device, out.device)):
+        if actual != expected:
+            raise RuntimeError(f"Expected out tensor to have {what} {expected}, but got {actual} instead")

@@ -1,8 +1,9 @@
 """The rule of all operators: which calls are launched, what autograd records, and what compilers see."""
 
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,28 +11,17 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators import launch, memory
-from portable_softmax.operators.arguments import (
-    DTYPES,
-    Factor,
-    Integers,
-    SpecialCallError,
-    facts,
-    needs_of,
-    transforms_are_active,
-)
+from portable_softmax.operators import arguments, launch, memory
 from portable_softmax.operators.checks import normalized
 
-# What a field is in a schema, which has no unions: as a tensor, and as a number.
-TENSORS = {Tensor: "Tensor", Tensor | None: "Tensor?", Factor: "Tensor?", Integers: "Tensor?"}
-NUMBERS = {Factor: "float?", Integers: "SymInt?"}
-OPTIONS = {float | None: "float?", bool: "bool", int: "SymInt", torch.dtype: "ScalarType", str: "str"}
+_named_tuple: Any = namedtuple
 
 
 class Call(NamedTuple):
     """Cached form of a call.
 
     Args:
+        operator: which is called.
         run: run(args, out) launches calls like it, where out may be None; None for one that the reference computes.
         options: what is computed, after checks.
         needs: which arguments require a gradient; () if autograd does not record the call.
@@ -39,8 +29,10 @@ class Call(NamedTuple):
         invariant: the choice of batch_invariant, which a gradient follows.
         over: with out=, it is the first argument.
         reach: with out=, bytes between its address and those of tensors that it has no memory in common with.
+        in_place: the gradient of x is written over x.
     """
 
+    operator: "Operator"
     run: Callable[..., Any] | None
     options: Any
     needs: tuple[bool, ...]
@@ -48,101 +40,106 @@ class Call(NamedTuple):
     invariant: bool = False
     over: bool = False
     reach: int = 0
+    in_place: bool = False
 
 
 @dataclass(eq=False)
 class Operator:
-    """An operator. Calling it computes results: by a launch for plain calls, as an operator of compilers, or by the reference.
+    """An operator: `Args` are passed to a launch, and `Options` are what it is compiled for.
 
     Args:
-        name: of the registered operator, portable_softmax::name.
-        arguments, options: NamedTuples, of which a schema is made.
-        check: check(args, *options) returns the options after checks of all arguments; those that it returns are accepted too.
-        reference: reference(args, options) computes the results by PyTorch's operators.
+        schema: as of torch.library, but "float?|Tensor?" is a tensor or a number. What has no tensor is an option.
+        check: check(args, *options) returns the options after checks, idempotent.
+        reference: reference(args, options) computes results by PyTorch's operators.
         problem: problem(args, options, invariant) returns what no kernel supports, or "", and what Problem describes.
-        bind: bind(args, options, about, out) returns run(args, out), which launches plain calls like this one.
-        empty: empty(args, options) returns results of the registered operator, contiguous, without contents.
-        results: their types in the schema.
-        finished: finished(options, results) returns the results of a call, of those of a launch or the registered operator.
-        stored: stored(args, options) computes those of the registered operator by the reference.
-        dresults: dresults(options, *gradients) returns the gradients of results, of those of the registered operator's.
-        saved: saved(call, args, results) returns what gradients need.
-        gradients: gradients(call, in_place, saved, dresults) returns those of the arguments; None without autograd.
-        of_gradient: of_gradient(args, options) returns the options of the gradient's operator.
+        empty: empty(args, options) returns contiguous results of a launch without contents; a Tensor has the shape of x.
+        whole: number of arguments of the shape of x, which come first.
+        converted: converted(args) returns them as kernels read them.
+        finished, stored, started: of an operator that returns other results than a launch. finished(options, results) returns
+            them, stored(args, options) computes those of a launch by the reference, and started(options, *gradients) returns
+            the gradients of the operator's results from those of a launch's.
+        saved: saved(call, args, results) returns what gradients(call, saved, dresults) needs; None without autograd.
+        of_gradient: of_gradient(args, options) returns the options of the gradient.
     """
 
-    name: str
-    arguments: Any
-    options: Any
+    schema: str
     check: Callable[..., Any]
     reference: Callable[..., Any]
     problem: Callable[..., tuple[str, dict[str, Any]]]
-    bind: Callable[..., launch.Run]
     empty: Callable[..., Any]
-    results: str = "Tensor"
-    finished: Callable[..., Any] = lambda options, results: results
+    whole: int = 1
+    converted: Callable[..., Any] | None = None
+    finished: Callable[..., Any] | None = None
     stored: Callable[..., Any] | None = None
-    dresults: Callable[..., tuple[Any, ...]] = lambda options, *gradients: gradients
+    started: Callable[..., tuple[Any, ...]] | None = None
     saved: Callable[..., tuple[Any, ...]] = lambda *inputs: ()
     gradients: Callable[..., Any] | None = None
     of_gradient: Callable[..., Any] = lambda args, options: options
 
     def __post_init__(self) -> None:
-        kinds = get_type_hints(self.arguments)
-        self.numbers = [name for name, kind in kinds.items() if kind in NUMBERS]
-        fields = [f"{TENSORS[kind]} {name}" for name, kind in kinds.items()]
-        fields += [f"{NUMBERS[kinds[name]]} {name}_number" for name in self.numbers]
-        fields += [f"{OPTIONS[kind]} {name}" for name, kind in get_type_hints(self.options).items()]
-        schema = f"({', '.join(fields)}) -> {self.results}"
-        qualified = f"portable_softmax::{self.name}"
-        self.registered = torch.library.custom_op(qualified, self._computed, mutates_args=(), schema=schema)
+        signature, results = self.schema.split(" -> ")
+        self.name, fields = signature.removesuffix(")").split("(")
+        kinds = {name: kind for kind, name in (field.split(" ") for field in fields.split(", "))}
+        tensors, self.numbers = (
+            [name for name in kinds if "Tensor" in kinds[name]],
+            [name for name in kinds if "|" in kinds[name]],
+        )
+        options, n_optional = [name for name in kinds if name not in tensors], sum("?" in kinds[name] for name in tensors)
+        self.Args = _named_tuple("Args", tensors, defaults=[None] * n_optional)
+        self.Options = _named_tuple("Options", options)
+        self.n_tensors, self.n_options = len(tensors), len(options)
+        flat = [f"{kinds[name].rsplit('|')[-1]} {name}" for name in tensors]
+        flat += [f"{kinds[name].split('|')[0]} {name}_number" for name in self.numbers]
+        flat += [f"{kinds[name]} {name}" for name in options]
+        name, schema = f"portable_softmax::{self.name}", f"({', '.join(flat)}) -> {results}"
+        self.registered = torch.library.custom_op(name, self._computed, mutates_args=(), schema=schema)
         self.registered.register_fake(lambda *values: self.empty(*self.joined(values)))
         if self.gradients:
             self.registered.register_autograd(self._gradients_of_operator, setup_context=self._save_of_operator)
 
-    def __call__(self, args: Any, options: tuple[Any, ...], types: tuple[Any, ...] = (), in_place: bool = False) -> Any:
-        """Computes results.
+    def call(self, args: Any, options: tuple[Any, ...], types: tuple[Any, ...] = (), in_place: bool = False) -> Any:
+        """Computes results: by a launch for plain calls, as an operator of compilers, or by the reference.
 
         Args:
             args: with numbers as floats.
             options: as the caller passed them.
-            types: of those options that may be equal though they are of other types.
+            types: of options that may be equal though they are of other types.
             in_place: the gradient of x is written over x.
         """
         if is_compiling():
             options = self.check(args, *options)
-            if {args[0].dtype, self.dtype_of(args, options)} <= DTYPES and not transforms_are_active():
-                return self.finished(options, self.call_registered(args, options))
-            return self.reference(args, options)
+            dtypes = {args[0].dtype, self.dtype_of(args, options)}
+            if arguments.transforms_are_active() or not dtypes <= arguments.DTYPES:
+                return self.reference(args, options)
+            results = self.call_registered(args, options)
+            return self.finished(options, results) if self.finished else results
         call = self.call_of(args, options, types)
         if call is None:
             return self.reference(args, self.check(args, *options))
-        if call.run is None or (call.needs and transforms_are_active()):
+        if call.run is None or (call.needs and arguments.transforms_are_active()):
             return self.reference(args, call.options)
         if call.needs:
-            return _recorded(self, call, in_place, *args)
-        return self.finished(call.options, call.run(args))
+            return _recorded(call._replace(in_place=True) if in_place else call, *args)
+        results = call.run(args)
+        return self.finished(call.options, results) if self.finished else results
 
     def call_of(
         self, args: Any, options: tuple[Any, ...], types: tuple[Any, ...] = (), invariant: bool | None = None, out: Any = None
     ) -> Call | None:
         """Returns the cached form of a call with plain tensors, else None; arguments are checked once per key.
 
-        Args:
-            args, options, types: see __call__.
-            invariant: the choice of batch_invariant; None for the active one.
-            out: what results are written to, or None for new memory.
+        With `out`, results are written to it. invariant=None is the active choice of batch_invariant.
         """
         if invariant is None:
             invariant = is_batch_invariant()
         over = False
         try:
-            tensors = facts(args) if out is None else facts((*args, out))
+            facts = arguments.facts(args if out is None else (*args, out))
             if out is not None:  # elements of another type lie elsewhere
                 over = out.data_ptr() == args[0].data_ptr() and out.dtype is args[0].dtype
-            key = self.name, options, types, invariant, torch.is_grad_enabled(), over, tensors
+            key = self.name, options, types, invariant, torch.is_grad_enabled(), over, facts
             call: Call | None = launch.calls.get(key)
-        except (SpecialCallError, TypeError):  # of an option without a hash, which `check` refuses
+        except (arguments.SpecialCallError, TypeError):  # of an option without a hash, which `check` refuses
             return None
         if call is None:
             checked, run, reach = self.check(args, *options), None, 0
@@ -151,14 +148,14 @@ class Operator:
             if out is None or memory.fits(out, args, self.dtype_of(args, checked), over):
                 reason, about = self.problem(args, checked, invariant)
                 if not reason and launch.has_kernels(args[0]):
-                    run = self.bind(args, checked, about, out)
-            needs = needs_of(args) if self.gradients else ()
-            call = Call(run, checked, needs, self.of_gradient(args, checked), invariant, over, reach)
+                    run = launch.bound(self, args, checked, about, out)
+            needs = arguments.needs_of(args) if self.gradients else ()
+            call = Call(self, run, checked, needs, self.of_gradient(args, checked), invariant, over, reach)
             call = launch.keep(key, call)
         return call
 
     def dtype_of(self, args: Any, options: Any) -> Any:
-        """Returns the type of results of the shape of x."""
+        """Returns the type of a result of the shape of x."""
         return getattr(options, "dtype", args[0].dtype)
 
     def into(
@@ -170,18 +167,18 @@ class Operator:
             return False
         start = out.data_ptr()
         for t in args[1:] if call.over else args:
-            if isinstance(t, Tensor) and abs(t.data_ptr() - start) < call.reach:
+            if t is not None and isinstance(t, Tensor) and abs(t.data_ptr() - start) < call.reach:
                 return False
         increment_version(out)
         call.run(args, out)
         return True
 
     def launched(self, args: Any, options: Any, invariant: bool | None = None) -> Any:
-        """Computes results of a call that autograd does not record: by a launch, or by the reference."""
+        """Computes results of a launch of a call that autograd does not record, by the reference if there is none."""
         call = self.call_of(args, options, (), invariant)
-        if call is None or call.run is None:
-            return self.reference(args, options)
-        return call.run(args)
+        if call is not None and call.run is not None:
+            return call.run(args)
+        return (self.stored or self.reference)(args, options)
 
     def of_call(self, call: Call, args: Any, options: Any) -> Any:
         """Computes a gradient for a call: for compilers, by a launch, or by the reference, as in second derivatives."""
@@ -192,13 +189,13 @@ class Operator:
         return self.launched(args, options, call.invariant)
 
     # The operator of compilers, by the same rule, with the same checks and gradients. It reads batch_invariant when a graph
-    # runs. Its arguments are tensors or None, then numbers or None, then options.
+    # runs. Its arguments are tensors or None, then numbers or None, as schemas have no unions, then options.
 
     def call_registered(self, args: Any, options: Any) -> Any:
         """Calls the registered operator."""
+        numbers = [getattr(args, name) for name in self.numbers]
         tensors = [t if isinstance(t, Tensor) else None for t in args]
-        numbers = (getattr(args, name) for name in self.numbers)
-        return self.registered(*tensors, *(None if isinstance(t, Tensor) else t for t in numbers), *options)
+        return self.registered(*tensors, *[None if isinstance(t, Tensor) else t for t in numbers], *options)
 
     def joined(self, values: tuple[Any, ...]) -> tuple[Any, Any]:
         """Returns the arguments and options of a call of the registered operator, after checks.
@@ -206,48 +203,40 @@ class Operator:
         Raises:
             ValueError: an argument is both a tensor and a number.
         """
-        args, n_tensors = self.arguments(*values[: len(self.arguments._fields)]), len(self.arguments._fields)
-        n_values = n_tensors + len(self.numbers)
-        passed = zip(self.numbers, values[n_tensors:n_values], strict=True)
-        numbers = {name: number for name, number in passed if number is not None}
-        for name in numbers:
-            if getattr(args, name) is not None:
+        args, n_values = self.Args(*values[: self.n_tensors]), self.n_tensors + len(self.numbers)
+        for name, number in zip(self.numbers, values[self.n_tensors : n_values], strict=True):
+            if number is not None and getattr(args, name) is not None:
                 raise ValueError(f"'{name}' and '{name}_number' exclude each other: pass a tensor or a number")
-        args = normalized(self.name, args._replace(**numbers))
+            args = args if number is None else args._replace(**{name: number})
+        args = normalized(self.name, args)
         return args, self.check(args, *values[n_values:])
 
     def _computed(self, *values: Any) -> Any:
-        args, options = self.joined(values)
-        call = self.call_of(args, options)
-        if call is not None and call.run is not None:
-            return call.run(args)
-        if self.stored:
-            return self.stored(args, options)
-        results = self.reference(args, options)
+        results = self.launched(*self.joined(values))
         return results.contiguous() if isinstance(results, Tensor) else results
 
     def _save_of_operator(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         args, options = self.joined(inputs)
-        call = Call(None, options, ctx.needs_input_grad[: len(args)], self.of_gradient(args, options))
-        _save(ctx, self, call, False, args, output)
+        call = Call(self, None, options, ctx.needs_input_grad[: self.n_tensors], self.of_gradient(args, options))
+        _save(ctx, call, args, output)
 
     def _gradients_of_operator(self, ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:
-        options = ctx.call.options
-        return *_gradients(ctx, self.dresults(options, *dresults)), *(None,) * (len(self.numbers) + len(options))
+        dresults = self.started(ctx.call.options, *dresults) if self.started else dresults
+        return *_gradients(ctx, dresults), *(None,) * (len(self.numbers) + self.n_options)
 
 
 class Recorded(torch.autograd.Function):
     """A launch that autograd records."""
 
     @staticmethod
-    def forward(ctx: Any, operator: Operator, call: Call, in_place: bool, *args: Any) -> Any:  # noqa: D102
+    def forward(ctx: Any, call: Call, *args: Any) -> Any:  # noqa: D102
         results = call.run(args)  # type: ignore[misc]
-        _save(ctx, operator, call, in_place, args, results)
-        return operator.finished(call.options, results)
+        _save(ctx, call, args, results)
+        return call.operator.finished(call.options, results) if call.operator.finished else results
 
     @staticmethod
     def backward(ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:  # noqa: D102
-        return None, None, None, *_gradients(ctx, dresults)
+        return None, *_gradients(ctx, dresults)
 
 
 _recorded = super(torch.autograd.Function, Recorded).apply  # Function.apply itself first checks functorch's levels: none
@@ -255,8 +244,12 @@ _recorded = super(torch.autograd.Function, Recorded).apply  # Function.apply its
 
 def save(ctx: Any, values: tuple[Any, ...]) -> None:
     """Saves tensors and numbers for a backward."""
-    ctx.numbers = [None if isinstance(value, Tensor) else value for value in values]
-    ctx.save_for_backward(*[value if isinstance(value, Tensor) else None for value in values])
+    tensors, ctx.numbers = [], []
+    for value in values:
+        is_tensor = isinstance(value, Tensor)
+        tensors.append(value if is_tensor else None)
+        ctx.numbers.append(None if is_tensor else value)
+    ctx.save_for_backward(*tensors)
 
 
 def saved(ctx: Any) -> list[Any]:
@@ -264,15 +257,15 @@ def saved(ctx: Any) -> list[Any]:
     return [number if t is None else t for t, number in zip(ctx.saved_tensors, ctx.numbers, strict=True)]
 
 
-def _save(ctx: Any, operator: Any, call: Call, in_place: bool, args: Any, results: Any) -> None:
-    """Saves what gradients need; gradients of results that are not used are None."""
-    ctx.set_materialize_grads(False)
-    ctx.operator, ctx.call, ctx.in_place = operator, call, in_place
-    save(ctx, operator.saved(call, args, results))
+def _save(ctx: Any, call: Call, args: Any, results: Any) -> None:
+    ctx.call = call
+    if call.operator.started:
+        ctx.set_materialize_grads(False)  # gradients of results that are not used are None
+    save(ctx, call.operator.saved(call, args, results))
 
 
 def _gradients(ctx: Any, dresults: tuple[Tensor | None, ...]) -> Any:
-    """Returns the gradients of the arguments."""
+    operator = ctx.call.operator
     if all(dy is None for dy in dresults):
-        return (None,) * len(ctx.operator.arguments._fields)
-    return ctx.operator.gradients(ctx.call, ctx.in_place, saved(ctx), dresults)
+        return (None,) * operator.n_tensors
+    return operator.gradients(ctx.call, saved(ctx), dresults)

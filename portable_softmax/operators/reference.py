@@ -10,28 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import (
-    Factor,
-    SampleArgs,
-    SampleOptions,
-    SoftmaxArgs,
-    SoftmaxGradientArgs,
-    SoftmaxGradientOptions,
-    SoftmaxOptions,
-    TokenArgs,
-    TokenGradientArgs,
-    TokenOptions,
-    has_voids,
-    hides,
-)
+from portable_softmax.operators.arguments import Factor
 from portable_softmax.operators.checks import is_known
 
 INF = float("inf")
 LOW = 0xFFFFFFFF
 GROUP = 8  # columns that share noise, as in kernels
+Results = tuple[Tensor, Tensor | None, Tensor | None]  # log-probabilities; logsumexp and entropies if they are requested
 
 
-def softmax(args: SoftmaxArgs, options: SoftmaxOptions) -> Tensor:
+def softmax(args: Any, options: Any) -> Tensor:
     """Computes softmax or log_softmax of scores."""
     (x, mask, scale, temperature, sink), (softcap, log, dim, dtype, causal, zero_rows) = args, options
     if not x.dim():
@@ -41,19 +29,9 @@ def softmax(args: SoftmaxArgs, options: SoftmaxOptions) -> Tensor:
     if is_plain or is_known(x.shape[dim] == 0):
         return function(x, dim, dtype=dtype)
     x = x.to(dtype).to(torch.promote_types(dtype, torch.float32))
-    if voids := has_voids(args, options):
-        x = torch.where(x.isnan(), x.detach(), x)  # the gradient of tanh would be 0 * nan
-    values, greedy = scores(x, scale, temperature, softcap)
-    values = masked(values, mask, greedy, causal, dim)
-    peak = values.amax(dim, keepdim=True)
-    if greedy is not None:
-        # The largest are 0 and all others -inf: a softmax of these shares the weight, and has no gradient.
-        largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF))
-        values = torch.where(greedy, largest.detach(), values)
-    if voids:  # gradients are 0 where y has no weight, as in `softmax_gradient`
-        values = torch.where((values > -INF) & (peak.abs() < INF), values, values.detach())
-    empty = peak == -INF if zero_rows or sink is not None else None
-    if empty is not None:
+    values, unshared, greedy = weighted(x, args, softcap, dim, has_voids(args, options), causal)
+    if zero_rows or sink is not None:
+        empty = (unshared == -INF).all(dim, keepdim=True)
         values = torch.where(empty, 0.0, values)  # their gradients are 0, not 0 * nan
     if sink is None:
         y = function(values, dim)
@@ -61,23 +39,60 @@ def softmax(args: SoftmaxArgs, options: SoftmaxOptions) -> Tensor:
         sink = sink.to(x.dtype) if greedy is None else torch.where(greedy, -INF, sink.to(x.dtype))
         shape = [1 if at == dim else size for at, size in enumerate(x.shape)]
         y = function(torch.cat((values, sink.expand(shape)), dim), dim).narrow(dim, 0, x.shape[dim])
-    return (y if empty is None else torch.where(empty, nothing, y)).to(dtype).contiguous()
+    if zero_rows or sink is not None:
+        y = torch.where(empty, nothing, y)
+    return y.to(dtype).contiguous()
 
 
-def softmax_gradient(args: SoftmaxGradientArgs, options: SoftmaxGradientOptions) -> Tensor:
+def softmax_gradient(args: Any, options: Any) -> Tensor:
     """Computes the gradient of x from that of y; with `voids` 0 where y has no weight."""
     (dy, y, x, scale, temperature), (softcap, log, dim, voids, dtype) = args, options
     compute = torch.promote_types(y.dtype, torch.float32)
     dy, y = dy.to(compute), y.to(compute)
     dx = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
-    if x is not None and softcap is not None:
+    if x is not None:
         dx = dx * (1 - (scores(x.to(compute), scale, None, softcap)[0] / softcap).square())
     if scale is not None:
         dx = dx * scale
     if temperature is not None:
         t = torch.as_tensor(temperature, dtype=compute, device=dx.device)
         dx = torch.where(t == 0, 0.0, dx / torch.where(t == 0, 1.0, t))
-    return (torch.where(y > (-INF if log else 0.0), dx, 0.0) if voids else dx).to(dtype)
+    if voids:
+        dx = torch.where(y > (-INF if log else 0.0), dx, 0.0)
+    return dx.to(dtype)
+
+
+def has_voids(args: Any, options: Any) -> bool:
+    """True if elements may have no weight; their gradients are 0, whatever the gradient of the result is."""
+    return bool(options.causal) or options.zero_rows or args.sink is not None or hides(args.mask)
+
+
+def hides(mask: Tensor | None) -> bool:
+    """True for a mask of kept elements, boolean or in bits, of which others have no gradient; an added one has torch's rule."""
+    return mask is not None and not mask.dtype.is_floating_point
+
+
+def weighted(
+    x: Tensor, args: Any, softcap: float | None, dim: int, voids: bool, causal: str = ""
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Returns (what the softmax is of, scores behind the mask, which rows are greedy or None).
+
+    With voids, gradients are 0 where elements have no weight, as in softmax_gradient.
+    """
+    if voids:
+        x = torch.where(x.isnan(), x.detach(), x)  # the gradient of tanh would be 0 * nan
+    values, greedy = scores(x, getattr(args, "scale", None), args.temperature, softcap)
+    values = unshared = masked(values, args.mask, greedy, causal, dim)
+    if greedy is None and not voids:
+        return values, unshared, None
+    peak = values.detach().amax(dim, keepdim=True)
+    if greedy is not None:
+        # The largest are 0 and all others -inf: a softmax of these shares the weight, and has no gradient.
+        largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF))
+        values = torch.where(greedy, largest.detach(), values)
+    if voids:
+        values = torch.where((values > -INF) & (peak.abs() < INF), values, values.detach())
+    return values, unshared, greedy
 
 
 def scores(x: Tensor, scale: Factor, temperature: Factor, softcap: float | None) -> tuple[Tensor, Tensor | None]:
@@ -100,8 +115,8 @@ def masked(values: Tensor, mask: Tensor | None, greedy: Tensor | None, causal: s
         added = mask.to(values.dtype)
         values = values + (added if greedy is None else torch.where(greedy & (added > -INF), 0.0, added))
     elif mask is not None:
-        seen = mask if mask.dtype is torch.bool else unpacked(mask, values.shape[dim], dim - values.dim())
-        values = torch.where(seen, values, -INF)
+        kept = mask if mask.dtype is torch.bool else unpacked(mask, values.shape[dim], dim - values.dim())
+        values = torch.where(kept, values, -INF)
     if causal:
         n_rows, n_cols = values.shape[-2:]
         rows, columns = (values.new_ones(size, dtype=torch.int64).cumsum(0) for size in (n_rows, n_cols))  # of its class
@@ -116,13 +131,21 @@ def unpacked(words: Tensor, size: int, dim: int) -> Tensor:
     return bits.flatten(-2).narrow(-1, 0, size).bool().movedim(-1, dim)
 
 
-def sample(args: SampleArgs, options: SampleOptions) -> tuple[Tensor, Tensor]:
+def packed(ids: Tensor, size: int) -> Tensor:
+    """Returns words of 32 bits, [..., ceil(size / 32)], with the bits of ids [..., K]; those that are no element set none."""
+    n_words = -(-size // 32)
+    at = torch.where((ids >= 0) & (ids < size), ids, 32 * n_words).to(torch.int64)
+    bits = torch.zeros((*ids.shape[:-1], 32 * n_words + 1), dtype=torch.int64, device=ids.device).scatter(-1, at, 1)
+    weights = torch.ones((), dtype=torch.int64, device=ids.device) << torch.arange(32, device=ids.device)
+    return (bits[..., :-1].unflatten(-1, (n_words, 32)) * weights).sum(-1).to(torch.int32)
+
+
+def sample(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     """Draws (ids, log-probabilities) by the noise of the kernels."""
-    x, mask, temperature, min_p, *keys = args
+    x, _, _, min_p, *keys = args
     x = x.detach().to(torch.promote_types(x.dtype, torch.float32))
     seed, position = (torch.as_tensor(key, dtype=torch.int64, device=x.device).expand(x.shape[:-1]) for key in keys)
-    values, greedy = scores(x, None, temperature, options.softcap)
-    values = masked(values, mask, greedy, "", -1)
+    weights, values, greedy = weighted(x, args, options.softcap, -1, False)
     peak = values.amax(-1, keepdim=True)
     greedy = torch.zeros_like(peak, dtype=torch.bool) if greedy is None else greedy.expand(peak.shape)
     ids = _drawn(values, greedy, seed, position, 0)
@@ -131,22 +154,20 @@ def sample(args: SampleArgs, options: SampleOptions) -> tuple[Tensor, Tensor]:
         others = _drawn(torch.where(values < least, -INF, values), greedy, seed, position, 2)
         below = (values.gather(-1, ids.unsqueeze(-1)) < least) & (least <= peak)
         ids = torch.where(below.squeeze(-1), others, ids)
-    logs = torch.where(greedy, torch.where(values == peak, 0.0, -INF), values).log_softmax(-1)
     none = (values.isnan().any(-1, keepdim=True) | (peak.abs() == INF)).squeeze(-1)
-    return torch.where(none, -1, ids), torch.where(none, torch.nan, logs.gather(-1, ids.unsqueeze(-1)).squeeze(-1))
+    picked = weights.log_softmax(-1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+    return torch.where(none, -1, ids), torch.where(none, torch.nan, picked)
 
 
 def _drawn(values: Tensor, greedy: Tensor, seed: Tensor, position: Tensor, purpose: int) -> Tensor:
     """Returns ids: of the columns of the group with the largest noisy logsumexp, the one with the largest noisy score."""
-    n_groups = -(-values.shape[-1] // GROUP)
-    groups = torch.nn.functional.pad(values, (0, n_groups * GROUP - values.shape[-1]), value=-INF).unflatten(
-        -1, (n_groups, GROUP)
-    )
-    number = torch.arange(n_groups, device=values.device)
+    padded = torch.nn.functional.pad(values, (0, -values.shape[-1] % GROUP), value=-INF)
+    groups = padded.unflatten(-1, (-1, GROUP))
+    number = torch.arange(groups.shape[-2], device=values.device)
     noisy = torch.where(greedy, groups.amax(-1), groups.logsumexp(-1) + gumbel(number, seed, position, purpose, values.dtype))
     group = noisy.argmax(-1, keepdim=True)
     columns = group * GROUP + torch.arange(GROUP, device=values.device)
-    own = groups.gather(-2, group.unsqueeze(-1).expand(*group.shape, GROUP)).squeeze(-2)
+    own = padded.gather(-1, columns)
     noise = gumbel(columns, seed, position, purpose + 1, values.dtype)
     at = torch.where(greedy, own, own + noise).argmax(-1, keepdim=True)
     return columns.gather(-1, at).squeeze(-1).clamp(max=values.shape[-1] - 1)
@@ -177,57 +198,34 @@ def _product(word: Tensor, factor: int) -> tuple[Tensor, Tensor]:
     return high + (low >> 16) >> 16, (high << 16) + low & LOW
 
 
-def packed(ids: Tensor, size: int) -> Tensor:
-    """Returns words of 32 bits, [..., ceil(size / 32)], with the bits of ids [..., K]; those that are no element set none."""
-    n_words = -(-size // 32)
-    at = torch.where((ids >= 0) & (ids < size), ids, 32 * n_words).to(torch.int64)
-    bits = torch.zeros((*ids.shape[:-1], 32 * n_words + 1), dtype=torch.int64, device=ids.device).scatter(-1, at, 1)
-    weights = torch.ones((), dtype=torch.int64, device=ids.device) << torch.arange(32, device=ids.device)
-    return (bits[..., :-1].unflatten(-1, (n_words, 32)) * weights).sum(-1).to(torch.int32)
-
-
-def log_probs(args: TokenArgs, options: TokenOptions) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Computes (log-probabilities of ids, logsumexp of scores, entropies); the last two are None unless requested."""
-    (x, ids, mask, scale, temperature), (softcap, dim, ignore_index, entropy, lse, zero_rows) = args, options
+def log_probs(args: Any, options: Any) -> Results:
+    """Computes log-probabilities of ids, logsumexp and entropies of scores."""
+    (x, ids, mask, *_), (softcap, dim, ignore_index, entropy, lse, zero_rows) = args, options
     x, rows = x.to(torch.promote_types(x.dtype, torch.float32)), [*x.shape[:dim], *x.shape[dim + 1 :]]
     many = ids.to(torch.int64).reshape([*rows, ids.shape[-1] if ids.dim() == x.dim() else 1])
     ignored = many == ignore_index
     outside = ~ignored & ((many < 0) | (many >= x.shape[dim]))
+    if is_known(x.shape[dim] == 0):
+        zeros = x.sum(dim)
+        picked = (zeros.unsqueeze(-1) + torch.where(ignored, 0.0, torch.nan)).to(x.dtype).reshape(ids.shape)
+        return picked, zeros - INF if lse else None, zeros if entropy else None
     if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
         x = torch.where(ignored.all(-1, keepdim=True).movedim(-1, dim), 0.0, x)
-    is_empty, voids = is_known(x.shape[dim] == 0), hides(mask) or zero_rows
-    x = torch.where(x.isnan(), x.detach(), x) if voids else x  # as in softmax
-    values, greedy = scores(x, scale, temperature, softcap)
-    values, peaks = masked(values, mask, greedy, "", dim).movedim(dim, -1), x.new_zeros(())
-    infinite = (values == INF).any(-1)  # so is their logsumexp, whatever else they hold
-    if not is_empty and (voids or greedy is not None):
-        peak = values.detach().amax(-1, keepdim=True)
-    if greedy is not None and not is_empty:
-        greedy = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1)
-        largest = torch.where((values == peak) & (peak.abs() < INF), 0.0, torch.where(values.isnan(), values, -INF)).detach()
-        values = torch.where(greedy, largest, values)
-        peaks = torch.where(greedy, scores(peak, None, None, softcap)[0], 0.0).squeeze(-1)
-    if voids and not is_empty:
-        values = torch.where((values > -INF) & (peak.abs() < INF), values, values.detach())
-    logs, total = values.log_softmax(-1), torch.where(infinite, INF, values.logsumexp(-1) + peaks) if lse else None
-    if zero_rows and not is_empty:
-        logs = torch.where(peak == -INF, -INF, logs)
-    inside = torch.where(ignored | outside, 0, many)
-    chosen = logs.sum(-1, keepdim=True).expand(many.shape) if is_empty else logs.gather(-1, inside)
-    chosen = torch.where(ignored, 0.0, torch.where(outside, torch.nan, chosen)).reshape(ids.shape)
-    return chosen, total, -(logs.exp() * logs.clamp(min=-1000)).sum(-1) if entropy else None  # exp(-1000) is 0
-
-
-def log_probs_gradient(args: TokenGradientArgs, options: TokenOptions) -> Tensor:
-    """Computes the gradient of x in an operator, where autograd records nothing; a gradient of a result may be None."""
-    x, ids, _, *dresults, mask, scale, temperature = args
-
-    def differentiated(x: Tensor) -> tuple[Any, ...]:
-        results = log_probs(TokenArgs(x, ids, mask, scale, temperature), options)
-        return tuple(y for y, dy in zip(results, dresults, strict=True) if dy is not None)
-
-    dx: Tensor = torch.func.vjp(differentiated, x)[1](tuple(dy for dy in dresults if dy is not None))[0]
-    return dx
+    values, unshared, greedy = weighted(x, args, softcap, dim, hides(mask) or zero_rows)
+    values, unshared = values.movedim(dim, -1), unshared.movedim(dim, -1)
+    logs, total = values.log_softmax(-1), None
+    if lse:
+        total = values.logsumexp(-1)
+        if greedy is not None:
+            greedy = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1)
+            peak = unshared.detach().amax(-1, keepdim=True)
+            total = total + torch.where(greedy, scores(peak, None, None, softcap)[0], 0.0).squeeze(-1)
+        total = torch.where((unshared == INF).any(-1), INF, total)  # whatever else they hold
+    if zero_rows:
+        logs = torch.where((unshared == -INF).all(-1, keepdim=True), -INF, logs)
+    picked = logs.gather(-1, torch.where(ignored | outside, 0, many))
+    picked = torch.where(ignored, 0.0, torch.where(outside, torch.nan, picked)).reshape(ids.shape)
+    return picked, total, -(logs.exp() * logs.clamp(min=-1000)).sum(-1) if entropy else None  # exp(-1000) is 0
 
 
 def differentiate(
@@ -235,8 +233,7 @@ def differentiate(
 ) -> tuple[Any, ...]:
     """Returns gradients of function(args, options) for arguments that need one, differentiable where autograd records them."""
     twice, needed = torch.is_grad_enabled(), [at for at, needs_gradient in enumerate(needs) if needs_gradient]
-    gradients: list[Any] = [None] * len(args)
-    inputs = list(args)
+    inputs, gradients = list(args), list[Any]([None] * len(args))
     with torch.enable_grad():
         for at in needed:
             leaf = args[at] if twice else args[at].detach().requires_grad_()

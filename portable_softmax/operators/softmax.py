@@ -6,26 +6,7 @@ import torch
 from torch import Tensor
 
 from portable_softmax.errors import DtypeError
-from portable_softmax.operators import launch, reference
-from portable_softmax.operators.arguments import (
-    SoftmaxArgs,
-    SoftmaxGradientArgs,
-    SoftmaxGradientOptions,
-    SoftmaxOptions,
-    has_voids,
-)
-from portable_softmax.operators.checks import (
-    check_alike,
-    check_masked_rows,
-    check_scores,
-    check_tensor,
-    dtype_of,
-    is_real,
-    normalized,
-    softcap_of,
-    wrap_dim,
-    wrong,
-)
+from portable_softmax.operators import checks, launch, reference
 from portable_softmax.operators.memory import check_out
 from portable_softmax.operators.operator import Call, Operator
 
@@ -33,113 +14,107 @@ FORMS = {False: "softmax", True: "log_softmax"}
 CAUSAL = {False: "", "": "", True: "upper_left", "upper_left": "upper_left", "lower_right": "lower_right"}
 
 
-def _check_gradient(args: SoftmaxGradientArgs, *options: Any) -> SoftmaxGradientOptions:
-    """Raises an error unless a launch may read the tensors: of one shape, device and two types."""
+def _check_gradient(args: Any, *options: Any) -> Any:
+    """Raises an error unless a launch may read the tensors: of one shape and device, and of two types."""
     (dy, y, x, *_), (softcap, log, dim, voids, dtype), name = args, options, "softmax_backward"
     if (x is None) != (softcap is None):
         raise ValueError(f"{name}(): x is required with a softcap, and only with one")
-    check_tensor(name, "y", y)
-    check_alike(name, "dy", dy, y.shape, y.dtype, y.device)
+    checks.check_tensor(name, "y", y)
+    checks.check_alike(name, "dy", dy, y.shape, y.dtype, y.device)
     if x is not None:
-        check_alike(name, "x", x, y.shape, dtype, y.device)
-    if not is_real(y.dtype, dtype):
+        checks.check_alike(name, "x", x, y.shape, dtype, y.device)
+    if not checks.is_real(y.dtype, dtype):
         raise DtypeError(f"{name}(): dtypes must be floating-point of 16 bits or more, not {y.dtype} and {dtype}")
-    dim = wrap_dim(name, dim, y.dim())
-    check_scores(name, y, args, dim)
-    return SoftmaxGradientOptions(softcap_of(name, softcap), log, dim, voids, dtype)
+    dim = checks.wrap_dim(name, dim, y.dim())
+    checks.check_scores(name, y, args, dim)
+    return GRADIENT.Options(checks.softcap_of(name, softcap), log, dim, voids, dtype)
 
 
-def _gradient_problem(args: Any, options: SoftmaxGradientOptions, invariant: bool) -> tuple[str, dict[str, Any]]:
-    softcap, log, dim, voids, dtype = options
-    scores = launch.scores_of(args, softcap, mask="bool" if voids else None)
-    about = {"form": FORMS[log], "backward": True, "batch_invariant": invariant, "scores": scores}
-    return launch.reason(args.y, dim, scores, dtype), about
+def _gradient_problem(args: Any, options: Any, invariant: bool) -> tuple[str, dict[str, Any]]:
+    scores = launch.scores_of(args, options.softcap, mask="bool" if options.voids else None)
+    about = {"form": FORMS[options.log], "backward": True, "batch_invariant": invariant, "scores": scores}
+    return launch.reason(args.y, options.dim, scores, options.dtype), about
 
 
 GRADIENT = Operator(
-    "softmax_backward",
-    SoftmaxGradientArgs,
-    SoftmaxGradientOptions,
+    "softmax_backward(Tensor dy, Tensor y, Tensor? x, float?|Tensor? scale, float?|Tensor? temperature, float? softcap, "
+    "bool log, SymInt dim, bool voids, ScalarType dtype) -> Tensor",
     check=_check_gradient,
     reference=reference.softmax_gradient,
     problem=_gradient_problem,
-    bind=lambda args, options, about, out: launch.like_input(
-        args, 2 if args.x is None else 3, options.dim, options.dtype, about, out
-    ),
     empty=lambda args, options: torch.empty(args.y.shape, dtype=options.dtype, device=args.y.device),
+    whole=3,
 )
 
 
-def _check(args: SoftmaxArgs, *options: Any) -> SoftmaxOptions:
+def _check(args: Any, *options: Any) -> Any:
     """Returns the options after checks of all arguments; errors are those of api.functional.softmax."""
     softcap, log, dim, dtype, causal, zero_rows = options
-    x, name, softcap = args.x, FORMS[log], softcap_of(FORMS[log], softcap)
+    x, name = args.x, FORMS[log]
+    softcap = checks.softcap_of(name, softcap)
     if not isinstance(causal, (bool, str)) or causal not in CAUSAL:
-        raise ValueError(wrong(name, "causal", "be True, False, 'upper_left' or 'lower_right'", repr(causal)))
+        required = "be True, False, 'upper_left' or 'lower_right'"
+        raise ValueError(checks.wrong(name, "causal", required, repr(causal)))
     is_plain = softcap is None and not causal and not zero_rows and all(t is None for t in args[1:])
     if not is_plain:  # torch computes a plain one of other layouts, or raises its error
-        check_tensor(name, "input", x)
-    dim, dtype = wrap_dim(name, dim, x.dim()), dtype_of(name, x, dtype)
+        checks.check_tensor(name, "input", x)
+    dim, dtype = checks.wrap_dim(name, dim, x.dim()), checks.dtype_of(name, x, dtype)
     if causal and (x.dim() < 2 or dim != x.dim() - 1):
         raise ValueError(f"{name}(): causal masks the last two dimensions, and dim must be the last; use mask= instead")
-    check_scores(name, x, args, dim)
-    if not is_plain and not is_real(dtype):
+    checks.check_scores(name, x, args, dim)
+    if not is_plain and not checks.is_real(dtype):
         raise DtypeError(f"{name}(): options require a floating-point dtype of 16 bits or more, not {dtype}; pass dtype=")
-    return SoftmaxOptions(softcap, log, dim, dtype, CAUSAL[causal], zero_rows)
+    return SOFTMAX.Options(softcap, log, dim, dtype, CAUSAL[causal], zero_rows)
 
 
-def _problem(args: Any, options: SoftmaxOptions, invariant: bool) -> tuple[str, dict[str, Any]]:
-    x, dtype = args.x, options.dtype
-    scores = launch.scores_of(args, options.softcap, causal=options.causal or None, zero_rows=options.zero_rows)
-    reason = launch.reason(x, options.dim, scores, dtype)
-    if not reason and torch.promote_types(x.dtype, dtype) != dtype:  # torch rounds x first, and kernels do not
-        reason = f"{x.dtype} to {dtype}"
-    return reason, {"form": FORMS[options.log], "batch_invariant": invariant, "scores": scores}
+def _problem(args: Any, options: Any, invariant: bool) -> tuple[str, dict[str, Any]]:
+    softcap, log, dim, dtype, causal, zero_rows = options
+    scores = launch.scores_of(args, softcap, causal=causal or None, zero_rows=zero_rows)
+    reason = launch.reason(args.x, dim, scores, dtype)
+    if not reason and torch.promote_types(args.x.dtype, dtype) != dtype:  # torch rounds x first, and kernels do not
+        reason = f"{args.x.dtype} to {dtype}"
+    return reason, {"form": FORMS[log], "batch_invariant": invariant, "scores": scores}
 
 
-def _of_gradient(args: SoftmaxArgs, options: SoftmaxOptions) -> SoftmaxGradientOptions:
-    return SoftmaxGradientOptions(options.softcap, options.log, options.dim, has_voids(args, options), args.x.dtype)
+def _of_gradient(args: Any, options: Any) -> Any:
+    return GRADIENT.Options(options.softcap, options.log, options.dim, reference.has_voids(args, options), args.x.dtype)
 
 
 def _saved(call: Call, args: Any, y: Tensor) -> tuple[Any, ...]:
     """Returns y; x if there is a softcap; all arguments if scale, temperature or sink require a gradient."""
-    if any(call.needs[2:]):
+    if True in call.needs[2:]:
         return y, *args
     x, mask, scale, temperature, _ = args
     x, mask = x if call.options.softcap else None, mask if call.needs[1] else None
     return (y,) if x is mask is scale is temperature is None else (y, x, mask, scale, temperature, None)
 
 
-def _gradients(call: Call, in_place: bool, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
+def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
     """Computes the gradient of x by one launch, and that of a mask by another one; others by the reference."""
     (dy,), (y, *inputs) = dresults, saved
-    if not inputs:
-        return GRADIENT.of_call(call, SoftmaxGradientArgs(dy, y), call.gradient), None, None, None, None
-    if any(call.needs[2:]):
-        return reference.differentiate(reference.softmax, SoftmaxArgs(*inputs), call.options, call.needs, dresults)
-    x, mask, scale, temperature, _ = inputs
+    if True in call.needs[2:]:
+        return reference.differentiate(reference.softmax, SOFTMAX.Args(*inputs), call.options, call.needs, dresults)
+    x, mask, scale, temperature, _ = inputs or [None] * 5
     dx = dmask = None
     if call.needs[0]:
-        dx = GRADIENT.of_call(call, SoftmaxGradientArgs(dy, y, x, scale, temperature), call.gradient)
+        dx = GRADIENT.of_call(call, GRADIENT.Args(dy, y, x, scale, temperature), call.gradient)
     if call.needs[1]:  # the gradient of scores ahead of the mask; 0 in greedy rows
         if isinstance(temperature, Tensor):
             temperature = torch.where(temperature == 0, 0.0, 1.0)
         elif temperature:
             temperature = None
         options = call.gradient._replace(softcap=None, dtype=torch.promote_types(y.dtype, torch.float32))
-        dmask = GRADIENT.of_call(call, SoftmaxGradientArgs(dy, y, temperature=temperature), options)
+        dmask = GRADIENT.of_call(call, GRADIENT.Args(dy, y, temperature=temperature), options)
         dmask = dmask.sum_to_size(mask.shape).to(mask.dtype)
     return dx, dmask, None, None, None
 
 
 SOFTMAX = Operator(
-    "softmax",
-    SoftmaxArgs,
-    SoftmaxOptions,
+    "softmax(Tensor x, Tensor? mask, float?|Tensor? scale, float?|Tensor? temperature, Tensor? sink, float? softcap, "
+    "bool log, SymInt dim, ScalarType dtype, str causal, bool zero_rows) -> Tensor",
     check=_check,
     reference=reference.softmax,
     problem=_problem,
-    bind=lambda args, options, about, out: launch.like_input(args, 1, options.dim, options.dtype, about, out),
     empty=lambda args, options: torch.empty(args.x.shape, dtype=options.dtype, device=args.x.device),
     saved=_saved,
     gradients=_gradients,
@@ -151,23 +126,22 @@ def compute(
     log: bool, inputs: tuple[Any, ...], softcap: Any, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Any = None
 ) -> Tensor:
     """Computes a softmax of arguments as the caller passed them; see api.functional.softmax."""
-    x, _, scale, temperature, sink = args = SoftmaxArgs(*inputs)
-    name = FORMS[log]
+    x, _, scale, temperature, sink = args = SOFTMAX.Args(*inputs)
     if not isinstance(x, Tensor):
-        check_tensor(name, "input", x)
+        checks.check_tensor(FORMS[log], "input", x)
     if not scale is temperature is sink is None:
-        args = normalized(name, args)
+        args = checks.normalized(FORMS[log], args)
     if dtype is None:
-        dtype = x.dtype if x.dtype is torch.float32 else dtype_of(name, x)
+        dtype = x.dtype if x.dtype is torch.float32 else checks.dtype_of(FORMS[log], x)
     if masked_rows != "nan":
-        check_masked_rows(name, masked_rows)
+        checks.check_masked_rows(FORMS[log], masked_rows)
     options, types = (softcap, log, dim, dtype, causal, masked_rows == "zero"), (type(softcap), type(dim), type(causal))
     if out is None:
-        return SOFTMAX(args, options, types)
+        return SOFTMAX.call(args, options, types)
     if not isinstance(out, Tensor):
-        check_tensor(name, "out", out)
+        checks.check_tensor(FORMS[log], "out", out)
     if SOFTMAX.into(out, args, options, types):
         return out
-    y = SOFTMAX(args, options, types)
-    check_out(name, out, x, y.dtype, args)
+    y = SOFTMAX.call(args, options, types)
+    check_out(FORMS[log], out, x, y.dtype, args)
     return out.copy_(y) if out.shape == y.shape else torch.mul(y, 1, out=out)  # which resizes it, with torch's warning

@@ -97,18 +97,17 @@ def _ours() -> Provider:
     from portable_softmax import log_softmax, softmax, token_log_probs
 
     softmaxes = importlib.import_module("portable_softmax.operators.softmax")
-    of_tokens = importlib.import_module("portable_softmax.operators.log_probs")
-    arguments = importlib.import_module("portable_softmax.operators.arguments")
+    of_tokens = importlib.import_module("portable_softmax.operators.tokens")
 
     def gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Any:
-        args = arguments.SoftmaxGradientArgs(dy, y)
-        return softmaxes.GRADIENT.launched(args, arguments.SoftmaxGradientOptions(None, False, dim, False, y.dtype))
+        args = softmaxes.GRADIENT.Args(dy, y)
+        return softmaxes.GRADIENT.launched(args, softmaxes.GRADIENT.Options(None, False, dim, False, y.dtype))
 
     def token_backward(inputs: Any) -> Call:
-        args, options = arguments.TokenArgs(inputs.x, inputs.ids), arguments.TokenOptions(None, -1, -100, False, False)
-        statistics = of_tokens.TOKENS.launched(args, options)[1]
-        gradient_args = arguments.TokenGradientArgs(inputs.x, inputs.ids, statistics, inputs.weights, None, None)
-        return partial(of_tokens.GRADIENT.launched, gradient_args, options)
+        tokens, options = of_tokens.TOKENS, (None, -1, -100, False, False, False)
+        statistics = tokens.launched(tokens.Args(inputs.x, inputs.ids), tokens.Options(*options))[1]
+        gradient_args = of_tokens.GRADIENT.Args(inputs.x, inputs.ids, statistics, inputs.weights, None, None)
+        return partial(of_tokens.GRADIENT.launched, gradient_args, tokens.Options(*options))
 
     tokens = _of_tokens(token_log_probs, partial(token_log_probs, entropy=True)) | {"token_backward": token_backward}
     return _softmaxes(softmax, log_softmax, None, gradient) | tokens

@@ -15,7 +15,6 @@ from benchmark.results import COPY, OURS
 from benchmark.timing import Call, Timed
 from portable_probe.closeness import worst_error
 from portable_softmax import softmax
-from portable_softmax.operators.arguments import SoftmaxGradientArgs, SoftmaxGradientOptions
 from portable_softmax.operators.softmax import GRADIENT
 
 SCALE = 0.125
@@ -78,7 +77,7 @@ def _gradient(name: str, dy: torch.Tensor, mask: torch.Tensor, mask_options: dic
         terms = other * (one.abs() + (one * other).abs().sum(-1, keepdim=True))
         return worst_error(dx[0, 0], SCALE * other * (one - (one * other).sum(-1, keepdim=True)), SCALE * terms)
 
-    args, options = SoftmaxGradientArgs(dy, y, scale=SCALE), SoftmaxGradientOptions(None, False, y.dim() - 1, True, y.dtype)
+    args, options = GRADIENT.Args(dy, y, scale=SCALE), GRADIENT.Options(None, False, y.dim() - 1, True, y.dtype)
     return Timed({COPY: lambda: torch.add(dy, y, out=out), OURS: lambda: GRADIENT.launched(args, options)}, error_of)
 
 

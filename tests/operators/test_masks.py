@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from portable_softmax import linear_token_log_probs, log_softmax, softmax, token_log_probs
 from portable_softmax.errors import DtypeError
-from portable_softmax.operators import kept, reference
+from portable_softmax.operators import reference, tokens
 
 pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]
 SIZES = 5, 32, 70, 257, 1024
@@ -77,9 +77,9 @@ def test_ids_are_packed_into_bits(where):
     ids = torch.tensor([[3, 31, 32, 3, -1], [69, 0, 0, -1, -1]], device=where)
     keeps = torch.zeros(2, 70, dtype=torch.bool, device=where)
     keeps[0, [3, 31, 32]], keeps[1, [0, 69]] = True, True
-    for words in (kept.pack(ids, 70), kept.pack(ids.int(), 70), reference.packed(ids, 70), kept.operator(ids, 70)):
+    for words in (tokens.pack(ids, 70), tokens.pack(ids.int(), 70), reference.packed(ids, 70), tokens.pack_kept(ids, 70)):
         assert torch.equal(reference.unpacked(words, 70, -1), keeps)
-    torch.library.opcheck(kept.operator, (ids, 70))
+    torch.library.opcheck(tokens.pack_kept, (ids, 70))
     x = torch.randn(2, 70, device=where)
     torch._dynamo.reset()
     packed = torch.compile(lambda x, ids: token_log_probs(x, ids[:, 0], kept=ids), fullgraph=True, backend="aot_eager")

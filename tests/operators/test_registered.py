@@ -6,9 +6,6 @@ from torch._subclasses import FakeTensorMode
 from torch.library import opcheck
 from torch.utils._pytree import tree_map
 
-import portable_softmax.operators.log_probs
-import portable_softmax.operators.softmax  # noqa: F401  (registers, as the other does)
-
 pytestmark = pytest.mark.kernel
 SHAPE = 2, 3, 4
 ALL = "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"

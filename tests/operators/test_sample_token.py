@@ -7,8 +7,7 @@ from torch.library import opcheck
 from portable_softmax import batch_invariant, sample_token, token_log_probs
 from portable_softmax.errors import DtypeError
 from portable_softmax.operators import reference
-from portable_softmax.operators.arguments import SampleArgs, SampleOptions
-from portable_softmax.operators.sample import SAMPLE
+from portable_softmax.operators.tokens import SAMPLE
 
 pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]
 
@@ -75,7 +74,7 @@ def test_a_token_depends_on_scores_seed_and_position_alone(where):
     temperature = torch.linspace(0.0, 1.5, 20, device=where)[:, None]
     for t in (None, 0.8, temperature):
         ids, log_probs = sample_token(x, temperature=t, seed=seed, position=position)
-        of_reference = reference.sample(SampleArgs(x, None, t, None, seed, position), SampleOptions(None))
+        of_reference = reference.sample(SAMPLE.Args(x, None, t, None, seed, position), SAMPLE.Options(None))
         same(ids, of_reference[0])
         torch.testing.assert_close(log_probs, of_reference[1], rtol=1e-5, atol=1e-5)
         order = torch.randperm(20, device=where)
@@ -116,7 +115,7 @@ def test_frequencies_are_probabilities(where, size, temperature, min_p):
     p = torch.where(p < (min_p or 0) * p.max(), 0.0, p)
     n = 100_000
     ids, _ = reference.sample(
-        SampleArgs(scores.expand(n, size), None, temperature, min_p, 3, torch.arange(n)), SampleOptions(None)
+        SAMPLE.Args(scores.expand(n, size), None, temperature, min_p, 3, torch.arange(n)), SAMPLE.Options(None)
     )
     few, _ = sample_token(
         scores.to(where).expand(50, size), temperature=temperature, min_p=min_p, seed=3, position=torch.arange(50, device=where)

@@ -57,17 +57,15 @@ def test_logits_that_a_gradient_may_be_written_over(where, view, dtype):
         gradient(True)
 
 
-@pytest.mark.parametrize("operand", ["mask", "scale", "temperature"])
-def test_logits_with_memory_of_an_operand_are_not_written_over(where, operand):
-    leaf = torch.rand(4, 5, device=where, requires_grad=True)
-    logits, ids = leaf * 1, torch.zeros(4, dtype=torch.long, device=where)
-    shared = logits.detach()[1] if operand == "mask" else logits.detach()[:, 2:3]
-    with pytest.raises(RuntimeError, match=f"share memory with {operand}; pass a clone"):
-        token_log_probs(logits, ids, **{operand: shared}, grad_inplace=True)
-    gradients = [
-        torch.autograd.grad(token_log_probs(leaf * 1, ids, **{operand: shared.clone()}, grad_inplace=flag).sum(), leaf)
-        for flag in (True, False)
-    ]
+@pytest.mark.parametrize("operand", ["mask", "scale", "temperature", "gradient"])
+def test_logits_with_memory_of_an_operand_are_written_last(where, operand):
+    leaf, gradients = torch.rand(4, 5, device=where, requires_grad=True), []
+    for in_place in (True, False):
+        logits, ids = leaf * 1, torch.zeros(4, dtype=torch.long, device=where)
+        shared = logits.detach()[1] if operand == "mask" else logits.detach()[:, 2:3]
+        options = {} if operand == "gradient" else {operand: shared}
+        y = token_log_probs(logits, ids, **options, grad_inplace=in_place)
+        gradients.append(torch.autograd.grad(y, leaf, shared[:, 0] if operand == "gradient" else torch.ones_like(y)))
     torch.testing.assert_close(*gradients)
 
 

@@ -14,7 +14,7 @@ from exact import IGNORED, INF, assert_right, logits
 from table import GRADIENTS, KINDS, NAN, hostile, random, values
 
 from portable_softmax.operators import reference
-from portable_softmax.operators.arguments import SampleArgs, SampleOptions
+from portable_softmax.operators.tokens import SAMPLE
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime.bind import Launch
 from portable_softmax.runtime.kernel import kernels_of
@@ -215,8 +215,8 @@ def _sample(row, machine):
     picks = LogProbs(sample=True, seed="rows", min_p=kind)
     launch(machine, row, named, {"form": "log_softmax", "scores": scores, "log_probs": picks})
     ids, log_probs = named["out_ptr"].cpu(), named["statistics_ptr"].cpu()
-    args = SampleArgs(x, arguments.get("mask"), arguments.get("temperature"), min_p, seed.view(shape[:-1]), position)
-    expected, _ = reference.sample(args, SampleOptions(arguments.get("softcap")))
+    args = SAMPLE.Args(x, arguments.get("mask"), arguments.get("temperature"), min_p, seed.view(shape[:-1]), position)
+    expected, _ = reference.sample(args, SAMPLE.Options(arguments.get("softcap")))
     assert ids.tolist() == expected.tolist()
     arguments.pop("min_p", None)
     (picked, error), *_ = exact.log_probs(x, ids.clamp(min=0).unsqueeze(-1), **arguments)

@@ -1,13 +1,14 @@
-"""token_log_probs: log-probabilities of chosen tokens, for policy gradients and samplers."""
+"""token_log_probs and sample_token: log-probabilities of chosen tokens and samples, for policy gradients and samplers."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor, TokenArgs
-from portable_softmax.operators.checks import check_masked_rows, check_tensor, mistyped
-from portable_softmax.operators.kept import mask_of
-from portable_softmax.operators.log_probs import NAME, compute
+from portable_softmax.operators import checks
+from portable_softmax.operators.arguments import Factor
 from portable_softmax.operators.memory import check_inplace, check_out
+from portable_softmax.operators.tokens import NAME, SAMPLE, TOKENS, compute, mask_of
 
 
 def token_log_probs(
@@ -56,26 +57,70 @@ def token_log_probs(
         TypeError: an argument has another type.
         RuntimeError: `out` has another dtype, shape or device, or a gradient is required; a tensor does not broadcast, or is
             on another device; with `grad_inplace`, logits are a leaf, a part of split() or unbind(), or share memory with
-            each other or an operand.
+            each other.
         DtypeError: logits are not floating-point numbers of 16 bits or more, ids are not integers, or a mask has another dtype.
         LayoutError: a tensor is nested, sparse or otherwise not strided.
         DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
     """
     if not isinstance(grad_inplace, bool):
-        raise mistyped(NAME, "grad_inplace", "bool", grad_inplace)
-    check_masked_rows(NAME, masked_rows)
+        raise checks.mistyped(NAME, "grad_inplace", "bool", grad_inplace)
+    checks.check_masked_rows(NAME, masked_rows)
     if kept is not None:
         mask = mask_of(NAME, logits, kept, mask, dim)
-    args = TokenArgs(logits, ids, mask, scale, temperature)
+    args = TOKENS.Args(logits, ids, mask, scale, temperature)
     if grad_inplace:
-        check_inplace(NAME, args)
+        check_inplace(NAME, logits)
     if out is not None:
-        check_tensor(NAME, "logits", logits)
-        check_tensor(NAME, "ids", ids)
+        checks.check_tensor(NAME, "logits", logits)
+        checks.check_tensor(NAME, "ids", ids)
         check_out(NAME, out, logits, torch.promote_types(logits.dtype, torch.float32), args)
         if out.shape != ids.shape:
             raise RuntimeError(f"{NAME}(): out of shape {tuple(out.shape)} for ids of shape {tuple(ids.shape)}")
     options = softcap, dim, ignore_index, entropy, return_lse, masked_rows == "zero"
-    picked, *more = (t for t in compute(args, options, grad_inplace) if t is not None)
+    picked, *more = compute(args, options, grad_inplace)
     picked = picked if out is None else out.copy_(picked)
-    return (picked, *more) if more else picked
+    return (picked, *(t for t in more if t is not None)) if entropy or return_lse else picked
+
+
+def sample_token(
+    logits: Tensor, *, temperature: Factor = None, min_p: Factor = None, softcap: float | None = None,
+    mask: Tensor | None = None, seed: int | Tensor, position: int | Tensor = 0, generator: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Draws a token per row from softmax(scores, dim=-1), in one read of the logits, and returns its log-probability.
+
+    The scores are softcap * tanh(logits / softcap) / temperature, then the mask. A token depends on the scores of its row, the
+    seed and the position alone: not on other rows, their number and order, the layout or dtype of the logits, the launch or,
+    for all but one row in a million, the device. It is the maximum of scores with Gumbel noise from Philox4x32-7: noise for
+    the logsumexp of 8 adjacent tokens, then for each of these. A mask of other tokens than the one drawn may change it.
+
+    Args:
+        logits: a tensor of at least one dimension, the last of which is the vocabulary, with any strides.
+        temperature: a number, or a tensor of shape (..., 1) that broadcasts against logits. 0 is greedy: the lowest id of the
+            largest scores. Tensors are never read by the host.
+        min_p: tokens with a probability below min_p times the largest are not drawn: a number of at least 0 and below 1, or a
+            tensor as `temperature`. A row whose first draw is such a token is read once more.
+        softcap, mask: see `token_log_probs`.
+        seed: an integer of 64 bits, also negative, or a tensor of int64 or int32 that broadcasts against ids. Rows of the same
+            seed and position have the same noise.
+        position: likewise: the number of the token in its sequence, or anything else that differs between draws of a seed. In
+            a CUDA graph, a tensor, as a number is that of the capture.
+        generator: not supported, as its state would depend on other calls.
+
+    Returns:
+        (ids, log_probs) of the shape of logits without the last dimension: int64, and float32 (float64 for float64 logits).
+        Log-probabilities are those of the masked, tempered scores before `min_p`, and under `batch_invariant` equal in bits to
+        `token_log_probs` of the same scores. A row with nan, +inf or no kept token has id -1 and log-probability nan. Neither
+        has a gradient: compute that of a log-probability with `token_log_probs`.
+
+    Raises:
+        TypeError: an argument has another type, or there is a `generator`.
+        ValueError: `min_p`, `softcap`, an integer or the vocabulary is out of range.
+        RuntimeError: a tensor does not broadcast, or is on another device.
+        DtypeError, LayoutError, DeviceError, PlanError, CompileError: as for `token_log_probs`.
+    """
+    if generator is not None:
+        actual = f"{type(generator).__name__}; pass seed= and position="
+        raise TypeError(checks.wrong(SAMPLE.name, "generator", "be None", actual))
+    args = checks.normalized(SAMPLE.name, SAMPLE.Args(logits, mask, temperature, min_p, seed, position))
+    results: tuple[Tensor, Tensor] = SAMPLE.call(args, (softcap,), (type(softcap),))
+    return results

@@ -1,0 +1,271 @@
+"""token_log_probs and its gradient, sample_token, and ids of kept tokens as a mask in bits."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from portable_softmax.errors import DtypeError
+from portable_softmax.operators import arguments, checks, launch, reference
+from portable_softmax.operators.operator import Call, Operator
+from portable_softmax.planning.problem import MAX_COLS, LogProbs
+
+NAME, SAMPLE_NAME = "token_log_probs", "sample_token"
+SCORES = (
+    "Tensor? mask, float?|Tensor? scale, float?|Tensor? temperature, float? softcap, SymInt dim, SymInt ignore_index, "
+    "bool entropy, bool lse, bool zero_rows)"
+)
+About = tuple[str, dict[str, Any]]
+
+
+def check(name: str, args: Any, softcap: Any, dim: Any, ignore_index: Any, entropy: Any, lse: Any, zero_rows: Any) -> Any:
+    """Returns the options after checks of all arguments; errors are those of api.tokens.token_log_probs."""
+    x, ids, *_ = args
+    checks.check_tensor(name, "logits", x)
+    checks.check_device(name, x, "ids", ids)
+    if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
+        raise DtypeError(checks.wrong(name, "ids", "hold integers", ids.dtype))
+    if not checks.is_real(x.dtype):
+        raise DtypeError(checks.wrong(name, "logits", "have a floating-point dtype of 16 bits or more", x.dtype))
+    for argument, value in (("entropy", entropy), ("return_lse", lse)):
+        if not isinstance(value, bool):
+            raise checks.mistyped(name, argument, "bool", value)
+    ignore_index, dim = checks.as_integer(name, "ignore_index", ignore_index), checks.wrap_dim(name, dim, x.dim())
+    rows = rows_of(x, dim)
+    if not x.dim() or ids.dim() > x.dim() or checks.differ(ids.shape[: len(rows)], rows):
+        required = f"have the shape {rows} of logits without dim, or one more dimension"
+        raise ValueError(checks.wrong(name, "ids", required, tuple(ids.shape)))
+    checks.check_scores(name, x, args, dim)
+    return TOKENS.Options(checks.softcap_of(name, softcap), dim, ignore_index, entropy, lse, zero_rows)
+
+
+def rows_of(x: Tensor, dim: int) -> tuple[int, ...]:
+    """Returns the shape of one number for each row."""
+    return *x.shape[:dim], *x.shape[dim + 1 :]
+
+
+def _problem_of(args: Any, options: Any, invariant: bool, wanted: LogProbs) -> About:
+    n_ids = args.ids.shape[-1] if args.ids.dim() == args.x.dim() else 1
+    scores = launch.scores_of(args, options.softcap, zero_rows=options.zero_rows)
+    about = {"form": "log_softmax", "batch_invariant": invariant, "scores": scores, "log_probs": wanted}
+    about["sizes"] = {"n_ids": n_ids, "ignored": options.ignore_index}
+    return launch.reason(args.x, options.dim, scores), about
+
+
+def _check_gradient(args: Any, *options: Any) -> Any:
+    """Raises an error unless tensors that kernels read without strides are of the results' shapes, dtype and device."""
+    checked, name = check(NAME, args, *options), "token_log_probs_backward"
+    x, ids, statistics, dpicked, dlse, dentropy, *_ = args
+    rows, like = rows_of(x, checked.dim), (torch.promote_types(x.dtype, torch.float32), x.device)
+    n_statistics = LogProbs(entropy=checked.entropy).n_statistics
+    for argument, t, shape, requested in (
+        ("statistics", statistics, (n_statistics, *rows), True),
+        ("dpicked", dpicked, ids.shape, True),
+        ("dlse", dlse, rows, checked.lse),
+        ("dentropy", dentropy, rows, checked.entropy),
+    ):
+        if t is not None or argument == "statistics":
+            checks.check_alike(name, argument, t, shape, *like)
+            if not requested:
+                raise RuntimeError(f"{name}(): argument '{argument}' is the gradient of a result that was not requested")
+    return checked
+
+
+def _gradient_problem(args: Any, options: Any, invariant: bool) -> About:
+    # The derivative of a cap is that of the score ahead of an added mask, and the kernel has the score behind it.
+    if options.softcap is not None and args.mask is not None and args.mask.is_floating_point():
+        return "gradients behind a softcap and an added mask", {}
+    has_lse, has_entropy = args.dlse is not None, args.dentropy is not None
+    many = args.ids.dim() == args.x.dim() and args.ids.shape[-1] != 1
+    return _problem_of(args, options, False, LogProbs(gradient=True, many=many, entropy=has_entropy, lse=has_lse))
+
+
+def _gradient_reference(args: Any, options: Any) -> Tensor:
+    """Computes the gradient in an operator, where autograd records nothing."""
+    x, ids, _, *dresults, mask, scale, temperature = args
+
+    def differentiated(x: Tensor) -> tuple[Any, ...]:
+        results = reference.log_probs(TOKENS.Args(x, ids, mask, scale, temperature), options)
+        return tuple(y for y, dy in zip(results, dresults, strict=True) if dy is not None)
+
+    dx: Tensor = torch.func.vjp(differentiated, x)[1](tuple(dy for dy in dresults if dy is not None))[0]
+    return dx
+
+
+def _gradient_converted(args: Any) -> tuple[Any, ...]:
+    x, ids, statistics, dpicked, dlse, dentropy, *scores = args
+    dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked
+    rows = [None if t is None else t.contiguous() for t in (statistics, dpicked, dlse, dentropy)]
+    return x, ids.to(torch.int64).contiguous(), *rows, *scores
+
+
+GRADIENT = Operator(
+    "token_log_probs_backward(Tensor x, Tensor ids, Tensor statistics, Tensor? dpicked, Tensor? dlse, Tensor? dentropy, "
+    f"{SCORES} -> Tensor",
+    check=_check_gradient,
+    reference=_gradient_reference,
+    problem=_gradient_problem,
+    empty=lambda args, options: torch.empty(args.x.shape, dtype=args.x.dtype, device=args.x.device),
+    converted=_gradient_converted,
+)
+
+
+def _problem(args: Any, options: Any, invariant: bool) -> About:
+    return _problem_of(args, options, invariant, LogProbs(entropy=options.entropy, lse=options.lse))
+
+
+def _empty(args: Any, options: Any) -> tuple[Tensor, ...]:
+    shapes = args.ids.shape, (LogProbs(entropy=options.entropy).n_statistics, *rows_of(args.x, options.dim))
+    dtype = torch.promote_types(args.x.dtype, torch.float32)
+    return tuple(torch.empty(shape, dtype=dtype, device=args.x.device) for shape in shapes)
+
+
+def _converted(args: Any) -> Any:
+    ids = args[1]
+    if ids.dtype is torch.int64 and ids.is_contiguous():
+        return args
+    x, _, *scores = args
+    return x, ids.to(torch.int64).contiguous(), *scores
+
+
+def _stored(args: Any, options: Any) -> tuple[Tensor, Tensor]:
+    picked, lse, entropies = reference.log_probs(args, options._replace(lse=True))
+    rows = [t for t in (lse, entropies) if t is not None]
+    rows.insert(1, torch.zeros_like(rows[0]))  # the rounding error of lse
+    return picked.contiguous(), torch.stack(rows)
+
+
+def _finished(options: Any, results: Any) -> reference.Results:
+    """Returns results that a caller may modify: none of them is saved."""
+    picked, statistics = results
+    return picked, statistics[0].clone() if options.lse else None, statistics[-1].clone() if options.entropy else None
+
+
+def _started(options: Any, dpicked: Any, dstatistics: Any) -> tuple[Any, Any, Any]:
+    if dstatistics is None:
+        return dpicked, None, None
+    return dpicked, dstatistics[0] if options.lse else None, dstatistics[-1] if options.entropy else None
+
+
+def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Computes the gradients, all of them ahead of x being written over: by a launch that of x alone."""
+    (statistics, x, ids, mask, scale, temperature), (dpicked, dlse, dentropy) = saved, dresults
+    # In the reference, the logsumexp of a greedy row has no gradient.
+    if torch.is_grad_enabled() or True in call.needs[2:] or (dlse is not None and temperature is not None):
+        args = TOKENS.Args(x, ids, mask, scale, temperature)
+        dx, *others = reference.differentiate(reference.log_probs, args, call.options, call.needs, dresults)
+    else:
+        gradient_args = GRADIENT.Args(x, ids, statistics, dpicked, dlse, dentropy, mask, scale, temperature)
+        if call.in_place and GRADIENT.into(over := x.detach(), gradient_args, call.gradient, (), False):
+            return over, None, None, None, None
+        dx, *others = GRADIENT.of_call(call, gradient_args, call.gradient), None, None, None, None
+    if call.in_place and not torch.is_grad_enabled() and arguments.is_plain(dx) and arguments.is_plain(x):
+        dx = x.detach().copy_(dx)
+    return dx, *others
+
+
+TOKENS = Operator(
+    f"{NAME}(Tensor x, Tensor ids, {SCORES} -> (Tensor, Tensor)",
+    check=lambda args, *options: check(NAME, args, *options),
+    reference=reference.log_probs,
+    problem=_problem,
+    empty=_empty,
+    converted=_converted,
+    finished=_finished,
+    stored=_stored,
+    started=_started,
+    saved=lambda call, args, results: (results[1], *args),
+    gradients=_gradients,
+)
+
+
+def compute(args: Any, options: tuple[Any, ...], grad_inplace: bool = False) -> reference.Results:
+    """Computes log-probabilities of arguments and options as the caller passed them; see api.tokens.token_log_probs."""
+    if not args.scale is args.temperature is None:
+        args = checks.normalized(NAME, args)
+    return TOKENS.call(args, options, tuple(map(type, options)), grad_inplace)
+
+
+def _check_sample(args: Any, softcap: Any) -> Any:
+    """Returns the options after checks of all arguments; errors are those of api.tokens.sample_token."""
+    name, x = SAMPLE_NAME, args.x
+    checks.check_tensor(name, "logits", x)
+    if not x.dim() or not checks.is_real(x.dtype):
+        required = "have a dimension and a floating-point dtype of 16 bits or more"
+        raise DtypeError(checks.wrong(name, "logits", required, f"{x.dtype} of shape {tuple(x.shape)}"))
+    if x.shape[-1] > MAX_COLS:
+        raise ValueError(f"{name}(): argument 'logits' has {x.shape[-1]} tokens per row; at most {MAX_COLS} are numbered")
+    checks.check_scores(name, x, args, x.dim() - 1)
+    for argument, value in (("seed", args.seed), ("position", args.position)):
+        if isinstance(value, Tensor):
+            if value.dtype not in (torch.int64, torch.int32):
+                raise DtypeError(checks.wrong(name, argument, "hold int64 or int32", value.dtype))
+            checks.check_broadcast(name, argument, x[..., 0], value)
+    return SAMPLE.Options(checks.softcap_of(name, softcap))
+
+
+def _sample_problem(args: Any, options: Any, invariant: bool) -> About:
+    kinds = {name: launch.kind_of(getattr(args, name)) for name in ("min_p", "seed", "position")}
+    scores = launch.scores_of(args, options.softcap)
+    about = {"form": "log_softmax", "batch_invariant": invariant, "scores": scores}
+    return launch.reason(args.x, args.x.dim() - 1, scores), about | {"log_probs": LogProbs(sample=True, **kinds)}
+
+
+def _empty_sample(args: Any, options: Any) -> tuple[Tensor, ...]:
+    dtypes = torch.int64, torch.promote_types(args.x.dtype, torch.float32)
+    return tuple(args.x.new_empty(args.x.shape[:-1], dtype=dtype) for dtype in dtypes)
+
+
+SAMPLE = Operator(
+    f"{SAMPLE_NAME}(Tensor x, Tensor? mask, float?|Tensor? temperature, float?|Tensor? min_p, SymInt?|Tensor? seed, "
+    "SymInt?|Tensor? position, float? softcap) -> (Tensor, Tensor)",
+    check=_check_sample,
+    reference=reference.sample,
+    problem=_sample_problem,
+    empty=_empty_sample,
+)
+
+
+def mask_of(name: str, x: Tensor, kept: Any, mask: Any, dim: Any) -> Tensor:
+    """Returns the mask in bits of kept ids, after checks: bit j of word k along dim keeps element 32 k + j of x.
+
+    Raises:
+        TypeError, DtypeError, ValueError: kept is no tensor of integers of the shape of x without `dim`, and K for each row at
+            the end; or there is a mask too.
+        IndexError: an id on a CPU is not an element, nor -1. On other devices the host reads none, and such ids are ignored.
+    """
+    checks.check_tensor(name, "logits", x)
+    checks.check_tensor(name, "kept", kept)
+    dim = checks.wrap_dim(name, dim, x.dim())
+    rows, size = rows_of(x, dim), x.shape[dim] if x.dim() else 1
+    if mask is not None:
+        raise ValueError(f"{name}(): arguments 'mask' and 'kept' exclude each other")
+    if kept.dtype not in (torch.int32, torch.int64):
+        raise DtypeError(checks.wrong(name, "kept", "hold ids as int64 or int32", kept.dtype))
+    if not kept.dim() or checks.differ(kept.shape[:-1], rows) or kept.device != x.device:
+        required = f"have the shape {(*rows, 'K')} on {x.device}"
+        raise ValueError(checks.wrong(name, "kept", required, f"{tuple(kept.shape)} on {kept.device}"))
+    function = pack_kept if is_compiling() and not arguments.transforms_are_active() else pack
+    return function(kept, size).movedim(-1, dim)
+
+
+def pack(kept: Tensor, size: int) -> Tensor:
+    """Returns the mask, int32 [..., ceil(size / 32)]: by a launch if ids are in a plain tensor, else by the reference."""
+    if not arguments.is_plain(kept):
+        return reference.packed(kept, size)
+    if kept.is_cpu and ((kept < -1) | (kept >= size)).any():
+        raise IndexError(checks.wrong(NAME, "kept", f"hold ids below {size}, or -1", f"{kept.min()} to {kept.max()}"))
+    run = launch.packing(kept)
+    return reference.packed(kept, size) if run is None else run(kept.to(torch.int64).contiguous(), size)
+
+
+@torch.library.custom_op("portable_softmax::pack_kept", mutates_args=())
+def pack_kept(kept: Tensor, size: int) -> Tensor:
+    """Computes the mask as an operator of compilers."""
+    return pack(kept, size)
+
+
+@pack_kept.register_fake
+def _(kept: Tensor, size: int) -> Tensor:
+    return kept.new_empty((*kept.shape[:-1], -(-size // 32)), dtype=torch.int32)
