@@ -266,6 +266,6 @@ def _save(ctx: Any, call: Call, args: Any, results: Any) -> None:
 
 def _gradients(ctx: Any, dresults: tuple[Tensor | None, ...]) -> Any:
     operator = ctx.call.operator
-    if all(dy is None for dy in dresults):
+    if operator.started and all(dy is None for dy in dresults):
         return (None,) * operator.n_tensors
     return operator.gradients(ctx.call, saved(ctx), dresults)
