@@ -33,9 +33,9 @@ def words_of(words_ptr, tile, C: tl.constexpr):
 
 @triton.jit
 def publish(words, split, first, second, epoch, C: tl.constexpr):
-    """Writes a maximum, or any number, and another per row of a split. One after the other: AMD exchanges no two at once."""
+    """Writes a maximum, or any number, and another per row of a split, one by one: not all vendors exchange two at once."""
     first = tl.where(first == first, tl.minimum(first, 3.4028234663852886e38), 0.0)  # else the sum is nan
-    # Counted from the end: at other offsets, AMD's compiler makes an atomic exchange of a buffer, which LLVM does not have.
+    # Counted from the end: other offsets may become an atomic exchange of a buffer, which LLVM does not have.
     at = words + 2 * C.SPLITS * C.ROWS + 2 * ((split - C.SPLITS) * C.ROWS + tl.arange(0, C.ROWS))
     first, second = tl.reshape(first, (C.ROWS,)), tl.reshape(second, (C.ROWS,))
     tl.atomic_xchg(at, pack_word(first, epoch), sem="relaxed")

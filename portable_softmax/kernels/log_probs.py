@@ -13,8 +13,8 @@ from portable_softmax.kernels.common import (
     first_column, last_tile, load_per_row, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
+from portable_softmax.kernels.noise import gumbel
 from portable_softmax.kernels.reduce import NO_GROUP, reduce_row, reduce_tile
-from portable_softmax.kernels.sample import draw_token
 from portable_softmax.kernels.scores import capped, find_mask, load_scores, shift, slope_of
 
 
@@ -137,6 +137,40 @@ def store_statistics(statistics_ptr, rows, exists, n_rows, peak, total, moment, 
         tl.store(at + 2 * tl.cast(n_rows, tl.int64), entropy, mask=mask)
 
 
+@triton.jit
+def draw_token(
+    x, mask, m_col, misalignment, row_end, exists, scale, temperature, seed, position, group, least, C: tl.constexpr
+):
+    """Returns (column, its score) per row, drawn from those of a group; those below `least` are replaced by a second draw."""
+    ids, score = draw(x, mask, m_col, misalignment, row_end, exists, scale, temperature, seed, position, group, C)
+    if C.MIN_P != "":
+        below = exists & (score < least)
+        if tl.max(below.to(tl.int32)) != 0:
+            _peak, _total, _moment, _best, another = reduce_row(
+                x, mask, 1, m_col, misalignment, row_end, below, scale, temperature, 0, C, seed, position, least
+            )
+            below = below & (another != NO_GROUP)  # min_p of 1 or more
+            other, its_score = draw(
+                x, mask, m_col, misalignment, row_end, below, scale, temperature, seed, position, another, C, least
+            )
+            ids, score = tl.where(below, other, ids), tl.where(below, its_score, score)
+    return ids, score
+
+
+@triton.jit
+def draw(x, mask, m_col, misalignment, row_end, exists, scale, temperature, seed, position, group, C: tl.constexpr, least=None):
+    """Returns (column, its score) per row, drawn from those of a group that have scores of `least` or more."""
+    columns = tl.where(group == NO_GROUP, 0, group) * C.GROUP + tl.expand_dims(tl.arange(0, C.GROUP), 0)
+    s = load_scores(x, mask, 0, columns, 1, m_col, misalignment, row_end, exists, scale, temperature, ELEMENTS, C)
+    if least is not None:
+        s = tl.where(s < least, NEG_INF, s)
+    noisy = s + gumbel(columns, seed, position, 1 if least is None else 3, C)
+    if C.TEMPERATURE != "":
+        noisy = tl.where(temperature == 0, s, noisy)
+    column = tl.min(tl.where(noisy == tl.max(noisy, 1, keep_dims=True), columns, NO_GROUP), 1, keep_dims=True)
+    return column, tl.max(tl.where(columns == column, s, NEG_INF), 1, keep_dims=True)
+
+
 # ---------------------------------------------------------------- gradient
 @triton.jit
 def token_log_probs_backward_kernel(
@@ -175,7 +209,7 @@ def token_log_probs_backward_kernel(
         reads = present & busy if C.SKIP_IGNORED else present
         some = tl.max(reads.to(tl.int32)) != 0
         slope = slope_of(row_scale, row_temperature, C)
-        none = (total == 0) & (d_entropy == 0)
+        idle = (total == 0) & (d_entropy == 0)
 
         # The ends of unaligned rows first: dx may be x, and they are not stored with the blocks.
         for EDGE in tl.static_range(ELEMENTS if C.UNALIGNED else BOTH, START, -1):
@@ -190,11 +224,20 @@ def token_log_probs_backward_kernel(
                     )
                     log_p = score - lse - rest
                     by = total + d_entropy * bounded(log_p) if C.ENTROPY else total
-                    ds = tl.where(none, 0.0, -exp(log_p, C) * by) + tl.where(columns - misalignment == token, d_out, 0.0)
+                    ds = tl.where(idle, 0.0, -exp(log_p, C) * by) + tl.where(columns - misalignment == token, d_out, 0.0)
                     for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
                         another, more = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
                         ds += tl.where(columns - misalignment == another, more, 0.0)
-                    ds = gradient_of_x(ds, score, slope, lse, row_temperature, C)
+                    none = ds == 0
+                    if C.TEMPERATURE != "":
+                        none = none | (row_temperature == 0)
+                    if C.HIDES or C.MASKED_ROWS_ZERO:  # nothing hidden has a gradient, nor have rows without a finite sum
+                        none = none | (score == NEG_INF) | (tl.abs(lse) == float("inf")) | (lse != lse)
+                    ds *= slope
+                    if C.CAP != 0.0:
+                        u = score * (row_temperature * (1.0 / C.CAP))
+                        ds *= 1.0 - u * u
+                    ds = tl.where(none, 0.0, ds)
                 store(dx, ds, columns, 1, misalignment, end, present, EDGE, C)
 
 
@@ -206,17 +249,3 @@ def load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C
     d_out = tl.load(d_out_ptr + at, mask=exists, other=0.0)  # it need not wait for the ids
     valid = is_token(ids, n_cols, ignored)
     return along(tl.where(valid, ids.to(tl.int32), -1), C), along(tl.where(valid, d_out, 0.0), C)
-
-
-@triton.jit
-def gradient_of_x(ds, score, slope, lse, temperature, C: tl.constexpr):
-    """Returns the gradient of x from that of scores."""
-    if C.CAP != 0.0:
-        u = score * (temperature * (1.0 / C.CAP))
-        slope = slope * (1.0 - u * u)
-    none = ds == 0
-    if C.TEMPERATURE != "":
-        none = none | (temperature == 0)
-    if C.HIDES or C.MASKED_ROWS_ZERO:  # what is hidden has no gradient, nor have rows without a finite sum
-        none = none | (score == NEG_INF) | (tl.abs(lse) == float("inf")) | (lse != lse)
-    return tl.where(none, 0.0, ds * slope)

@@ -17,23 +17,19 @@ def gumbel(number, seed, position, purpose, C: tl.constexpr):
     low, high = (position & 0xFFFFFFFF).to(tl.uint32), (position >> 32).to(tl.uint32)
     key, key_high = (seed & 0xFFFFFFFF).to(tl.uint32), (seed >> 32).to(tl.uint32)
     counter = number.to(tl.uint32)
-    word = philox(counter, low, high, counter * 0 + purpose, key, key_high, C)
-    # In halves: no vector unit of Ascend casts an unsigned number.
+    word, two, three = counter, high, counter * 0 + purpose
+    for _ in tl.static_range(
+        ROUNDS
+    ):  # tl.philox_impl has the rounds of random numbers of Triton, and needs an unsigned tl.umulhi
+        a, c = upper_half(word, 0xD2511F53, C), upper_half(two, 0xCD9E8D57, C)
+        word, low, two, three = c ^ low ^ key, two * 0xCD9E8D57, a ^ three ^ key_high, word * 0xD2511F53
+        key, key_high = key + 0x9E3779B9, key_high + 0xBB67AE85
+    # In halves: not all vector units cast unsigned numbers.
     upper, lower = (word >> 16).to(tl.int32).to(tl.float32), (word & 0xFFFF).to(tl.int32).to(tl.float32)
     v = fma(upper, 65536.0, lower, C) * 2.3283064365386963e-10 + 1.1641532182693481e-10  # (word + 1/2) / 2**32
     series = v * fma(v, fma(v, 0.33333334, 0.5, C), 1.0, C)
     log = tl.where(v < 0.0078125, series, log2(1.0 - tl.minimum(v, 0.99999994), C) * -LN2)
     return log2(log, C) * -LN2
-
-
-@triton.jit
-def philox(c0, c1, c2, c3, k0, k1, C: tl.constexpr):
-    """Returns the first word of Philox4x32: tl.philox_impl is another function on Ascend, where tl.umulhi is signed."""
-    for _ in tl.static_range(ROUNDS):
-        a, c = upper_half(c0, 0xD2511F53, C), upper_half(c2, 0xCD9E8D57, C)
-        c0, c1, c2, c3 = c ^ c1 ^ k0, c2 * 0xCD9E8D57, a ^ c3 ^ k1, c0 * 0xD2511F53
-        k0, k1 = k0 + 0x9E3779B9, k1 + 0xBB67AE85
-    return c0
 
 
 @triton.jit

@@ -28,17 +28,6 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, m
 
 
 @triton.jit
-def end_of_visible(query, n_cols, n_queries, misalignment, row_end, C: tl.constexpr):
-    """Returns the end of the columns that are visible, per row."""
-    if C.CAUSAL != "":
-        visible = along(query.to(tl.int32), C) + 1
-        if C.CAUSAL == "lower_right":
-            visible += (n_cols - n_queries).to(tl.int32)
-        row_end = tl.minimum(row_end, misalignment + tl.maximum(visible, 0))
-    return row_end
-
-
-@triton.jit
 def load_scores(
     x, mask, start, columns, x_col, m_col, misalignment, row_end, exists, scale, temperature, EDGE: tl.constexpr,
     C: tl.constexpr,
@@ -188,3 +177,13 @@ def add_sink(peak, total, sink_ptr, rows, exists, temperature, C: tl.constexpr):
             peak = top
         peak, total = tl.where(empty, 0.0, peak), tl.where(empty, 1.0, total)
     return peak, total
+
+
+@triton.jit
+def pack_kernel(words_ptr, ids_ptr, n_ids, row_ids, n_cols, n_words, BLOCK: tl.constexpr):
+    """Sets the bits of ids, `row_ids` of each row, in words that are 0; ids that are no column set none."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    ids = tl.load(ids_ptr + at, mask=at < n_ids, other=-1)
+    word = at // row_ids * n_words + (ids >> 5)
+    bit = tl.full((BLOCK,), 1, tl.int32) << (ids & 31).to(tl.int32)
+    tl.atomic_or(words_ptr + word, bit, mask=(ids >= 0) & (ids < n_cols), sem="relaxed")

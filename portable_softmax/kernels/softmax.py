@@ -9,12 +9,12 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ELEMENTS, NEG_INF, append_block, columns_from, columns_of_ends, end_of_split, exp, find_tile, finite, first_column,
-    fma, get_block, last_tile, load, load_per_row, opaque, opaque_column, row_mask, store,
+    BOTH, ELEMENTS, NEG_INF, along, append_block, columns_from, columns_of_ends, end_of_split, exp, find_tile, finite,
+    first_column, fma, get_block, last_tile, load, load_per_row, opaque, opaque_column, row_mask, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import MISSING, combine_splits, load_partials, of_rows, publish, words_of
-from portable_softmax.kernels.reduce import exp_and_sum, filled, fold, load_tile, reduce_row
-from portable_softmax.kernels.scores import add_sink, end_of_visible, find_mask, load_scores, shift, slope_of
+from portable_softmax.kernels.reduce import filled, fold, load_tile, reduce_row, sum_of_exp
+from portable_softmax.kernels.scores import add_sink, find_mask, load_scores, shift, slope_of
 
 
 @triton.jit
@@ -36,7 +36,10 @@ def softmax_kernel(
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, m_col, misalignment, C)
         row_scale = load_per_row(scale, rows, exists, C.SCALE, C)
         row_temperature = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
-        visible_end = end_of_visible(query, n_cols, n_queries, misalignment, row_end, C)
+        visible_end = row_end
+        if C.CAUSAL != "":
+            diagonal = (n_cols - n_queries).to(tl.int32) if C.CAUSAL == "lower_right" else 0
+            visible_end = tl.minimum(row_end, misalignment + tl.maximum(along(query.to(tl.int32), C) + 1 + diagonal, 0))
         split_end, visible_split_end = end_of_split(row_end, split, n_cols, C), end_of_split(visible_end, split, n_cols, C)
 
         # Reduce.
@@ -45,8 +48,7 @@ def softmax_kernel(
                 scores, peak = load_tile(
                     x, mask, x_col, m_col, misalignment, visible_split_end, present, row_scale, row_temperature, first, C
                 )
-                base = finite(peak)
-                powers, total = exp_and_sum(scores, base, row_temperature, C)
+                total = sum_of_exp(scores, finite(peak), row_temperature, C)
             else:
                 peak, total, _moment, _best, _group = reduce_row(
                     x, mask, x_col, m_col, misalignment, visible_split_end, present, row_scale, row_temperature, first, C
@@ -72,12 +74,9 @@ def softmax_kernel(
             else:
                 begin = opaque_column(first, C)
                 for k in tl.static_range(C.BLOCKS):
-                    if C.LOG or C.AS_LOADED != "":
-                        score = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
-                        result = result_of(score, peak, total, row_temperature, C)
-                    else:
-                        result = weight_of(get_block(powers, k, C), base, peak, total, row_temperature, C)
+                    score = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
                     columns = columns_from(begin + k * C.BLOCK, C.BLOCK, C)
+                    result = result_of(score, peak, total, row_temperature, C)
                     store(y, result, columns, y_col, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
             if split == 0 if C.UNALIGNED else False:
                 store_again(
@@ -98,37 +97,18 @@ def store_again(
 
 @triton.jit
 def result_of(score, peak, total, temperature, C: tl.constexpr):
-    """Returns the results of scores from the maximum and sum of their rows."""
+    """Returns the results of scores from the maximum and sum of their rows; EXACT takes a compensated reciprocal."""
     shifted = shift(score, peak, temperature, C)
+    e, factor = exp(shifted, C), 1.0 / total
     if C.LOG:
         result = shifted - tl.log(total)
-    else:
-        result = weight_of(exp(shifted, C), peak, peak, total, temperature, C)
-    return result
-
-
-@triton.jit
-def weight_of(e, base, peak, total, temperature, C: tl.constexpr):
-    """Returns e * exp(base - peak) / total, the softmax of e = exp(score - base); EXACT takes a compensated reciprocal.
-
-    A split that is all -inf has a base of 0, which may be above the maximum: then any factor is right.
-    """
-    factor = 1.0 / total
-    rest = fma(-factor, total, 1.0, C) * factor
-    if C.SPLITS > 1 or C.SINK:
-        drop = exp(shift(tl.minimum(base - peak, 0.0), 0.0, temperature, C), C)
-        inverse = factor
-        factor = drop * inverse
-        rest = fma(drop, inverse, -factor, C) + drop * rest
-        if not C.FUSED:
-            e = e * drop
-    if not C.FUSED:
-        weight = e / total
     elif C.EXACT:
-        weight = fma(e, factor, e * rest, C)
+        result = fma(e, factor, e * (fma(-factor, total, 1.0, C) * factor), C)
+    elif C.FUSED:
+        result = e * factor
     else:
-        weight = e * factor
-    return weight
+        result = e / total
+    return result
 
 
 # ---------------------------------------------------------------- gradient

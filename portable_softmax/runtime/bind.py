@@ -195,7 +195,7 @@ def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result
 
 def pack(ids: Tensor, n_cols: int) -> Tensor:
     """Returns a mask of n_cols bits, int32 [..., ceil(n_cols / 32)], of int64 ids [..., K]; its device is the current one."""
-    from portable_softmax.kernels.bits import pack_kernel  # slow to import
+    from portable_softmax.kernels.scores import pack_kernel  # slow to import
 
     n_words = -(-n_cols // 32)
     words = torch.zeros((*ids.shape[:-1], n_words), dtype=torch.int32, device=ids.device)
