@@ -78,5 +78,4 @@ def compared(before: Sequence[Report], after: Sequence[Report]) -> Differences:
 
 def _values(report: Report) -> dict[str, Any]:
     """Returns what is compared, by name."""
-    error = f"{report.error}: {report.message}" if report.error else None
-    return {"error": error, **report.launch, **report.numbers}
+    return {"error": next(iter(report.failure), None), **report.launch, **report.numbers}

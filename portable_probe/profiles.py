@@ -26,9 +26,12 @@ def profiles(options: argparse.Namespace) -> int:
     if options.action == "new":
         print(_new(Path(options.what)))
         return 0
-    show = options.action == "show"
-    devices = devices_of([options.what] if options.what else []) if show else list(map(Device.from_profile, every_product()))
-    text = "\n\n".join(map(facts_of, devices)) if show else as_columns(HEADER, map(_row, devices))
+    if options.action == "show":
+        devices = devices_of([options.what] if options.what else [])
+        text = "\n\n".join(map(facts_of, devices))
+    else:
+        devices = [Device.from_profile(name) for name in every_product()]
+        text = as_columns(HEADER, map(_row, devices))
     print(encoded([_values(device) for device in devices]) if options.json else text)
     return 0
 
@@ -53,16 +56,11 @@ def facts_of(device: Device) -> str:
             rows.append((fact, used, f"{origin} ({source.verified}) [{sources.index(source) + 1}]"))
         else:
             rows.append((fact, used, origin if known in (used, None) else f"{origin} (profile: {known})"))
-    where = "absent" if device.detected is None else "local" if device.index is None else f"index {device.index}"
-    target = f"{device.backend}/{device.arch}, {profile.architecture}, {where}"
-    return "\n".join(
-        (
-            f"device    {device.name}  ({target}), profile {profile.name}",
-            f"software  {_versions()}\n",
-            as_columns(("", "value", "from"), rows) + "\n",
-            *(f"[{at}] {source.title}{f', {source.url}' if source.url else ''}" for at, source in enumerate(sources, 1)),
-        )
-    )
+    where = "absent" if device.detected is None else f"local {device.torch_name}"
+    about = f"({device.backend}/{device.arch}, {profile.architecture}, {where}), profile {profile.name}"
+    listed = [f"[{at}] {', '.join(filter(None, (source.title, source.url or "")))}" for at, source in enumerate(sources, 1)]
+    table = as_columns(("", "value", "from"), rows)
+    return "\n".join((f"device    {device.name}  {about}", f"software  {_versions()}\n", table + "\n", *listed))
 
 
 def _new(directory: Path) -> str:

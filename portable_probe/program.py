@@ -198,8 +198,8 @@ def _shown(options: argparse.Namespace, reports: list[Report]) -> int:
         save(reports, options.save)
         print(f"wrote {options.save}", file=sys.stderr)
     failed = [report for report in reports if report.error]
-    if len(reports) == 1 and failed:
-        print(f"{failed[0].error}: {failed[0].message}", file=sys.stderr)
+    if len(reports) == 1:
+        print(*(line + "\n" for line in reports[0].failure), sep="", end="", file=sys.stderr)
     enough = {report.device.name for report in reports if options.config == "all" and not report.error}
     return _code({str(report.error) for report in failed if report.device.name not in enough})
 

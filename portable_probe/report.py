@@ -5,7 +5,7 @@ import importlib.metadata
 import platform
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -41,9 +41,15 @@ class SoftmaxProblem(Fields, frozen=True, kw_only=True, tag="softmax"):
     n_cols: int
     dtype: str
     backward: bool = False
+    title: ClassVar[str] = "softmax"
 
     def __str__(self) -> str:
         return f"{self.n_rows} x {self.n_cols} {self.dtype}{' backward' * self.backward}"
+
+    @property
+    def variant(self) -> str:
+        """What distinguishes this softmax from others."""
+        return str(self)
 
 
 class KernelCall(Fields, frozen=True, kw_only=True, tag="kernel"):
@@ -54,6 +60,7 @@ class KernelCall(Fields, frozen=True, kw_only=True, tag="kernel"):
     config: int | None = None
     case: str | None = None  # the function in its file that makes arguments
     suggested: dict[str, Scalar] = {}  # computed constexprs and options
+    title: ClassVar[str] = "kernel"
 
     def __str__(self) -> str:
         return f"{self.name} {self.variant}".rstrip()
@@ -93,6 +100,11 @@ class Report(Fields, frozen=True, kw_only=True):
     verify: Verified | None = None
     error: str | None = None
     message: str | None = None
+
+    @property
+    def failure(self) -> list[str]:
+        """The error in words, if there is one."""
+        return [f"{self.error}: {self.message}"] if self.error else []
 
 
 def describe(device: Device, case: Case) -> Report:

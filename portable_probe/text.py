@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from portable_probe.report import KernelCall, Report, Verified
+from portable_probe.report import Report, Verified
 
 COLUMNS = {"regs": "registers_per_thread", "shared": "shared_memory_bytes", "spills": "spilled_bytes_per_thread"}
 HEADER = ("device", "case", "launch", *COLUMNS, "programs", "warps", "us", "limited by")
@@ -24,7 +24,7 @@ def as_text(reports: list[Report], form: str = "plain", explain: bool = False) -
         return "\n".join(f"{title * (not at):<10}{line}" for title, lines in details.items() for at, line in enumerate(lines))
     first, rows = reports[0].case, [_row(report) for report in reports]
     cases, timed = {row["case"] for row in rows}, any("us" in row for row in rows)
-    title = f"kernel {first.name}" if isinstance(first, KernelCall) else "softmax"
+    title = f"{first.title} {getattr(first, 'name', '')}".rstrip()
     header = [name for name in HEADER if (name != "case" or len(cases) > 1) and (name != "us" or timed)]
     if len(cases) == 1:
         title = f"{title} {rows[0]['case']}".rstrip()
@@ -45,14 +45,12 @@ def _verdict(verify: Verified) -> list[str]:
 
 def _details(report: Report, explain: bool) -> Iterator[tuple[str, Sequence[str]]]:
     """Yields titles with their lines, the answer first."""
-    kind = "kernel" if isinstance(report.case, KernelCall) else "softmax"
     compiler = "an estimate, not compiled" if report.numbers.get("estimated") else _triton(report)
-    yield kind, [f"{report.case} on {report.device.name}; {compiler}"]
+    yield report.case.title, [f"{report.case} on {report.device.name}; {compiler}"]
     if report.verify:
         yield "verify", _verdict(report.verify)
         return
-    if report.error:
-        yield "ERROR", [f"{report.error}: {report.message}"]
+    yield "ERROR", report.failure
     yield from ((title, lines) for title, lines in report.text.items() if explain or title not in REASONS)
 
 
@@ -63,7 +61,7 @@ def _triton(report: Report) -> str:
 
 def _row(report: Report) -> dict[str, Any]:
     case, numbers, device = report.case, report.numbers, report.device
-    row: dict[str, Any] = {"device": device.name, "case": case.variant if isinstance(case, KernelCall) else str(case)}
+    row: dict[str, Any] = {"device": device.name, "case": case.variant}
     if not numbers:
         return row | {"launch": _verdict(report.verify)[0][:4] if report.verify else "not compiled"}
     warps = [many(value, name[4:-1]) for name, value in report.launch.items() if name in ("num_warps", "num_stages")]
@@ -81,7 +79,7 @@ def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
     """Yields errors, warnings and verdicts of reports; equal ones once, with all devices."""
     about: dict[str, list[str]] = {}
     for report in reports:
-        remarks = [f"{report.error}: {report.message}"] if report.error else []
+        remarks = report.failure
         remarks += _verdict(report.verify) if report.verify else []
         for title in ("warning", *["next step"] * explain):
             remarks += [f"{title}: {line}" for line in report.text.get(title, ())]
