@@ -58,7 +58,8 @@ def facts_of(device: Device) -> str:
             rows.append((fact, used, origin if known in (used, None) else f"{origin} (profile: {known})"))
     where = "absent" if device.detected is None else f"local {device.torch_name}"
     about = f"({device.backend}/{device.arch}, {profile.architecture}, {where}), profile {profile.name}"
-    listed = [f"[{at}] {', '.join(filter(None, (source.title, source.url or "")))}" for at, source in enumerate(sources, 1)]
+    titles = [f"{source.title}, {source.url}" if source.url else source.title for source in sources]
+    listed = [f"[{at}] {title}" for at, title in enumerate(titles, 1)]
     table = as_columns(("", "value", "from"), rows)
     return "\n".join((f"device    {device.name}  {about}", f"software  {_versions()}\n", table + "\n", *listed))
 
