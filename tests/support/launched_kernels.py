@@ -85,26 +85,16 @@ add_any = triton.jit(do_not_specialize=["n"])(add.fn)
 
 
 @triton.jit
-def pointwise(x, y, n, WHAT: tl.constexpr, BLOCK: tl.constexpr):
+def block(x, y, n, WHAT: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x + i, mask=i < n)
-    if WHAT == "sin":
-        v = tl.sin(v)
-    elif WHAT == "sin cos":
-        v = tl.sin(v) * tl.cos(v)
-    tl.store(y + i, v, mask=i < n)
-
-
-@triton.jit
-def rowwise(x, y, cols, WHAT: tl.constexpr, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    row = tl.program_id(0).to(tl.int64) * cols
-    v = tl.load(x + row + i, mask=i < cols, other=0.0)
+    v = tl.load(x + i, mask=i < n, other=0.0)
     if WHAT == "sort":
         v = tl.sort(v)
+    elif WHAT == "sin":
+        v = tl.sin(v)
     else:
-        v *= tl.rsqrt(tl.sum(v * v, 0) / cols + 1e-6)
-    tl.store(y + row + i, v, mask=i < cols)
+        v = tl.sin(v) * tl.cos(v)
+    tl.store(y + i, v, mask=i < n)
 
 
 @triton.jit(noinline=True)
@@ -119,49 +109,22 @@ def calling(x, y, n, BLOCK: tl.constexpr = 1024):
     tl.store(y + i, tl.load(x + i, mask=i < n, other=0.0) * scale, mask=i < n)
 
 
-def _pointwise(what, kind="f32", block=1024, **options):
-    return pointwise, {"x": f"{kind}[4096]", "y": f"{kind}[4096]", "n": 4096, "WHAT": what, "BLOCK": block}, options
-
-
-def _rowwise(what, cols=1024, kind="f32", **options):
-    return rowwise, {"x": f"{kind}[64,{cols}]", "y": f"{kind}[64,{cols}]", "cols": cols, "WHAT": what, "BLOCK": cols}, options
-
-
-def _matmul(a, rows, cols, depth, **options):
-    tensors = {"a": f"{a}[4096,4096]", **dict.fromkeys("bc", "f16[4096,4096]"), **dict.fromkeys("MNK", 4096)}
-    strides = dict.fromkeys(("sam", "sbk", "scm"), 4096) | dict.fromkeys(("sak", "sbn", "scn"), 1)
-    return matmul, {**tensors, **strides, "BM": rows, "BN": cols, "BK": depth}, options
-
-
-def _attention(block, width, **options):
-    tensors = dict.fromkeys(("q", "k", "v", "out"), "f16[4096,128]")
-    return attention, {**tensors, "scale": 0.1, "length": 4096, "stride": 128, "BLOCK": block, "D": width}, options
-
-
-_ROWS = {
-    "x": "f16[64,4096]",
-    "y": "f16[64,4096]",
-    "w": "f16[4096]",
-    "b": "f16[4096]",
-    "stride": 4096,
-    "cols": 4096,
-    "eps": 1e-5,
-}
+VECTORS = {"x": "f32[4096]", "y": "f32[4096]", "n": 4096}
+MATRICES = {**dict.fromkeys("abc", "f16[4096,4096]"), **dict.fromkeys(("M", "N", "K", "sam", "sbk", "scm"), 4096)}
+MATRICES |= {"sak": 1, "sbn": 1, "scn": 1, "BM": 128, "BN": 128, "BK": 64}
+HEADS = {**dict.fromkeys(("q", "k", "v", "out"), "f16[4096,128]"), "scale": 0.1, "length": 4096, "stride": 128}
 LAUNCHES = {  # a kernel, its arguments, and options of the compiler
-    "sin": _pointwise("sin"),
-    "sin and cos, few registers": _pointwise("sin cos", block=512, num_warps=1, maxnreg=24),
-    "sort, one warp": _rowwise("sort", 1024, num_warps=1, maxnreg=32),
-    "norm, float64": _rowwise("norm", 8192, "f64", num_warps=4),
-    "layernorm": (layernorm, _ROWS, {}),
-    "matmul": _matmul("f16", 128, 128, 64, num_warps=8),
-    "matmul, converted": _matmul("i16", 128, 128, 64, num_warps=8, num_stages=2),
-    "matmul, few registers": _matmul("f16", 128, 128, 32, num_warps=4, num_stages=2, maxnreg=96),
-    "attention": _attention(64, 64),
-    "attention, few registers": _attention(64, 64, num_warps=8, maxnreg=96),
-    "function": (calling, {"x": "f32[4096]", "y": "f32[4096]", "n": 4096}, {}),
+    "sin": (block, VECTORS | {"WHAT": "sin", "BLOCK": 1024}, {}),
+    "sin and cos, few registers": (block, VECTORS | {"WHAT": "sin cos", "BLOCK": 512}, {"num_warps": 1, "maxnreg": 24}),
+    "sort, one warp": (block, VECTORS | {"WHAT": "sort", "BLOCK": 1024}, {"num_warps": 1, "maxnreg": 32}),
+    "matmul": (matmul, MATRICES, {"num_warps": 8}),
+    "matmul, converted": (matmul, MATRICES | {"a": "i16[4096,4096]"}, {"num_warps": 8, "num_stages": 2}),
+    "matmul, few registers": (matmul, MATRICES | {"BK": 32}, {"num_warps": 4, "num_stages": 2, "maxnreg": 96}),
+    "attention": (attention, HEADS, {}),
+    "attention, few registers": (attention, HEADS, {"num_warps": 8, "maxnreg": 96}),
+    "function": (calling, VECTORS, {}),
 }
-# Of each way to count.
-FEW = "sin", "sin and cos, few registers", "sort, one warp", "matmul", "function"
+FEW = "sin", "sin and cos, few registers", "sort, one warp", "matmul", "function"  # of each way to count
 
 
 def matmul_case():
