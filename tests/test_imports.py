@@ -9,32 +9,27 @@ SOFTMAX, PROBE, EMULATOR = "portable_softmax", "portable_probe", "amdgcn_cpu"
 HOUSES = {SOFTMAX: ROOT, PROBE: ROOT, EMULATOR: ROOT / "amdgcn_cpu" / "src"}
 FILES = {path.relative_to(above).as_posix(): path for house, above in HOUSES.items() for path in (above / house).rglob("*.py")}
 
-# Each room and those that its files may import, at any level of a file. Two are files: errors, invariance.
-ARROWS = {
-    "errors": set(),
-    "invariance": set(),
-    "kernels": set(),
-    "devices": {"errors"},
-    "planning": {"devices", "errors"},
-    "runtime": {"planning", "devices", "invariance", "errors"},
-    "row_kernels": {"invariance", "runtime", "planning", "devices", "errors"},
-    "operators": {"runtime", "planning", "devices", "invariance", "errors"},
-    "api": {"operators", "runtime", "planning", "devices", "invariance", "errors"},
-    SOFTMAX: {"api", "operators", "row_kernels", "runtime", "planning", "devices", "invariance", "errors"},
-    PROBE: {SOFTMAX, EMULATOR, "operators", "row_kernels", "runtime", "planning", "devices", "errors"},
-    "tune": {PROBE, "row_kernels", "runtime", "planning", "devices", "errors"},
-    "testing": {PROBE, "row_kernels", "devices", "errors"},
-    "program": {PROBE, "tune", "row_kernels", "planning", "devices", "errors"},
-    "__main__": {"program"},
-    EMULATOR: set(),
-}
-MORE = {f"portable_softmax/runtime/{file}.py": {"kernels"} for file in ("kernel", "bind")}  # those that name them
+# A file may import rooms of the lines above its own, and its own room, at any level of the file; two rooms are files.
+LAYERS = (
+    {"errors", "invariance", "kernels", EMULATOR},
+    {"devices"},
+    {"planning"},
+    {"runtime"},
+    {"row_kernels", "operators"},
+    {"api"},
+    {SOFTMAX},
+    {PROBE},
+    {"tune", "testing"},
+    {"program"},
+    {"__main__"},
+)
+LAYER_OF = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 
 
 def room_of(module):
-    """The room of a module: the folder or file of its house; in the probe, those of ARROWS, and the house for all else."""
+    """The room of a module: the folder or file of its house; in the probe, those of LAYERS, and the house for all else."""
     house, *inside = module.removesuffix(".__init__").split(".")
-    return inside[0] if inside and (house == SOFTMAX or (house == PROBE and inside[0] in ARROWS)) else house
+    return inside[0] if inside and (house == SOFTMAX or (house == PROBE and inside[0] in LAYER_OF)) else house
 
 
 def name_of(file):
@@ -62,10 +57,9 @@ def imported(file):
 
 
 def test_packages_import_one_way_and_no_modules_each_other():
-    graph = {file: set(imported(file)) for file in FILES}
-    for file, names in graph.items():
-        room = room_of(name_of(file))
-        allowed = {room} | ARROWS[room] | MORE.get(file, set())
-        wrong = [name for name in names if room_of(name) not in allowed]
-        assert not wrong, f"{file} may import {', '.join(sorted(allowed))}, and imports {', '.join(wrong)}"
-    graphlib.TopologicalSorter({name_of(file): names for file, names in graph.items()}).prepare()
+    graph = {name_of(file): set(imported(file)) for file in FILES}
+    for module, names in graph.items():
+        room = room_of(module)
+        wrong = [name for name in names if LAYER_OF[room_of(name)] >= LAYER_OF[room] and room_of(name) != room]
+        assert not wrong, f"{module} imports {', '.join(wrong)}, of the same layer or above"
+    graphlib.TopologicalSorter(graph).prepare()

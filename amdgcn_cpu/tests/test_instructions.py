@@ -125,7 +125,9 @@ SCALARS = [  # an instruction on s1 = 0xFFFFFFFF, s2 = 0xF0 and s3 = 0x80000000;
     ("s_cvt_f32_u32 s0, 3", 0x40400000, 0), ("s_cvt_u32_f32 s0, 0x40600000", 3, 0), ("s_bcnt1_i32_b32 s0, s2", 4, None),
     ("s_bcnt1_i32_b64 s0, s[2:3]", 5, None), ("s_ff1_i32_b32 s0, s2", 4, None), ("s_ctz_i32_b32 s0, s3", 31, None),
     ("s_flbit_i32_b32 s0, s2", 24, None), ("s_clz_i32_u32 s0, s3", 0, None), ("s_ff1_i32_b64 s0, s[2:3]", 4, None),
-    ("s_bitset0_b32 s0, 31", 0x40000000, None), ("s_bitset1_b32 s0, 2", 0xC0000004, None),
+    ("s_flbit_i32 s0, s1", 0xFFFFFFFF, None), ("s_flbit_i32 s0, s2", 24, None), ("s_flbit_i32 s0, s3", 1, None),
+    ("s_sext_i32_i8 s0, s2", 0xFFFFFFF0, None), ("s_bitset0_b32 s0, 31", 0x40000000, None),
+    ("s_bitset1_b32 s0, 2", 0xC0000004, None),
 ]  # fmt: skip
 
 

@@ -6,10 +6,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import torch
 from table import TILINGS
 
 from portable_softmax import Device, current_device, profiles
+from portable_softmax.devices.schema import Polls
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.bind import runner
 from portable_softmax.runtime.compile import compiled, triton_version
@@ -70,26 +72,28 @@ def npu(virtual, arch="Ascend910B3"):
 
 
 @functools.cache
-def code(kernel, arch, edit):
+def code(kernel, arch):
     binary = compiled(kernel, Device.from_profile(AMD[arch]))
-    text = binary.asm["amdgcn"]
-    return (edit(text) if edit else text), binary.metadata
+    return binary.asm["amdgcn"], binary.metadata
 
 
-def amd(arch, make_memory=None, edit=None, **interleaving):
+def amd(arch, polls=None, **interleaving):
     """Returns an AMD device whose machine code amdgcn_cpu executes.
 
     Args:
         arch: one of AMD.
-        make_memory: returns the memory of a launch.
-        edit: changes the machine code.
+        polls: how often programs look for words, at most; None is the profile's number.
         interleaving: of programs, see amdgcn_cpu.run.
     """
     from amdgcn_cpu import run  # which environments of other vendors have not
 
     def run_of(kernel, device, grid):
-        text, metadata = code(kernel, arch, edit)
+        text, metadata = code(kernel, arch)
         options = {"num_warps": metadata.num_warps, "shared_bytes": metadata.shared, **interleaving}
-        return lambda arguments: run(text, grid, kernel.at_run_time(arguments), memory=make_memory and make_memory(), **options)
+        return lambda arguments: run(text, grid, kernel.at_run_time(arguments), **options)
 
-    return Machine(Device.from_profile(AMD[arch]), torch.device("cpu"), 8, run_of)
+    device = Device.from_profile(AMD[arch])
+    if polls:
+        policy = msgspec.structs.replace(device.profile.launch, polls=Polls(polls, "a test"))
+        device = replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
+    return Machine(device, torch.device("cpu"), 8, run_of)
