@@ -103,9 +103,9 @@ class Launch:
         first, known = kernels[0], {**_sizes_of(problem, kernels[0].config), **(sizes or {}), "words_ptr": 0, "epoch": 0}
         self.operands, self.copied, self.empty = first.operands, copied, allocator(where)
         rest = first.signature[len(self.operands) :]
-        self.sizes = [known[name] if isinstance(kind, str) else kind for name, kind in rest]
+        last = [known[name] if isinstance(kind, str) else kind for name, kind in rest]
         self.calls = [(run_of(kernel, device, (num_programs, 1, 1)), kernel.arguments["C"]) for kernel in kernels]
-        self.run, self.last = self.calls[0][0], (*self.sizes, self.calls[0][1])
+        self.run, self.last, self.sizes = self.calls[0][0], (*last, self.calls[0][1]), last[1:-1]  # between words and number
         words = 2 * (problem.pairs + problem.is_sample) * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
         self.words = ((words,), (1,), torch.int64) if first.has_words else None
         is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", None)
@@ -121,7 +121,7 @@ class Launch:
             if self.clears():
                 words.zero_()
             for run, config in self.calls:
-                run((*passed, words, *self.sizes[1:-1], number, config))
+                run((*passed, words, *self.sizes, number, config))
         if passed[0] is not operands[0]:
             operands[0].copy_(passed[0])
 

@@ -17,6 +17,8 @@ Options = tuple[int | None, int | None, int | None]  # num_warps, num_stages, ma
 Signature = tuple[tuple[str, Any], ...]  # parameters with types, which are text, or with values of constexprs
 
 POINTERS = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "bool": "*i8", "bits": "*i32"}
+FLOATS = "out_ptr", "statistics_ptr", "d_out_ptr", "d_lse_ptr", "d_entropy_ptr", "sink_ptr"
+TYPES = dict.fromkeys(FLOATS, "*fp32") | {"ids_ptr": "*i64", "words_ptr": "*i64:16", "n_cols": "i32", "n_ids": "i32"}
 FACTORS = {"": None, "number": "fp32", "row": "*fp32"}
 INTEGERS = {"": None, "integer": "i64", "row": "*i64"}
 INTEGER_KINDS = {"number": "integer", "rows": "row"}
@@ -109,36 +111,31 @@ def functions() -> dict[str, Any]:
 
 def _signature_of(function: Any, problem: Problem, config: "KernelConfig") -> Signature:
     """Returns the parameters of a kernel but for C, with their types or, of constexprs, values."""
-    aligned, rows = ":16" if problem.aligned else "", "i64" if config.WIDE else "i32"
-    types: dict[str, Any] = dict.fromkeys(("x_ptr", "dx_ptr"), POINTERS[problem.x_dtype] + aligned)
+    aligned, picks, types = ":16" if problem.aligned else "", problem.log_probs or LogProbs(), dict[str, Any](TYPES)
+    types |= dict.fromkeys(("x_ptr", "dx_ptr"), POINTERS[problem.x_dtype] + aligned)
     types |= dict.fromkeys(("y_ptr", "dy_ptr"), POINTERS[problem.y_dtype] + aligned)
-    types |= dict.fromkeys(("out_ptr", "statistics_ptr", "d_out_ptr"), "*fp32") | {"ids_ptr": "*i64"}
-    types |= dict.fromkeys(("n_rows", "n_heads", "n_queries"), rows) | dict.fromkeys(("n_cols", "n_ids"), "i32")
-    factors = {"scale": config.SCALE, "temperature": config.TEMPERATURE, "min_p": config.MIN_P}
-    types |= {name: FACTORS[kind] for name, kind in factors.items()}
+    types |= dict.fromkeys(("n_rows", "n_heads", "n_queries"), "i64" if config.WIDE else "i32")
+    types |= {"scale": FACTORS[config.SCALE], "temperature": FACTORS[config.TEMPERATURE], "min_p": FACTORS[config.MIN_P]}
     types |= {"seed": INTEGERS[config.SEED], "position": INTEGERS[config.POSITION]}
-    optional = {
-        "sink_ptr": config.SINK,
-        "d_lse_ptr": bool(problem.log_probs and problem.log_probs.lse),
-        "d_entropy_ptr": config.ENTROPY,
-    }
-    types |= {name: "*fp32" if present else None for name, present in optional.items()}
-    types |= dict.fromkeys(("mask_ptr", "words_ptr", "epoch"))
-    if config.SAMPLE:
-        types |= {"out_ptr": "*i64", "ids_ptr": None, "n_ids": None, "ignored": None}
-    if problem.backward and not config.CAP:
-        types["x_ptr"] = None
-    if config.STEP or config.SPLITS > 1:
-        types |= {"words_ptr": "*i64:16", "epoch": "i64"}
-    if not config.MASK:
-        types |= dict.fromkeys(MASK_STRIDES)
-    else:
+    if picks.sample:
+        types["out_ptr"] = "*i64"
+    if config.MASK:
         types["mask_ptr"] = POINTERS[problem.scores.mask or ""] + (":16" if config.MASK_UNIT > 1 else "")
         if problem.across and problem.mask_step is not None:
             types["m_query"] = problem.mask_step
         if not problem.across and config.MASK_COL >= 0:
             types["m_col"] = config.MASK_COL
-    return tuple((name, types.get(name, "i64")) for name in function.arg_names if name != "C")  # strides are of 64 bits
+    optional = {
+        ("sink_ptr",): config.SINK,
+        ("d_lse_ptr",): picks.lse,
+        ("d_entropy_ptr",): picks.entropy,
+        ("ids_ptr", "n_ids", "ignored"): not picks.sample,
+        ("x_ptr",): not problem.backward or config.CAP,
+        ("mask_ptr", *MASK_STRIDES): config.MASK,
+        ("words_ptr", "epoch"): config.STEP or config.SPLITS > 1,
+    }
+    types |= {name: None for names, is_present in optional.items() if not is_present for name in names}
+    return tuple((name, types.get(name, "i64")) for name in function.arg_names if name != "C")
 
 
 def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") -> "KernelConfig":
@@ -147,7 +144,7 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
 
     scores, picks, vendor = problem.scores, problem.log_probs or LogProbs(), device.vendor
     of_tokens, polls, threads = problem.log_probs is not None, device.profile.launch.polls, _max_threads(tiling, device)
-    hides = problem.across or tiling.is_shared or tiling.blocks > MANY_BLOCKS
+    opaque = problem.across or tiling.is_shared or tiling.blocks > MANY_BLOCKS
     groups = of_tokens and not picks.gradient and (vendor.fuses or picks.sample)
     row_unit, col_unit, unit = _units_of(problem)
     return KernelConfig(
@@ -174,7 +171,7 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
         IN_REGISTERS=tiling.held and not picks.gradient and not step,
         GROUP=min(GROUP, tiling.width) if groups else 0,
         ACCUMULATORS=_accumulators(problem, tiling, threads),
-        OPAQUE=_constraint(vendor.register, hides),
+        OPAQUE=_constraint(vendor.register, opaque),
         AS_LOADED=_constraint(vendor.vector_register, not of_tokens and holds_as_loaded(problem, tiling, device)),
         WALK=tiling.walk,
         SPLITS=tiling.splits,

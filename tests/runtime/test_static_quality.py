@@ -6,8 +6,6 @@ from itertools import cycle
 
 import pytest
 import torch
-import triton
-import triton.language as tl
 from assembly import access_widths, is_bounded, polling_loops, whiles
 from offline import FOREMOST, H200, MI300X, PRODUCTS, read_problem
 
@@ -15,8 +13,6 @@ from amdgcn_cpu import Fault, Kernel
 from portable_softmax import CompileError, Device, plan, profiles
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.kernels.common import first_column
-from portable_softmax.kernels.config import InKernel, KernelConfig
 from portable_softmax.planning.plan import Tiling, spilled_by
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, Scores
 from portable_softmax.runtime import compile as compiler
@@ -47,7 +43,7 @@ def test_plans_and_their_kernels(profile, backward, cases):
         cases = cases[PRODUCTS.index(profile) % 2 :: 2]
     for n_cols, dtype in cases:
         planned = plan(N_ROWS, n_cols, dtype, device, backward=backward)
-        seen = [*faults_of_plan(planned, device, n_cols)]
+        seen = [*faults_of_plan(planned)]
         if planned.tiling.num_warps:  # a compiler for the others is not here
             kernel, *_ = kernels_of(planned.problem, planned.tiling, device)
             binary = compiled(kernel, device)
@@ -57,22 +53,13 @@ def test_plans_and_their_kernels(profile, backward, cases):
     assert not faults
 
 
-def faults_of_plan(planned, device, n_cols):
-    hardware = device.hardware
-    if not 1 <= planned.num_programs <= min(N_ROWS * planned.tiling.splits, hardware.max_programs or 2**31):
-        yield f"{planned.num_programs} programs"
-    if planned.num_programs % planned.tiling.splits:
-        yield f"{planned.num_programs} programs for rows in {planned.tiling.splits} splits"
-    if planned.occupancy.programs_per_multiprocessor < 1:
-        yield "does not fit a multiprocessor"
-    if planned.tiling.tile_cols < n_cols and planned.tiling.strategy == "in registers":
-        yield f"a tile of {planned.tiling.tile_cols} columns"
-    if planned.warning:  # of spills that take a good part of the time
+def faults_of_plan(planned):
+    """Spills that take a good part of the time, more registers than are allowed, and code that ptxas may compile wrongly."""
+    yield from (reason for reason in planned.reasons if "add.s16x2" in reason)
+    if planned.warning:
         yield f"{planned.tiling}: spills into {planned.resources.stack_frame_bytes} bytes per thread"
     if planned.tiling.max_registers and planned.resources.registers_per_thread > planned.tiling.max_registers:
         yield f"{planned.tiling}: takes {planned.resources.registers_per_thread} registers"
-    if planned.tiling.num_warps and planned.tiling.num_warps * hardware.warp_size > hardware.max_threads_per_program:
-        yield f"{planned.tiling.num_warps} warps"
 
 
 def faults_of_accesses(planned, compiled, device, n_cols, dtype):
@@ -167,16 +154,11 @@ def test_heads_of_odd_lengths_and_masks_that_lie_badly():
 # ---------------------------------------------------------------- what compilers make of a kernel
 
 
+FORMS = ("softmax", False, "bfloat16"), ("log_softmax", False, "float16"), ("softmax", True, "float16")
+
+
 @pytest.mark.parametrize("profile", [H200, MI300X])
-@pytest.mark.parametrize(
-    ("form", "backward", "dtype"),
-    [
-        ("softmax", False, "bfloat16"),
-        ("log_softmax", False, "float16"),
-        ("softmax", True, "float16"),
-        ("log_softmax", True, "bfloat16"),
-    ],
-)
+@pytest.mark.parametrize(("form", "backward", "dtype"), [*FORMS, ("log_softmax", True, "bfloat16")])
 def test_two_elements_of_16_bits_share_a_register(profile, form, backward, dtype):
     device, blocks = Device.from_profile(profile), 8 if backward else 16
     width = 4 * device.hardware.warp_size * 8
@@ -200,25 +182,6 @@ def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, 
         binary = compiler.compile_for(device, kernel.function, kernel.arguments, (1, 1, None))
         counts.append(len(re.findall(pattern, binary.asm[stage])))
     assert counts[0] > counts[1]
-
-
-@triton.jit
-def rests_kernel(out_ptr, n_cols, HIDDEN: tl.constexpr, C: tl.constexpr):
-    """Stores numbers that fit 16 bits, of places of a split; Triton 3.8 adds them in pairs where it sees that they fit."""
-    split = tl.program_id(0) % C.SPLITS
-    first = first_column(split, n_cols, C) if HIDDEN else split * C.BLOCK
-    place = first + tl.arange(0, C.BLOCK)
-    tl.store(out_ptr + place, tl.where(place // 8 % 2 == 1, (place * 9 + 1) % 1000, place), mask=place % 2 == 0)
-
-
-@pytest.mark.skipif(compiler.triton_version() < (3, 8), reason="an older Triton adds no pairs of 16 bits")
-def test_columns_of_splits_are_not_added_in_16_bits():
-    """Machine code that adds pairs of them may lack a constant: triton-lang/triton issue 11581."""
-    device, config = Device.from_profile(H200), InKernel(KernelConfig(SPLITS=3, BLOCK=256))
-    for hidden in (False, True):
-        arguments = {"out_ptr": "*i32:16", "n_cols": "i32", "HIDDEN": hidden, "C": config}
-        fault = device.vendor.known_fault(compiler.compile_for(device, rests_kernel, arguments, (1, 1, None)))
-        assert fault is None if hidden else "its PTX has add.s16x2" in fault
 
 
 def test_a_kernel_that_may_be_wrong_is_not_used(monkeypatch):
