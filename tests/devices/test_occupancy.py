@@ -25,18 +25,13 @@ def simt(num_warps, registers, shared=0, **more):
         ("amd/mi100", simt(4, 66, 16), 3, ("registers",)),  # tutorial: 7, it doubles a file that AGPRs do not share
         ("amd/rx-7900-xtx", simt(16, 118, 64), 3, ("registers",)),  # tutorial: 1; programs per WGP
         ("nvidia/h100-sxm", simt(4, 24, 4112), 16, ("warps",)),  # tutorial: 21, it forgets the resident warps
-        ("nvidia/t4", simt(4, 22, 16), 8, ("warps",)),  # tutorial: 23
-        ("nvidia/rtx-3090", simt(1, 16, 1040), 16, ("programs",)),  # tutorial: 97
         ("nvidia/a100-40gb", simt(4, 33, 1040), 12, ("registers",)),  # tutorial: 15, it forgets the granule
         ("nvidia/a100-40gb", simt(4, 32, 12304), 12, ("shared memory",)),  # tutorial: 13, it forgets the reserved KiB
-        ("nvidia/a100-40gb", simt(4, 32), 16, ("warps", "registers")),  # tutorial: divides by zero
         ("amd/mi300x", simt(4, 233, 16), 2, ("registers",)),  # tutorial on new ROCm: 4
         ("amd/mi355x", simt(8, 256, 32), 1, ("registers",)),  # tutorial: 0, so nothing would run
         ("amd/mi100", simt(2, 20, 16), 16, ("barriers",)),
-        ("amd/mi100", simt(1, 20, 0), 40, ("warps",)),
         ("amd/mi300x", simt(4, 40, 16, scalar_registers=102), 6, ("scalar registers",)),  # of 800, 16 for the trap handler
         ("amd/mi300x", simt(4, 40, 16, scalar_registers=92), 7, ("scalar registers",)),
-        ("amd/rx-7900-xtx", simt(4, 40, 16, scalar_registers=106), 16, ("warps",)),
         ("amd/mi300x", simt(4, 40, 40000), 1, ("shared memory",)),
         ("nvidia/b200", simt(4, 40, tensor_memory_columns=128), 4, ("tensor memory",)),  # of 512 columns
         ("nvidia/b200", simt(4, 40, tensor_memory_columns=129), 2, ("tensor memory",)),  # 256 are taken

@@ -23,24 +23,15 @@ from portable_softmax.devices.backends import cubin
 ORACLES = Path(__file__).parents[1] / "support" / "oracles"
 PROFILES = sorted({p.arch: name for name, p in profiles().items() if p.backend == "cuda"}.values())  # one of each architecture
 
-DRIVER_FACTS = (  # of `struct device` in cuda_occupancy.c, after the compute capability and before the threads
-    "registers_per_multiprocessor",
-    "shared_memory_per_program_max",
-    "shared_memory_per_multiprocessor",
-    "shared_memory_reserved_per_program",
+# Of `struct device` in cuda_occupancy.c, after the compute capability and before the threads; and as arch_traits.cpp fills in.
+DRIVER_FACTS = (
+    *("registers_per_multiprocessor", "shared_memory_per_program_max"),
+    *("shared_memory_per_multiprocessor", "shared_memory_reserved_per_program"),
 )
-ARCH_TRAITS = (  # as arch_traits.cpp fills them in
-    "warp_size",
-    "registers_per_multiprocessor",
-    "max_registers_per_thread",
-    "max_threads_per_program",
-    "max_warps_per_multiprocessor",
-    "max_programs_per_multiprocessor",
-    "shared_memory_per_program_max",
-    "shared_memory_per_multiprocessor",
-    "shared_memory_reserved_per_program",
-    "max_programs",
-    "max_programs_y_z",
+ARCH_TRAITS = (
+    *("warp_size", "registers_per_multiprocessor", "max_registers_per_thread", "max_threads_per_program"),
+    *("max_warps_per_multiprocessor", "max_programs_per_multiprocessor", "shared_memory_per_program_max"),
+    *("shared_memory_per_multiprocessor", "shared_memory_reserved_per_program", "max_programs", "max_programs_y_z"),
 )
 
 
@@ -127,15 +118,7 @@ def test_what_arch_traits_knows_of_an_architecture(arch_traits, profile):
     assert {fact: getattr(device.hardware, fact) or 0 for fact in ARCH_TRAITS} == dict(zip(ARCH_TRAITS, theirs, strict=True))
 
 
-ASSEMBLED = (
-    "nvidia/t4",
-    "nvidia/a100-40gb",
-    "nvidia/rtx-3090",
-    "nvidia/rtx-4090",
-    "nvidia/h200",
-    "nvidia/b200",
-    "nvidia/rtx-5090",
-)
+ASSEMBLED = [f"nvidia/{name}" for name in ("t4", "a100-40gb", "rtx-3090", "rtx-4090", "h200", "b200", "rtx-5090")]
 
 
 def assembled(monkeypatch, capsys, profile, launch):

@@ -26,13 +26,8 @@ NAMELESS = {  # products whose name is others' too
 BACKENDS = {"nvidia": "cuda", "amd": "hip", "ascend": "npu", "intel": "xpu", "triton": "interpreter"}
 
 OCCUPANCY = [
-    "registers_per_multiprocessor",
-    "register_granule",
-    "max_registers_per_thread",
-    "max_threads_per_program",
-    "max_warps_per_multiprocessor",
-    "shared_memory_per_program_max",
-    "shared_memory_per_multiprocessor",
+    *("registers_per_multiprocessor", "register_granule", "max_registers_per_thread", "max_threads_per_program"),
+    *("max_warps_per_multiprocessor", "shared_memory_per_program_max", "shared_memory_per_multiprocessor"),
 ]
 ALLOCATED = {"cuda": "shared_memory_granule", "hip": "shared_memory_granule", "xpu": "shared_memory_sizes"}
 PROGRAM_LIMIT = {"cuda": "max_programs_per_multiprocessor"} | dict.fromkeys(("hip", "xpu"), "barriers_per_multiprocessor")

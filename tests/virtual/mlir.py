@@ -13,33 +13,15 @@ ROOT = Path(sys.prefix, "mlir", "usr", "lib")  # Debian's packages, unpacked by 
 CACHE = Path(sys.prefix, "cache")
 SHIM = Path(__file__).with_name("shim.c")
 
-BUFFERIZE = (
-    "--allow-unregistered-dialect",  # the attributes hivm.*, for which a CPU has no use
-    "--convert-elementwise-to-linalg",  # arith and math on tensors
-    "--canonicalize",
-    "--cse",
-    "--eliminate-empty-tensors",
-    "--empty-tensor-to-alloc-tensor",
-    "--one-shot-bufferize=allow-return-allocs-from-loops=true",
-    "--buffer-deallocation-pipeline",  # else every tile of a loop would stay allocated
-    "--convert-bufferization-to-memref",
-)
+# The attributes hivm.* are unregistered; arith and math are on tensors; else every tile of a loop would stay allocated;
+# bf16 to and from fp32; affine and arith twice, as lowering memrefs makes more of both.
 TO_LLVM = (
-    "--convert-linalg-to-loops",
-    "--expand-strided-metadata",
-    "--lower-affine",
-    "--convert-scf-to-cf",
-    "--arith-expand",  # bf16 to and from fp32
-    "--convert-math-to-llvm",
-    "--convert-math-to-libm",
-    "--convert-index-to-llvm",
-    "--convert-arith-to-llvm",
-    "--finalize-memref-to-llvm",
-    "--convert-func-to-llvm",
-    "--convert-cf-to-llvm",
-    "--lower-affine",  # again: lowering memrefs made more of both
-    "--convert-arith-to-llvm",
-    "--reconcile-unrealized-casts",
+    "--allow-unregistered-dialect --convert-elementwise-to-linalg --canonicalize --cse --eliminate-empty-tensors "
+    "--empty-tensor-to-alloc-tensor --one-shot-bufferize=allow-return-allocs-from-loops=true --buffer-deallocation-pipeline "
+    "--convert-bufferization-to-memref --convert-linalg-to-loops --expand-strided-metadata --lower-affine --convert-scf-to-cf "
+    "--arith-expand --convert-math-to-llvm --convert-math-to-libm --convert-index-to-llvm --convert-arith-to-llvm "
+    "--finalize-memref-to-llvm --convert-func-to-llvm --convert-cf-to-llvm --lower-affine --convert-arith-to-llvm "
+    "--reconcile-unrealized-casts"
 )
 # A fixed processor: results do not depend on the machine, and AVX-512's bf16 instructions would flush denormals.
 HOST = ("-O2", "-mtriple=x86_64-linux-gnu", "-mcpu=x86-64-v3")
@@ -56,7 +38,7 @@ EXP2 = re.compile(r"%(\w+) = math\.exp2 (%\w+)( fastmath<\w+>)? : (.+)")
 def shared_object(linalg: str) -> bytes:
     """The compiled kernel; its function is `_mlir_ciface_<kernel>`. Kept, by the content of all that goes into it."""
     source = _prepared(linalg)
-    content = "\n".join([source, SHIM.read_text(), *BUFFERIZE, *TO_LLVM, *HOST, *TO_OBJECT])
+    content = "\n".join([source, SHIM.read_text(), TO_LLVM, *HOST, *TO_OBJECT])
     kept = CACHE / f"{hashlib.sha256(content.encode()).hexdigest()}.so"
     if not kept.exists():
         CACHE.mkdir(exist_ok=True)
@@ -86,7 +68,7 @@ def _build(text: str, folder: Path) -> Path:
     suffixes = "mlir", "llvm.mlir", "ll", "bc", "o", "so"
     source, module, ir, optimized, code, library = (folder / f"kernel.{suffix}" for suffix in suffixes)
     source.write_text(text)
-    _run("mlir-opt", source, *BUFFERIZE, *TO_LLVM, "-o", module)
+    _run("mlir-opt", source, *TO_LLVM.split(), "-o", module)
     _run("mlir-translate", "--mlir-to-llvmir", module, "-o", ir)
     _run("opt", *HOST, ir, "-o", optimized)
     _run("llc", *HOST, *TO_OBJECT, optimized, "-o", code)
