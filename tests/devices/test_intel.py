@@ -145,12 +145,11 @@ def test_spirv_is_compiled_by_ocloc(monkeypatch, tmp_path, flags, ends):
     assert re.fullmatch(rf"compile -spirv_input -file \S+ -device 12.60.7{options} -o \S+\n", words.read_text())
 
 
-def test_native_code_that_triton_made_itself_needs_no_other_compiler(monkeypatch):
+@pytest.mark.parametrize(
+    ("code", "known"), [(zebin("Xe-HPC"), {"registers_per_thread": 128, "barriers": 1, "stack_frame_bytes": 0}), (b"\x03", {})]
+)
+def test_without_ocloc_only_native_code_is_read(monkeypatch, code, known):
     monkeypatch.setattr(xpu, "OCLOC", "no-such-compiler")
     metadata = SimpleNamespace(name="softmax_kernel", num_warps=4, shared=16)
-    resources = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": zebin("Xe-HPC")}, metadata=metadata))
-    assert resources == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
-    unknown = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": b"\x03\x02\x23\x07"}, metadata=metadata))
-    assert unknown == KernelResources(4, None, 16)
-    with pytest.raises(ValueError, match="the zebin does not describe the kernel 'softmin'"):
-        kernel_resources(zebin("Xe3"), "softmin")
+    used = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": code}, metadata=metadata))
+    assert used == KernelResources(4, shared_memory_bytes=16, **known)

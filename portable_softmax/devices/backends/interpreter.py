@@ -1,6 +1,6 @@
 """Triton's interpreter (TRITON_INTERPRET=1): it runs the kernel's Python text on the CPU, one program after another."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy
@@ -29,13 +29,11 @@ class Interpreter(Backend):
         """Returns that nothing compiles for it."""
         return self.elsewhere
 
-    def model(self, tile: tuple[int, int], size: int, operations: Collection[str], device: Any) -> KernelResources:
+    def resources(self, *_: Any, **__: Any) -> KernelResources:
         """Returns no resources."""
         return KernelResources()
 
-    def resources(self, compiled: Any) -> KernelResources:
-        """Returns no resources."""
-        return KernelResources()
+    model = resources
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts one program."""
