@@ -23,7 +23,7 @@ OTHERS = {  # public names that are imported from their modules
     "portable_softmax.devices.schema": ("Hardware",),
     "portable_softmax.row_kernels.inspection": ("Inspected",),
     "portable_softmax.row_kernels.launcher": ("Launcher",),
-    "portable_softmax.row_kernels.row_choice": ("RowPlan",),
+    "portable_softmax.row_kernels.row_plan": ("RowPlan",),
     "portable_probe.testing": ("assert_occupancy",),
 }
 HEAD = """# API

@@ -16,7 +16,8 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.operands import representative
 from portable_softmax.planning.planner import MANY
 from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, decorated, jit_function
-from portable_softmax.row_kernels.row_choice import Choice, RowPlan, interpreted_plan
+from portable_softmax.row_kernels.row_choice import Choice
+from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
 from portable_softmax.row_kernels.row_settings import Grid, Request, current_index, device_of, identity_of, request_of
 from portable_softmax.runtime.bind import guarded, made_current
 from portable_softmax.runtime.interpreted import ONE_LAUNCH

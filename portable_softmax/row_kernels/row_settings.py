@@ -17,16 +17,16 @@ from portable_softmax.devices.detect import chosen, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError
 from portable_softmax.invariance import is_batch_invariant
+from portable_softmax.planning.candidates import powers
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import dropped
 from portable_softmax.row_kernels.decorators import OF_CONFIG, by_position, configurations, constexprs_of, jit_function
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
-POWERS = [1 << power for power in range(BLOCKS[1].bit_length())]
 STAGES = 1, 3, 4  # two hide nothing
 DEFAULT_WARPS = 4  # Triton's
-MOST_EACH = 64  # elements of a block per thread
+MAX_EACH = 64  # elements of a block per thread
 KNOWN = 16  # the multiple for which Triton checks numbers and addresses
 Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
@@ -54,12 +54,7 @@ class Request(NamedTuple):
 
 
 def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
-    """Returns the programs along all axes of a grid as `kernel[grid]` takes it.
-
-    Raises:
-        GridError: it is not one to three integers of at least 0.
-        TypeError: it reads an argument that is missing.
-    """
+    """Returns the programs along all axes of a grid as `kernel[grid]` takes it; GridError or TypeError if it is invalid."""
     try:
         axes = grid(values) if callable(grid) else grid
     except KeyError as error:
@@ -115,33 +110,31 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
     import triton
 
     passed, whole, block = request.arguments, next_power_of_2(request.cols), request.names[2]
-    jit = jit_function(request.kernel)
-    stages = stages_of(jit) or ""
-    warp, threads = (device.hardware.warp_size, device.hardware.max_threads_per_program) if device else (None, None)
+    jit, hardware = jit_function(request.kernel), device and device.hardware
+    warp, stages = hardware and hardware.warp_size, stages_of(jit)
     parameter = inspect.signature(jit.fn).parameters.get("num_warps")  # which Triton's launch passes to the kernel too
     warps: list[int | None] = [DEFAULT_WARPS if parameter and parameter.default is parameter.empty else None]
     if "num_warps" in passed:
         warps = [None]
-    elif warp:
-        warps = [power for power in POWERS if power <= (threads or warp) // warp]
-    blocks = [power for power in POWERS if min(whole, BLOCKS[0]) <= power <= min(whole, BLOCKS[1])] if in_blocks else [whole]
-    several = {block: blocks} | ({stages: STAGES if device else STAGES[:1]} if stages else {})
-    plain = [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]
-    settings = []
-    gone = dropped(request.kernel, passed, device)
-    for base in [config for number, config in enumerate(configurations(request.kernel)) if number not in gone] or plain:
+    elif hardware and warp:
+        warps = [*powers(1, (hardware.max_threads_per_program or warp) // warp)]
+    several: dict[str, Sequence[int]] = {block: powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if in_blocks else [whole]}
+    if stages:
+        several[stages] = STAGES if device else STAGES[:1]
+    gone, settings = dropped(request.kernel, passed, device), []
+    bases = [config for number, config in enumerate(configurations(request.kernel)) if number not in gone]
+    for base in bases or [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]:
         computed = {name: values for name, values in several.items() if name not in {**passed, **base.kwargs}}
         for values in itertools.product(*computed.values()):
             config = copy.copy(base)
             own = {name: value for name, value in base.kwargs.items() if name not in passed}
             config.kwargs = own | dict(zip(computed, values, strict=True))
             every = passed | config.all_kwargs()
-            settings.append(Setting(config, every[block], every.get(stages, 1), every.get("num_warps")))
+            settings.append(Setting(config, every[block], every.get(stages or "", 1), every.get("num_warps")))
 
-    def off(setting: Setting) -> tuple[bool, float]:  # 1 for one to `MOST_EACH` elements per thread, and without threads
-        per_thread = setting.block / ((warp or 1) * (setting.warps or 1))
-        too_short = setting.block < request.cols and not in_blocks
-        return too_short, max(1, per_thread / MOST_EACH, 1 / per_thread) if setting.warps else 1
+    def off(setting: Setting) -> tuple[bool, float]:  # 1 for one to `MAX_EACH` elements per thread, and without threads
+        per_thread = setting.block / ((warp or 1) * setting.warps) if setting.warps else 1
+        return setting.block < request.cols and not in_blocks, max(1, per_thread / MAX_EACH, 1 / per_thread)
 
     least = min(map(off, settings))
     return [setting for setting in settings if off(setting) == least]
@@ -150,14 +143,7 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
 def request_of(
     kernel: Any, names: tuple[str | None, str, str], default: Grid | None, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Request:
-    """Returns the request of a call; raises its errors.
-
-    Args:
-        kernel: with its decorators.
-        names: of parameters, as of Request.
-        default: the grid, unless the call has another one.
-        args, kwargs: of the call.
-    """
+    """Returns the request of a call, with a default of its grid; raises the errors of a call."""
     jit, (n_rows, n_cols, _) = jit_function(kernel), names
     named = by_position(kernel, args)
     if twice := named.keys() & kwargs.keys():
@@ -182,10 +168,9 @@ def request_of(
     meta = {name: value for name, value in arguments.items() if name in constexprs - {n_rows, n_cols}} | options
     multiple = math.gcd(arguments[n_cols], KNOWN)
     known = multiple if multiple == KNOWN or n_cols in constexprs else 1  # Triton knows this alone of other numbers
-    request = Request(
-        kernel, names, arguments | options, meta, num_programs, grid, arguments[n_rows] if n_rows else 1,
-        arguments[n_cols], known, num_programs is not None or is_batch_invariant(),
-    )  # fmt: skip
+    rows, is_fixed = arguments[n_rows] if n_rows else 1, num_programs is not None or is_batch_invariant()
+    sizes = rows, arguments[n_cols], known, is_fixed
+    request = Request(kernel, names, arguments | options, meta, num_programs, grid, *sizes)
     if n_rows is None:
         with contextlib.suppress(TypeError):  # a grid that follows from a heuristic is known after compiling
             request = request._replace(rows=math.prod(request.grid_of(settings_of(request, None)[0].config.all_kwargs())))

@@ -1,0 +1,71 @@
+"""A launch of a row kernel and the reasons for it, and candidates that are compared."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.backends.machine_code import Loop
+from portable_softmax.devices.device import Device
+from portable_softmax.planning.cost import Terms
+from portable_softmax.planning.plan import printed
+from portable_softmax.row_kernels import facts
+from portable_softmax.row_kernels.decorators import constants_in, jit_function
+from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
+from portable_softmax.row_kernels.ttir import Function
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """A launch of a row kernel, `kernel[grid](*arguments, **meta)`, and the reasons for it."""
+
+    kernel: str
+    size: tuple[int, int]  # rows and elements of a row
+    device: str
+    num_programs: int  # of the grid; 0 where there are no rows, and nothing is launched
+    meta: dict[str, Any]  # constexprs and options, passed or computed
+    grid: tuple[int, ...] = ()
+    resources: KernelResources | None = None  # of a program; None in the interpreter, as the next two
+    occupancy: Occupancy | None = None
+    terms: Terms | None = None  # expected microseconds, by cause; None if no bandwidth is known
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # about what is wrong with the kernel at this size
+    config: Any = field(default=None, repr=False)  # Triton's Config that was selected
+    form: facts.Form = field(default=facts.Form(True), repr=False)
+
+    def __str__(self) -> str:
+        grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}
+        launch = ", ".join(f"{name} {value}" for name, value in {**grid, **self.meta}.items())
+        launch = f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"
+        return printed(launch, self, (*self.reasons, *self.warnings))
+
+
+def interpreted_plan(request: Request, device: Device) -> RowPlan:
+    """Returns the launch in Triton's interpreter: by its grid, as `kernel[grid]`, else by one program for each row."""
+    config, name = settings_of(request, None)[0].config, jit_function(request.kernel).__name__
+    constants = request.meta | config.all_kwargs()
+    grid: tuple[int, ...] = (request.num_programs or request.rows,)
+    if request.grid is not None:
+        grid = request.grid_of(constants_in(request.kernel, config, request.arguments | constants))
+    programs = math.prod(grid) if request.rows else 0
+    return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config)
+
+
+class Candidate(NamedTuple):
+    """What a program of a setting uses, or is expected to, and its launch for a range of numbers of rows."""
+
+    setting: Setting
+    resources: KernelResources
+    occupancy: Occupancy
+    constants: dict[str, Any]  # values of constexprs
+    loops: Sequence[Loop]
+    function: Function
+    is_whole: bool = True  # a program for every row, or as many as are resident
+    terms: Terms | None = None
+    us: float = 0.0  # the number of a row's blocks where no bandwidth is known
+
+    @property
+    def words(self) -> str:
+        """Returns what differs from other candidates, as arguments."""
+        return f"{self.setting}, {'a program for every row' if self.is_whole else 'resident programs'}"
