@@ -29,7 +29,7 @@ def compiled(kernel: Kernel, device: Device) -> Any:
                 raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
             result = compile_for(device, kernel.function, kernel.arguments, kernel.options)
             if fault := device.vendor.known_fault(result):
-                raise CompileError(f"{kernel.name} is not used: {fault}")
+                raise CompileError(f"{kernel.function.__name__} is not used: {fault}")
             _compiled[key] = result
         return _compiled[key]
 

@@ -37,21 +37,16 @@ class Kernel:
     problem with the same key.
 
     Args:
-        name: of the @triton.jit function, which profilers see.
+        function: the @triton.jit function.
         config: the value of its last parameter, C.
         signature: the other parameters in order, with Triton's type, or with the value of a constexpr: None if absent.
         options: of the compiler.
     """
 
-    name: str
+    function: Any
     config: "KernelConfig"
     signature: Signature
     options: Options
-
-    @property
-    def function(self) -> Any:
-        """Returns the @triton.jit function."""
-        return functions()[self.name]
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -89,24 +84,20 @@ def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]
         )
     if (covered := tiling.covers(problem.width)) < problem.width:
         raise ValueError(f"{tiling} covers {covered} columns of {problem.width}; use more splits or columns")
-    name, options = _name_of(problem), (tiling.num_warps, tiling.num_stages, tiling.max_registers)
+    function, options = _function_of(problem), (tiling.num_warps, tiling.num_stages, tiling.max_registers)
     steps = ("reduce", "map") if tiling.two_launches else ("",)
     configs = [config_of(problem, tiling, device, step) for step in steps]
-    return [Kernel(name, config, _signature_of(functions()[name], problem, config), options) for config in configs]
+    return [Kernel(function, config, _signature_of(function, problem, config), options) for config in configs]
 
 
-def _name_of(problem: Problem) -> str:
-    picks = problem.log_probs
-    if picks is None:
-        return "softmax_backward_kernel" if problem.backward else "softmax_kernel"
-    return "token_log_probs_backward_kernel" if picks.gradient else "token_log_probs_kernel"
-
-
-def functions() -> dict[str, Any]:
-    """Returns the @triton.jit functions of this package, which are slow to import, by name."""
+def _function_of(problem: Problem) -> Any:
+    """Returns the @triton.jit function that computes a problem; importing the first one is slow."""
     from portable_softmax.kernels import log_probs, softmax
 
-    return {**vars(log_probs), **vars(softmax)}
+    picks = problem.log_probs
+    if picks is not None:
+        return log_probs.token_log_probs_backward_kernel if picks.gradient else log_probs.token_log_probs_kernel
+    return softmax.softmax_backward_kernel if problem.backward else softmax.softmax_kernel
 
 
 def _signature_of(function: Any, problem: Problem, config: "KernelConfig") -> Signature:
