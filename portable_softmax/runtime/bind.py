@@ -1,5 +1,6 @@
 """Launches on the current stream: compiled kernels, sizes and workspace, bound into one call of operands."""
 
+import functools
 import itertools
 import secrets
 import threading
@@ -16,7 +17,7 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compile import compiled, triton_version
 from portable_softmax.runtime.interpreted import interpreted
-from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel, kernels_of
+from portable_softmax.runtime.kernel import MASK_STRIDES, WIDE_ROWS, Kernel, kernels_of
 
 Result = TypeVar("Result")
 Run = Callable[[Sequence[Any]], Any]  # takes all arguments of a kernel in its order, values of constexprs too
@@ -63,6 +64,12 @@ def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
     return launch
 
 
+@functools.lru_cache(maxsize=4096)
+def _kept_kernels(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]:
+    """Returns the kernels of all problems of a bucket, for a new number of rows."""
+    return kernels_of(problem, tiling, device)
+
+
 def load(binary: Any) -> None:
     """Loads a compiled kernel onto the current device, once; Triton itself would let a second thread see half of it."""
     with _loading:
@@ -79,6 +86,7 @@ class Launch:
     Args:
         problem, tiling, num_programs: what is computed and how; in the grid of the first launch.
         device, where: where the operands are.
+        like: a problem of the same bucket, whose kernels these are.
         sizes: integers that only this kernel has, by name: n_ids and ignored.
         run_of: returns a call of a kernel on a device with a grid.
         copied: returns operands that kernels read or write in place of others.
@@ -95,11 +103,12 @@ class Launch:
         device: Device,
         where: torch.device,
         *,
+        like: Problem | None = None,
         sizes: Mapping[str, int] | None = None,
         run_of: Callable[..., Run] = runner,
         copied: Callable[[tuple[Any, ...]], Sequence[Any]] | None = None,
     ) -> None:
-        kernels = kernels_of(problem, tiling, device)
+        kernels = _kept_kernels(like if like and problem.n_rows < WIDE_ROWS else problem, tiling, device)
         first, known = kernels[0], {**_sizes_of(problem, kernels[0].config), **(sizes or {}), "words_ptr": 0, "epoch": 0}
         self.operands, self.copied, self.empty = first.operands, copied, allocator(where)
         rest = first.signature[len(self.operands) :]

@@ -40,8 +40,9 @@ def bind_call(
     """
     copy, copies_mask, problem = described(tensors, dim, device, mask, **about)
     copied = copy and _copies(tensors, dim, copy, copies_mask, problem.stores)
-    plan, where = launch_of(choice_of(problem, device), problem, device), tensors[0].device
-    return Launch(plan.problem, plan.tiling, plan.num_programs, device, where, sizes=sizes, copied=copied)
+    choice, where = choice_of(problem, device), tensors[0].device
+    plan = launch_of(choice, problem, device)
+    return Launch(plan.problem, plan.tiling, plan.num_programs, device, where, like=choice.problem, sizes=sizes, copied=copied)
 
 
 def _copies(
