@@ -86,12 +86,16 @@ class Trace:
                 op = ops[at]
                 at += 1
                 if op.name in ("cf.br", "cf.cond_br"):
-                    condition = self._values[op.operands[0]] if op.name == "cf.cond_br" else Value(1)
+                    condition, values = Value(1), op.operands
+                    if op.name == "cf.cond_br":
+                        condition, values = self._values[op.operands[0]], op.operands[1:]
                     is_known = self._branch(condition) and is_known
-                    target = LABEL.findall(op.text)[0 if condition.number == 1 else -1]
+                    yes, *_, no = LABEL.findall(op.text) * 2
+                    target = {1: yes}.get(condition.number, no)
                     start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
-                    self._set(ops[start].results, [self._values[name] for name in op.operands[op.name == "cf.cond_br" :]])
-                    at = start if is_known else at
+                    self._set(ops[start].results, [self._values[name] for name in values])
+                    if is_known:
+                        at = start
                 elif op.name == "tt.return":
                     self._returned = is_known  # else another branch goes on
                 elif op.name in ("scf.yield", "scf.condition"):
@@ -117,13 +121,18 @@ class Trace:
     def _for(self, op: Op) -> None:
         variable, *bounds = op.operands[:4]
         first, end, step = (self._values[bound].number for bound in bounds)
-        of, turns = self._of(bounds), None if None in (first, end) or not step else range(first, end, step)
-        loop, names = Loop(op, of, None if turns is None else len(turns)), self._carried(op, of)
-        key = hash(tuple(self._values[bound].identity for bound in bounds))
+        of = self._of(bounds)
+        loop, names = Loop(op, of), self._carried(op, of)
+        index = Value(None, "", of, hash(tuple(self._values[bound].identity for bound in bounds)))
+        if first is not None and end is not None and step:
+            turns = range(first, end, step)
+            loop.trips, index = len(turns), Value(first, "", of)
         with self._inside(loop):
-            self._branch(Value(0, "", of, key if turns is None else None))
+            self._branch(index)
             for turn in self._turns(loop, names):
-                self._values[variable] = Value(None, "", of, key) if turns is None else Value(turns[turn], "", of)
+                if loop.trips is not None:
+                    index = Value(turns[turn], "", of)
+                self._values[variable] = index
                 self._set(names, self._region(op.regions[0]), self._of(names))
         self._set(op.results, [self._values[name] for name in names], of)
 
@@ -135,8 +144,9 @@ class Trace:
             for turn in self._turns(loop, names):
                 condition, *passed = self._region(before) or [Value()]
                 loop.sources |= condition.sources
+                if condition.number == 0:
+                    loop.trips = turn
                 if condition.number == 0 or (turn and condition.number is None):
-                    loop.trips = turn if condition.number == 0 else None
                     break
                 self._branch(condition)
                 gaps.append(self._gap(before))
@@ -154,7 +164,10 @@ class Trace:
             if op.results == before[-1].operands[:1] and op.kind == "cmpi" and op.predicate[0] in "lg":
                 a, b = (self._values[name].number for name in op.operands)
                 if a is not None and b is not None:
-                    return (b - a) * (1 if op.predicate[0] == "l" else -1) + (op.predicate[1] == "e")
+                    gap = b - a
+                    if op.predicate[0] == "g":
+                        gap = a - b
+                    return gap + int(op.predicate[1] == "e")
         return None
 
     def _carried(self, op: Op, of: frozenset[str]) -> list[str]:
@@ -170,17 +183,24 @@ class Trace:
             states.append([self._values[name] for name in names])
             loop.turn, done = turn, turn + 1
             yield turn
-        self._skip(names, states, None if loop.trips is None else loop.trips - done)
+        self._skip(names, states, loop.trips and loop.trips - done)
 
     def _following(self, loop: Loop, done: int) -> int | None:
         """Returns the next turn of a loop that is traced, after so many; None if there is none."""
-        most = self.turns if PROGRAM in loop.sources else 2
+        most, also = 2, self.also
+        if PROGRAM in loop.sources:
+            most = self.turns
         if loop.trips is None:
-            return done if done < (most if loop.is_while else 1) else None
-        if done < min(loop.trips, most):
+            also = None
+            if not loop.is_while:
+                most = 1
+        else:
+            most = min(most, loop.trips)
+            if also == LAST:
+                also = loop.trips - 1
+        if done < most:
             return done
-        also = loop.trips - 1 if self.also == LAST else self.also
-        return also if also is not None and done <= also < loop.trips else None
+        return also if also is not None and done <= also < (loop.trips or 0) else None
 
     def _skip(self, names: Sequence[str], states: Sequence[Sequence[Value]], turns: int | None) -> None:
         """Sets what a loop carries to its values after more turns that are not traced, None if their number is unknown."""
@@ -238,7 +258,9 @@ class Trace:
         return value._replace(number=result, wide=max(value.wide, wide, key=abs))
 
     def _access(self, op: Op, kind: str) -> None:
-        address, mask = self._values[op.operands[0]], self._values[op.mask[0]] if op.mask else Value(1)
+        address, mask = self._values[op.operands[0]], Value(1)
+        if op.mask:
+            mask = self._values[op.mask[0]]
         place, runs = address.identity, None
         hides = mask.number is None or "array<i32: " in op.text  # bounds are checked
         if "descriptor" in op.name:
@@ -249,9 +271,12 @@ class Trace:
         elif mask.number is not None and not np.any(mask.number):
             return
         elif address.number is not None:
-            offsets, seen = np.broadcast_arrays(address.number, 1 if mask.number is None else mask.number)
-            hides = hides or not np.all(seen)
-            runs = runs_of(offsets[seen != 0] if mask.number is not None else offsets.reshape(-1)[:1])
+            offsets = np.reshape(address.number, -1)[:1]
+            if mask.number is not None:
+                offsets, seen = np.broadcast_arrays(address.number, mask.number)
+                hides = hides or not np.all(seen)
+                offsets = offsets[seen != 0]
+            runs = runs_of(offsets)
             place = digest(runs)
         sure, stored = mask.number is not None and not self._unknown, None
         if kind != "load" and len(op.operands) > 1:  # and whether it is stored

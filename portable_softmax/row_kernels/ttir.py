@@ -75,7 +75,8 @@ class Op:
     @functools.cached_property
     def mask(self) -> list[str]:
         """Returns the mask of a load, store or atomic operation, if it has one."""
-        return [] if self.kind == "atomic_cas" else self.operands[1 if self.kind == "load" else 2 :][:1]
+        first = {"load": 1, "atomic_cas": len(self.operands)}.get(self.kind, 2)
+        return self.operands[first:][:1]
 
     @functools.cached_property
     def elements(self) -> int:
