@@ -5,14 +5,12 @@ import copy
 import functools
 import importlib
 import itertools
-import math
 import os
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
 from typing import Any
 
@@ -27,15 +25,18 @@ UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # e
 
 
 def compiled_for(
-    kernel: Any, configs: Sequence[Any], values: Mapping[str, Any], device: Device, unknown: Collection[str] = (),
-    positional: int = 0, until: float = math.inf, took: list[float] | None = None,
-) -> list[Any]:  # fmt: skip
+    kernel: Any,
+    configs: Sequence[Any],
+    values: Mapping[str, Any],
+    device: Device,
+    unknown: Collection[str] = (),
+    positional: int = 0,
+) -> list[Any]:
     """Returns compiled kernels for a device, here or not, or Triton's errors; CompileError if it has no such target.
 
     Values are arguments and options by name, which win over a configuration's. A configuration is None for a kernel without.
     A decorator that reads an argument of an unknown value raises KeyError. The first `positional` arguments are passed by
     position: a parameter named as an option of Triton's, such as num_warps, sets that option too if it is passed by name.
-    None begins to compile after `until`, of time.monotonic: CancelledError is its result. Seconds are appended to `took`.
     """
     jit, is_tuned = jit_function(kernel), bool(configurations(kernel))
     kept = [{} if is_tuned or config is None else config.all_kwargs() for config in configs]
@@ -56,11 +57,9 @@ def compiled_for(
         kernels = [decorated(kernel, config, named, unknown) for config, named in zip(configs, passed, strict=True)]
         last = max((at for at, name in enumerate(jit.arg_names, 1) if name in RESERVED), default=0)
         first = jit.arg_names[: max(positional, last)]
-        runs = [functools.partial(_run, *call, first, device, until) for call in zip(kernels, passed, strict=True)]
+        runs = [functools.partial(_run, *call, first, device) for call in zip(kernels, passed, strict=True)]
         results = [future.result() for future in [pool.submit(run) for run in runs]]
-        if took is not None:
-            took += [seconds for _, seconds in results]
-        return [_explained(result, run) for (result, _), run in zip(results, runs, strict=True)]
+        return [_explained(result, run) for result, run in zip(results, runs, strict=True)]
 
 
 def failure(
@@ -89,20 +88,16 @@ def failure(
     return CompileError(text + hint * ("specified but unrecognised" in text))
 
 
-def _run(kernel: Any, values: Mapping[str, Any], first: Sequence[str], device: Device, until: float) -> tuple[Any, float]:
-    """Compiles a kernel, with its first arguments by position as far as possible; returns it or the error, and seconds."""
-    start = time.monotonic()
-    if start >= until:
-        return CancelledError(), 0.0
+def _run(kernel: Any, values: Mapping[str, Any], first: Sequence[str], device: Device) -> Any:
+    """Compiles a kernel, with its first arguments by position as far as possible; returns it, or the error."""
+    if device.index:  # a thread begins with the first one
+        getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
+    first = list(itertools.takewhile(values.__contains__, first))
+    named = {name: value for name, value in values.items() if name not in first}
     try:
-        if device.index:  # a thread begins with the first one
-            getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
-        first = list(itertools.takewhile(values.__contains__, first))
-        named = {name: value for name, value in values.items() if name not in first}
-        result = kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
+        return kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
     except Exception as error:
-        result = error
-    return result, time.monotonic() - start
+        return error
 
 
 def _explained(error: Any, again: Callable[[], Any]) -> Any:

@@ -16,6 +16,7 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.operands import representative
 from portable_softmax.planning.planner import MANY
 from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, decorated, jit_function
+from portable_softmax.row_kernels.ranges import Ranges
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
 from portable_softmax.row_kernels.row_settings import Grid, Request, current_index, device_of, identity_of, request_of
@@ -91,6 +92,7 @@ class Launcher:
             raise TypeError(f"block={block!r} is not a constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of other arguments a class is enough
         self._choices: dict[Any, Choice] = {}
+        self._ranges = Ranges()
         self._launches: dict[Any, Callable[..., Any]] = {}
 
     def __deepcopy__(self, memo: object = None) -> "Launcher":
@@ -166,7 +168,7 @@ class Launcher:
             choice = Choice(request, where, rows)
             if not (names := choice.form.decisive | choice.form.parts) <= self._exact:  # launches differ in them, too
                 self._exact |= names
-                self._choices, self._launches = {}, {}
+                self._choices, self._ranges, self._launches = {}, Ranges(), {}
             self._keep(self._choices, self._choice_key(request, where, rows), choice)
         return choice
 
@@ -228,7 +230,10 @@ class Launcher:
         device = device_of(request.arguments)
         if self._measure and request.rows and not interpreting():
             self._measured(request, device, args, kwargs)
-        plan = self._plan(request, device)
+        if interpreting() or not request.rows or not self._names[0]:
+            plan = self._plan(request, device)
+        else:
+            plan = self._ranges.plan(request, self._choice(request, device))
         if not plan.num_programs:
             return _nothing
         for text in plan.warnings:

@@ -8,7 +8,9 @@ import triton
 import triton.language as tl
 from row_forms import one_row, rows_in
 
-from portable_softmax import PlanError, launcher
+from portable_softmax import Device, PlanError, launcher
+from portable_softmax.row_kernels import addresses
+from portable_softmax.row_kernels.ranges import Ranges
 
 NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 
@@ -100,6 +102,10 @@ def share(x, y, n_rows, n_cols, FORM: tl.constexpr, MULTIPLE: tl.constexpr, BLOC
     elif FORM == "a share by division":
         for row in range(p * n_rows // n, (p + 1) * n_rows // n):
             one_row(x, y, row, n_cols, BLOCK)
+    elif FORM == "pairs without a mask":
+        for row in range(2 * p, n_rows, 2 * n):
+            one_row(x, y, row, n_cols, BLOCK)
+            one_row(x, y, row + 1, n_cols, BLOCK)
     elif FORM == "a chunk":
         for row in range(p * per, tl.minimum(p * per + per, n_rows)):
             one_row(x, y, row, n_cols, BLOCK)
@@ -257,3 +263,23 @@ def test_no_grid_is_claimed_to_be_right(form, rows, cols, x):
     words = r"such as grid=lambda meta: \(meta\['n_rows'\],\) if a program takes one row"
     with pytest.raises(PlanError, match=words):
         plan(one, rows, cols, x=x, table=x and torch.empty(256, device="meta"), stride=1, FORM=form)
+
+
+def test_plans_of_a_range_of_rows(monkeypatch):
+    """From the third number of rows on nothing is traced, unless accesses grow in steps, or tensors otherwise."""
+    device, run, ranges = Device.from_profile("nvidia/t4"), launcher(share, **NAMES), Ranges()
+
+    def num_programs(rows, of_y=None, form="a chunk"):
+        tensors = {"x": torch.empty(rows, 100, device="meta"), "y": torch.empty(of_y or rows, 100, device="meta")}
+        request = run.request(**tensors, n_rows=rows, n_cols=100, FORM=form, MULTIPLE=1)
+        return ranges.plan(request, run._choice(request, device)).num_programs
+
+    assert [num_programs(rows) for rows in (70, 71)] == [70, 71]
+    with monkeypatch.context() as patch:
+        patch.delattr(addresses, "corners")
+        assert [num_programs(rows) for rows in range(64, 96)] == [*range(64, 96)]
+    with pytest.raises(PlanError, match="a store to y reaches element 7,999, and y has 7,900"):
+        num_programs(80, 79)
+    assert [num_programs(rows, form="pairs without a mask") for rows in (70, 72, 74)] == [35, 36, 37]
+    with pytest.raises(PlanError, match="a store to y reaches element 7,199, and y has 7,100"):
+        num_programs(71, form="pairs without a mask")
