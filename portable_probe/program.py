@@ -29,13 +29,7 @@ from portable_softmax.planning.operands import SHORT
 INTERPRETED = ["-W", "ignore::RuntimeWarning:triton.runtime.interpreter"]  # nan of masked rows, in numpy
 UNCHECKED = {"DeviceError", "NoDeviceError", "TargetError", "ImportError", "ModuleNotFoundError"}
 FAILED = {"CheckFailed", "WrongResult", "CompileError", "PlanError", "GridError", "KernelError", "DtypeError"}
-EXIT_CODES = """exit codes:
-  0  success, and all checks passed
-  1  a check failed: a kernel does not compile, fit or compute the right result, or misses --at-least or --no-spills
-  2  usage: wrong options, names or types of values, missing arguments, or a missing or invalid file
-  3  worse than the saved reports (diff)
-  4  not checked: no such local device, nothing compiles for it, its cache is not writable, or a plan is an estimate
-  130  ended by Ctrl-C"""
+EXIT_CODES = "exit codes: 0 success, 1 a check failed, 2 wrong usage, 3 worse than saved (diff), 4 not checked, 130 Ctrl-C"
 
 
 def _like(pattern: str, words: str, made: Callable[..., Any]) -> Callable[[str], Any]:
@@ -136,12 +130,11 @@ def parser() -> argparse.ArgumentParser:
     """Returns the program's parser."""
     version = sys.modules["portable_softmax"].__version__  # this is a part of it
     about = "Launches and occupancy of the softmax and of any Triton kernel, on local and absent GPUs and NPUs."
-    raw: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": EXIT_CODES}
-    made = argparse.ArgumentParser(prog="portable-softmax", description=about, **raw)
+    made = argparse.ArgumentParser(prog="portable-softmax", description=about, epilog=EXIT_CODES)
     made.add_argument("--version", action="version", version=f"portable-softmax {version}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (text, answer, names) in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", **raw)
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=EXIT_CODES)
         command.set_defaults(answer=answer, error=command.error)
         for option in names.split():
             command.add_argument(option, **OPTIONS[option])

@@ -74,7 +74,7 @@ kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
 diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
 profiles new | 2 | commands are profiles list, profiles show [NAME], and profiles new DIR
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
---help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 success ;; 4 not checked
+--help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 success, ;; 4 not checked,
 plan --on MI300X --shapes 64x781 --facts | 0 | device amd/mi300x (hip/gfx942, CDNA 3, absent) ;; 304 profile (vendor) [1]
 plan --on h200,MI300X --markdown | 0 | | device | launch | regs | ;; | nvidia/h200 | in registers
 plan --on H200 --shapes 512x512 --backward --at-least 1 --no-spills | 0 | 512 x 512 float32 backward on
