@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up .venv; then lint, types, and the tests: without a device, the kernel in Triton's interpreter, the Ascend path on a
 # virtual NPU and by Ascend's compiler where they can be set up; REQUIRE_VIRTUAL_NPU=1 fails where they cannot.
-#   --all             sweeps of every case too, and plans with another Triton
+#   --all             slow tests too, and plans with another Triton
 #   --device cuda     on a machine with an accelerator (or hip, npu, xpu); this and all other arguments go to pytest
 #   RESULTS=DIR       keeps JUnit files
 set -euo pipefail
@@ -16,7 +16,7 @@ if [ "$all" ]; then
 else
     quick=" and not slow"
     echo "6 minutes on two idle cores, plus downloads. Left out, and in \`bash scripts/test.sh --all\` (45 minutes):
-whole sweeps, of which the default run has every value once, other tests marked slow, and more plans with other Tritons." >&2
+tests marked slow, most cases of sweeps among them, and more plans with other Tritons." >&2
 fi
 results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
 step() { echo "== $SECONDS s: $*" >&2; }

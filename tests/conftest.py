@@ -5,7 +5,6 @@ import functools
 import os
 
 import pytest
-from sweep import pytest_collection_modifyitems  # noqa: F401  (hook)
 
 from portable_softmax.errors import TargetError
 from portable_softmax.runtime.compile import triton_version

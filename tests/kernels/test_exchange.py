@@ -4,7 +4,6 @@ amdgcn_cpu interleaves the machine code of programs at any instruction, in an or
 many instructions is an error. test_neighbours.py has situations of a GPU; runtime/test_static_quality.py shows that loops end.
 """
 
-import itertools
 from dataclasses import replace
 
 import machines
@@ -12,6 +11,7 @@ import pytest
 import torch
 from faults import FAULTS, publish_by
 from launched_rows import check
+from sweep import in_turn, mostly_slow
 from table import table
 
 from portable_softmax.runtime import bind, compile
@@ -38,18 +38,14 @@ def publish(monkeypatch):
     machines.code.cache_clear()
 
 
-def in_turn(cases, *others):
-    """Returns parameters: each case with one of each of the others; all but every seventh are slow."""
-    turns = enumerate(zip(cases, *map(itertools.cycle, others), strict=False))
-    return [pytest.param(*case, id=f"{at}-{case[0]}", marks=[pytest.mark.slow] * (at % 7 > 0)) for at, case in turns]
-
-
+CASES = in_turn(ROWS, ARCHITECTURES, RESIDENT, [None, *FAULTS])
 ENTROPIES = next(replace(row, options=("entropy",)) for row in ROWS if row.kind == "log_probs")
 
 
 @pytest.mark.parametrize(
     ("row", "arch", "resident", "fault"),
-    [*in_turn(ROWS, ARCHITECTURES, RESIDENT, [None, *FAULTS]), (ENTROPIES, "gfx942", None, "entropies_lost")],
+    [*mostly_slow(CASES, lambda *case: case in CASES[::7]), (ENTROPIES, "gfx942", None, "entropies_lost")],
+    ids=str,
 )
 def test_words_that_arrive_or_are_lost_late_or_overwritten(row, arch, resident, fault, publish):
     if fault:

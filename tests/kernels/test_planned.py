@@ -6,6 +6,7 @@ import torch
 from exact import assert_close, expected
 from launched_rows import check
 from offline import light, read_problem
+from sweep import in_turn
 from table import TILINGS, Row, random
 
 from portable_probe.report import SoftmaxProblem
@@ -18,10 +19,9 @@ pytestmark = pytest.mark.kernel
 SHAPES = (1, 1), (100, 1), (1, 2), (3, 17), (33, 64), (1823, 781), (5, 1024), (2, 4099), (70, 16384), (3, 65536), (2, 200_003)
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize(("n_rows", "n_cols"), SHAPES)
-def test_shapes_and_types(device, n_rows, n_cols, dtype):
+@pytest.mark.parametrize(("shape", "dtype"), in_turn(SHAPES, ["float16", "bfloat16", "float32"]), ids=str)
+def test_shapes_and_types(device, shape, dtype):
+    n_rows, n_cols = shape
     outcome = verify_softmax(SoftmaxProblem(n_rows=n_rows, n_cols=n_cols, dtype=dtype), None, device)
     assert outcome.right, outcome
 
@@ -35,10 +35,12 @@ def test_rows_of_a_stride_beyond_32_bits(where):
     assert_close(picked.cpu(), expected("log_softmax", x.cpu())[[0, 1, 2], [3, 50, 99]], 1.0)
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("kind", ["softmax", "gradient"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("n_cols", [132, 260, 388, 516, 781, 900, 1025, 1301, 2056, 2304, 4100, 8200])
+COLS = 132, 260, 388, 516, 781, 900, 1025, 1301, 2056, 2304, 4100, 8200
+
+
+@pytest.mark.parametrize(
+    ("n_cols", "dtype", "kind"), in_turn(COLS, [torch.float32, torch.bfloat16], ["softmax", "gradient"]), ids=str
+)
 def test_launches_for_an_h100(device, where, monkeypatch, n_cols, dtype, kind):
     """A few rows, as if there were thousands of them; in columns of a length that a profile's planner cuts otherwise."""
     profile = Device.from_profile("nvidia/h100-sxm")

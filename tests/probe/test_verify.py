@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sweep import in_turn
 
 from portable_probe import virtual
 from portable_probe.loading import load_kernel
@@ -17,9 +18,7 @@ from portable_softmax.errors import KernelError
 KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("dtype", ["float32", "bf16", "fp16"])
-@pytest.mark.parametrize("direction", [[], ["--backward"]])
+@pytest.mark.parametrize(("dtype", "direction"), in_turn(["float32", "bf16", "fp16"], [[], ["--backward"]]))
 def test_the_softmax_of_an_emulated_device(run, dtype, direction):
     code, out, err = run("verify", "--on", "amd/mi300x", "--shapes", "12x131", "--dtype", dtype, *direction)
     assert (code, err) == (0, "")

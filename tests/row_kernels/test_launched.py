@@ -10,6 +10,7 @@ import example_kernels
 import pytest
 import torch
 import triton
+from sweep import in_turn
 from triton.runtime.jit import KernelInterface
 
 from portable_softmax import CompileError, Device, current_device, fits, inspect_kernel, launcher
@@ -115,9 +116,7 @@ def on(where, values):
     return [made(name, value) for name, value in values.items()]
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("profile", DEVICES)
+@pytest.mark.parametrize(("case", "profile"), in_turn(CASES, DEVICES))
 def test_it_is_what_a_launch_compiles(kernels, profile, case):
     device = Device.from_profile(profile)
     check_target(device)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from assembly import access_widths, is_bounded, polling_loops, whiles
 from offline import FOREMOST, H200, MI300X, PRODUCTS, read_problem
+from sweep import in_turn
 
 from amdgcn_cpu import Fault, Kernel
 from portable_softmax import CompileError, Device, plan, profiles
@@ -130,11 +131,9 @@ def loads_of(name, cols, dtype, profile, gap=0):
     return planned, [width for name, width in access_widths(assembly) if "ld" in name or "load" in name]
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("profile", [H200, MI300X])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("cols", [512, 2048])
+@pytest.mark.parametrize(
+    ("name", "profile", "dtype", "cols"), in_turn(MASKS, [H200, MI300X], ["bfloat16", "float32"], [512, 2048])
+)
 def test_heads_are_read_in_whole_vectors(profile, dtype, name, cols):
     planned, loads = loads_of(name, cols, dtype, profile)
     assert planned.warning is None

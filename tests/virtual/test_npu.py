@@ -12,7 +12,7 @@ import triton.language as tl
 from ascend_kernels import SAID, arguments_of
 from exact import assert_close, expected
 from launched_rows import check
-from sweep import mostly_slow
+from sweep import in_turn, mostly_slow
 from table import TILINGS, table
 
 from portable_softmax import current_device, inspect_kernel, plan, softmax
@@ -42,17 +42,15 @@ def test_programs(machine, shape, npu):
     assert machine.launches[-1].grid == (min(npu.vector_cores, tiles), 1, 1)
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("n_rows", "n_cols"), [(70, 20000), (700, 1000)], ids=["online", "tile"])
-def test_next_smaller_tile_when_the_buffer_overflows(machine, n_rows, n_cols, dtype):
+@pytest.mark.parametrize(("dtype", "shape"), in_turn(DTYPES, [(70, 20000), (700, 1000)]), ids=str)  # two-pass, in registers
+def test_next_smaller_tile_when_the_buffer_overflows(machine, dtype, shape):
     """The profile promises 192 KiB of Unified Buffer, the compiler finds 48."""
     device = current_device(machine.index(SMALL_BUFFER))
-    chosen = plan(n_rows, n_cols, dtype, device)
+    chosen = plan(*shape, dtype, device)
     assert chosen.reasons[0].startswith("rejected ")
     assert "ub overflow, requires" in chosen.reasons[0]
     assert 48 * 2**10 / 4 < machine.planned[-1] <= 48 * 2**10  # no smaller than it must be
-    x = torch.randn(n_rows, n_cols).to(getattr(torch, dtype))
+    x = torch.randn(shape).to(getattr(torch, dtype))
     result = softmax(x.to(f"npu:{device.index}")).cpu()
     assert_close(result, expected("softmax", x))
 

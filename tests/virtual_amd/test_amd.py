@@ -6,6 +6,7 @@ import torch
 import triton
 from exact import assert_close, expected
 from row_forms import FORMS, arguments_of, assert_right, rows_in
+from sweep import in_turn
 
 from portable_softmax import PlanError, current_device, launcher, plan, softmax
 from portable_softmax.runtime.bind import Launch
@@ -50,11 +51,12 @@ def test_detection_to_numbers(machine, name):
     assert_close(result.cpu(), expected("softmax", x))
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("name", ["driver_mi300x", "driver_rx7900xtx"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_launches_are_as_planned(machine, name, shape, dtype):
+@pytest.mark.parametrize(
+    ("shape", "name", "dtype"),
+    in_turn(SHAPES, ["driver_mi300x", "driver_rx7900xtx"], [torch.float32, torch.bfloat16]),
+    ids=str,
+)
+def test_launches_are_as_planned(machine, shape, name, dtype):
     planned = plan(*shape, dtype, current_device(machine.index(name)))
     assert planned.tiling.strategy == SHAPES[shape]
     x = rows(*shape, dtype=dtype)
