@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from random_calls import results
+from calls import results
 from torch.utils._pytree import tree_map_only
 
 from portable_softmax import softmax, token_log_probs

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from random_calls import in_double, results
+from calls import in_double, results
 from torch.autograd.functional import hessian, jacobian
 
 from portable_softmax import log_softmax, softmax

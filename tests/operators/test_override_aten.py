@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from random_calls import recording
+from calls import recording
 
 from portable_softmax import batch_invariant, override_aten, softmax
 from portable_softmax.operators import launch

@@ -1,8 +1,13 @@
 """The property of all calls: in any sequence in one process, a call is right, and has the bits of a first call."""
 
+import os
+
 import pytest
 import torch
-from random_calls import Calls, recording, results
+from calls import assert_same, recording, results, seen
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from random_calls import Calls
 
 from portable_softmax import batch_invariant
 from portable_softmax.operators import launch
@@ -10,9 +15,12 @@ from portable_softmax.operators import launch
 pytestmark = pytest.mark.kernel
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_calls_of_a_process_are_right_in_any_order(where, seed):
-    assert not Calls(seed, where).run(100)
+def test_calls_of_a_process_are_right_in_any_order(where, monkeypatch):
+    monkeypatch.setattr(Calls, "where", where)
+    count = int(os.environ.get("RANDOM_CALLS", "300"))
+    phases = Phase.explicit, Phase.reuse, Phase.generate  # calls take too long to be made small
+    options = {"max_examples": count // 20, "stateful_step_count": 20, "deadline": None, "phases": phases}
+    run_state_machine_as_test(Calls, settings=settings(**options))
 
 
 def neighbours(where):
@@ -111,10 +119,16 @@ def called(
 
 
 def test_calls_that_differ_in_one_element_of_a_key(where):
-    calls = Calls(0, where)
-    with recording(calls.launched):
+    """One after another and in the reverse order, they are as first calls."""
+    launched = []
+    with recording(launched):
         for arguments, changes in neighbours(where):
-            calls.in_both_orders([called(calls.launched, **(arguments | change)) for change in ({}, *changes)])
+            calls = [called(launched, **(arguments | change)) for change in ({}, *changes)]
+            first = [seen(call, {}, launched)[1:] for call in calls]
+            for order in (1, -1):
+                dictionary = {}
+                for call, expected in list(zip(calls, first, strict=True))[::order]:
+                    assert_same(seen(call, dictionary, launched)[1:], expected)
 
 
 def test_numbers_share_launches(where):
