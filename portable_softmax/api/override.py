@@ -113,9 +113,10 @@ def _forward(before: Any, log: bool, zero_rows: bool) -> Any:
 
 def _backward(before: Any, log: bool, zero_rows: bool) -> Any:
     def compute(keys: Any, dy: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-        with contextlib.suppress(NotImplementedError, IndexError, RuntimeError):
+        with contextlib.suppress(NotImplementedError, IndexError):
             args = GRADIENT.Args(dy, y)
-            call = GRADIENT.call_of(args, (None, log, dim, zero_rows, dtype))
+            alike = dy.dtype == y.dtype and dy.shape == y.shape
+            call = GRADIENT.call_of(args, (None, log, dim, zero_rows, dtype)) if alike else None
             if call is not None and call.run is not None:
                 return call.run(args)
         dx = before(keys, dy, y, dim, dtype)

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from portable_softmax.operators import checks
-from portable_softmax.operators.arguments import Factor
-from portable_softmax.operators.memory import check_inplace, check_out
+from portable_softmax.operators.arguments import Factor, check_inplace, written
 from portable_softmax.operators.tokens import NAME, SAMPLE, TOKENS, compute, mask_of
 
 
@@ -43,7 +41,7 @@ def token_log_probs(
             has no gradient.
         grad_inplace: True to write the gradient over the logits, which are lost, if a kernel computes the call: not on the
             CPU, nor under torch.compile or torch.func, nor for a batch of gradients.
-        out: the tensor to write log-probabilities to, of their dtype, shape and device. Not differentiable.
+        out: the tensor to write log-probabilities to, of their dtype and device. It is resized as by torch. Not differentiable.
 
     Returns:
         Log-probabilities of the shape of ids, in float32 (float64 for float64 logits), nan for ids out of range. With
@@ -55,7 +53,7 @@ def token_log_probs(
         ValueError: logits have no dimension, ids or `kept` have another shape, there is a `mask` too, `softcap` is not
             positive, or `masked_rows` is none of the above.
         TypeError: an argument has another type.
-        RuntimeError: `out` has another dtype, shape or device, or a gradient is required; a tensor does not broadcast, or is
+        RuntimeError: `out` has another dtype or device, or a gradient is required; a tensor does not broadcast, or is
             on another device; with `grad_inplace`, logits are a leaf, a part of split() or unbind(), or share memory with
             each other.
         DtypeError: logits are not floating-point numbers of 16 bits or more, ids are not integers, or a mask has another dtype.
@@ -70,15 +68,9 @@ def token_log_probs(
     args = TOKENS.Args(logits, ids, mask, scale, temperature)
     if grad_inplace:
         check_inplace(NAME, logits)
-    if out is not None:
-        checks.check_tensor(NAME, "logits", logits)
-        checks.check_tensor(NAME, "ids", ids)
-        check_out(NAME, out, logits, torch.promote_types(logits.dtype, torch.float32), args)
-        if out.shape != ids.shape:
-            raise RuntimeError(f"{NAME}(): out of shape {tuple(out.shape)} for ids of shape {tuple(ids.shape)}")
     options = softcap, dim, ignore_index, entropy, return_lse, masked_rows == "zero"
     picked, *more = compute(args, options, grad_inplace)
-    picked = picked if out is None else out.copy_(picked)
+    picked = picked if out is None else written(NAME, out, picked)
     return (picked, *(t for t in more if t is not None)) if entropy or return_lse else picked
 
 

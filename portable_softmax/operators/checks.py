@@ -26,12 +26,7 @@ def mistyped(name: str, argument: str, kinds: str, value: object) -> TypeError:
 
 
 def as_float(name: str, argument: str, number: Any, kinds: str = "a number or Tensor") -> Any:
-    """Returns a number as a float; None, tensors and symbols of compilers as they are.
-
-    Raises:
-        TypeError: it is none of these.
-        ValueError: it is beyond the range of float64.
-    """
+    """Returns a number as a float; None, tensors and symbols of compilers as they are; raises TypeError or ValueError."""
     if number is None or type(number) is float or isinstance(number, (Tensor, torch.SymFloat, torch.SymInt)):
         return number
     if isinstance(number, bool) or not isinstance(number, Real):
@@ -54,11 +49,7 @@ def as_integer(name: str, argument: str, value: Any, kinds: str = "int") -> Any:
 
 
 def normalized(name: str, args: Any) -> Any:
-    """Returns the arguments with numbers as floats, seed and position as integers, and a sink as a tensor that broadcasts.
-
-    Raises:
-        TypeError, ValueError: a number has another type, or is out of range.
-    """
+    """Returns the arguments with numbers as floats, seed and position as integers, and a sink as a tensor that broadcasts."""
     values, x = list(args), args[0]
     for at, value in enumerate(args):
         argument = args._fields[at]

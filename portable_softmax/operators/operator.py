@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators import arguments, launch, memory
+from portable_softmax.operators import arguments, launch
 from portable_softmax.operators.checks import normalized
 
 _named_tuple: Any = namedtuple
@@ -21,9 +21,7 @@ class Call(NamedTuple):
     """Cached form of a call.
 
     Args:
-        operator: which is called.
         run: run(args, out) launches calls like it, where out may be None; None for one that the reference computes.
-        options: what is computed, after checks.
         needs: which arguments require a gradient; () if autograd does not record the call.
         gradient: options of the gradient.
         invariant: the choice of batch_invariant, which a gradient follows.
@@ -144,8 +142,8 @@ class Operator:
         if call is None:
             checked, run, reach = self.check(args, *options), None, 0
             if out is not None:
-                reach = max(memory.extent(t) for t in (out, *args) if isinstance(t, Tensor))
-            if out is None or memory.fits(out, args, self.dtype_of(args, checked), over):
+                reach = max(arguments.extent(t) for t in (out, *args) if isinstance(t, Tensor))
+            if out is None or arguments.fits(out, args, self.dtype_of(args, checked), over):
                 reason, about = self.problem(args, checked, invariant)
                 if not reason and launch.has_kernels(args[0]):
                     run = launch.bound(self, args, checked, about, out)

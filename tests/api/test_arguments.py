@@ -66,7 +66,7 @@ WRONG_LOG_PROBS = [
     ({"ignore_index": [0]}, TypeError, "argument 'ignore_index' must be int, not list"),
     ({"grad_inplace": "no"}, TypeError, "argument 'grad_inplace' must be bool, not str"),
     ({"scale": torch.ones(5)}, RuntimeError, "argument 'scale'"),
-    ({"out": torch.empty(2, 2)}, RuntimeError, "out of shape"),
+    ({"out": torch.empty(2, 3, dtype=torch.half)}, RuntimeError, "Expected out tensor to have dtype"),
     ({"logits": X.clone().requires_grad_(), "out": torch.empty(2, 3)}, RuntimeError, "automatic differentiation"),
 ]
 CALLS = [(function, {"input": X} | row[0], *row[1:]) for function in (softmax, log_softmax) for row in WRONG]

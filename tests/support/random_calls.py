@@ -5,6 +5,7 @@ empty dictionary, bit for bit, and in what is launched.
 """
 
 import contextlib
+from functools import partial
 
 import torch
 from calls import assert_same, close, gradients_of, in_double, recording, results, seen
@@ -121,8 +122,8 @@ def laid_out(x, layout):
     return torch.stack([x, x], -1)[..., 0] if layout == "stepped" else x
 
 
-def check(choices, where, launched):
-    """Checks results and gradients of a call beside float64, and beside a first call."""
+def call_of(choices, where):
+    """Returns (a call without arguments, its results and gradients in float64, the number of results, their error)."""
     (x, options), function, mode, dim = arguments_of(choices, where), choices["function"], choices["mode"], choices["dim"]
     mode = "plain" if function == "log_probs" and mode in ("out", "in place") else mode
     in_place, before = function == "log_probs" and mode == "grad" and choices["grad_inplace"], x.clone()
@@ -130,7 +131,7 @@ def check(choices, where, launched):
     needs = [n for n in choices["needs"] if mode == "grad" and n in differentiable]
     around = {"no_grad": torch.no_grad, "inference": torch.inference_mode}.get(mode, contextlib.nullcontext)
     if mode == "autocast":
-        around = lambda: torch.autocast(x.device.type, dtype=torch.bfloat16)  # noqa: E731
+        around = partial(torch.autocast, x.device.type, dtype=torch.bfloat16)
     tensors = {n: options[n].double().requires_grad_() for n in needs}
     leaves = [x.detach().double().requires_grad_(), *tensors.values()]
     exact = list(in_double(function, leaves[0], dim, options | tensors))
@@ -145,26 +146,30 @@ def check(choices, where, launched):
             more["out"] = laid_out(torch.empty(x.shape, dtype=x.dtype, device=where), choices["other layout"])
         elif mode == "in place":
             more["out"] = logits = x.clone(memory_format=torch.preserve_format)
-        with around():
+        with around(), batch_invariant(choices["invariant"]):
             ys = results(function, logits, dim, **options | tensors, **more)
+        assert mode == "grad" or not any(y.requires_grad for y in ys), "a call that is not recorded"
         if not has_gradient:
             return ys
-        used = [(y, laid_out(dy.to(y.dtype), choices["other layout"])) for y, dy in zip(ys, dys, strict=True)]
-        gradients = gradients_of(used, [leaf, *tensors.values()])
-        over = logits.detach() if in_place else gradients[0]
-        assert in_place or torch.equal(x.nan_to_num(), before.nan_to_num()), "written over logits"
-        assert torch.equal(over.nan_to_num(), gradients[0].nan_to_num()), "not in place"
+        pairs = [(y, laid_out(dy.to(y.dtype), choices["other layout"])) for y, dy in zip(ys, dys, strict=True)]
+        gradients = gradients_of(pairs, [leaf, *tensors.values()])
+        written = logits.detach() if in_place else before
+        expected = gradients[0] if in_place else x
+        assert torch.equal(written.nan_to_num(), expected.nan_to_num()), "in place, or not"
         return *ys, *gradients
 
-    with batch_invariant(choices["invariant"]):
-        first = seen(call, {}, launched)
-        actual = seen(call, launch.calls, launched)
+    gradients = gradients_of(list(zip(exact, dys, strict=True)), leaves) if has_gradient else []
+    return call, [*exact, *gradients], len(exact), max(ERRORS[x.dtype], ERRORS[options.get("dtype", x.dtype)])
+
+
+def check(choices, where, launched):
+    """Checks results and gradients of a call beside float64, and beside a first call."""
+    call, exact, n_results, error = call_of(choices, where)
+    first = seen(call, {}, launched)
+    actual = seen(call, launch.calls, launched)
     assert_same(actual[1:], first[1:])
-    if has_gradient:
-        exact += gradients_of(list(zip(exact, dys, strict=True)), leaves)
-    assert mode == "grad" or not any(y.requires_grad for y in actual[0]), "a call that is not recorded"
-    error = max(ERRORS[x.dtype], ERRORS[options.get("dtype", x.dtype)])
     for at, (ours, double) in enumerate(zip(actual[0], exact, strict=True)):
-        largest = 1.0 if at < len(dys) else max(1.0, double.abs().max().item())
-        rounded = error if at < len(dys) else 10 * max(error, ERRORS[ours.dtype])
-        close(ours.detach() / largest, double.detach() / largest, rounded, f"result {at}")
+        largest, allowed = 1.0, error
+        if at >= n_results:
+            largest, allowed = max(1.0, double.abs().max().item()), 10 * max(error, ERRORS[ours.dtype])
+        close(ours.detach() / largest, double.detach() / largest, allowed, f"result {at}")
