@@ -109,14 +109,8 @@ def target_of(device: Device) -> Any:
 
 
 def target_to_compile_for(device: Device) -> Any:
-    """Returns Triton's GPUTarget for the device, for which this process can compile.
-
-    Raises:
-        TargetError: this Triton does not compile for it: some releases would end the process.
-        CompileError: it interprets, or there is no Triton.
-    """
+    """Returns Triton's GPUTarget for the device, for which this process can compile; raises the errors of check_target."""
     check_target(device)
-    check_compiles()
     from triton.backends import backends
 
     target = target_of(device)
@@ -126,19 +120,20 @@ def target_to_compile_for(device: Device) -> Any:
     return target
 
 
-def check_compiles() -> None:
-    """Raises a CompileError if Triton's interpreter replaces all devices."""
-    if interpreting():
-        raise CompileError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for another device")
-
-
 def check_target(device: Device) -> None:
-    """Raises TargetError for an absent device for which this release of Triton is too old or too new."""
+    """Raises an error if no kernel can be compiled for a device: some releases of Triton would end the process.
+
+    Raises:
+        TargetError: this release is too old or too new for an absent device, or it interprets.
+        CompileError: there is no Triton.
+    """
     releases, (major, minor) = device.profile.triton or "0.0", triton_version()
     first, last = (tuple(map(int, release.split(".")[:2])) for release in f"{releases} to 99.0".split(" to ")[:2])
     if device.index is None and not first <= (major, minor) <= last:
         fault = f"Triton {major}.{minor} does not compile for {device.backend}/{device.arch} without the device"
         raise TargetError(f"{fault}; install Triton {releases}{'' if ' to ' in releases else ' or later'}")
+    if interpreting():
+        raise TargetError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for another device")
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from portable_softmax.planning import candidates, planner
 from portable_softmax.planning.operands import bucket_of, contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import LogProbs, Problem
-from portable_softmax.runtime.compile import check_compiles, check_target, compiled, resources_of
+from portable_softmax.runtime.compile import check_target, compiled, resources_of
 from portable_softmax.runtime.kernel import kernels_of
 
 if TYPE_CHECKING:
@@ -145,13 +145,8 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
 
     With `time`, it is chosen anew, and the fastest of `count` launches.
     """
-    estimated = False
-    if device.index is None:
-        check_target(device)
-        estimates = device.vendor.model((1, 1), 4, (), device) is not None
-        estimated = estimates and (interpreting() or device.vendor.missing() is not None)
-        if not estimated:
-            check_compiles()  # or every tiling would fail to compile for this reason
+    estimates = device.index is None and device.vendor.model((1, 1), 4, (), device) is not None
+    estimated = estimates and (interpreting() or device.vendor.missing() is not None)
     key = bucket_of(problem), device, estimated
     choice = _choices.get(key)
     if choice is None or time:
@@ -167,6 +162,7 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
 
 
 def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    check_target(device)
     kernel, *_ = kernels_of(problem, tiling, device)
     if problem.is_sample:  # it has the launch of log-probabilities, if it compiles
         compiled(kernel, device)
