@@ -3,6 +3,7 @@
 There is no order of preference among them: they are compared by cost.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -38,6 +39,7 @@ class Limits:
         self.registers_per_thread = hardware.max_registers_per_thread or self.registers
         self.multiprocessors = hardware.multiprocessor_count or 1
         self.warps = powers(1, self.max_threads // self.warp)
+        self.left_out = Counter[str]()  # numbers of launches that are no candidates, by reason
         self.loads = 2 if problem.backward else 1  # operands that are read
         can_split = bool(launch.polls) and not problem.in_place
         self.exchanges = can_split and not problem.batch_invariant  # a late program may be waited for or not, and bits differ
@@ -199,35 +201,28 @@ def _tiling(limits: Limits, rows: int, num_warps: int, per_thread: int, splits: 
     blocks = -(-split // width)
     cols = blocks * width
     splits = -(-problem.width // cols)
-    tiling = Tiling(
-        rows,
-        width,
-        num_warps,
-        1,
-        splits,
-        blocks=blocks if held or splits > 1 else 1,
-        held=held,
-        walk=False,
-        two_launches=splits > 1 and not limits.exchanges,
-    )
+    in_two, n_blocks = splits > 1 and not limits.exchanges, blocks if held or splits > 1 else 1
+    tiling = Tiling(rows, width, num_warps, 1, splits, blocks=n_blocks, held=held, walk=False, two_launches=in_two)
     elements, programs = rows * cols * limits.loads, problem.tiles(rows) * splits
     registers = min(limits.registers, threads * limits.registers_per_thread)
     scalar = held and not problem.across and width * limits.element <= VECTOR_BYTES
     idle = programs * 2 < limits.multiprocessors or programs * threads >= limits.multiprocessors * limits.resident_threads
     one_warp = splits > 1 and held and num_warps == 1 and not problem.across
-    left_out = {
-        "a block is narrower than a vector": width < problem.vector and not problem.across,
-        "registers": 2 * rows * tiling.block_cols * limits.loads > registers,
-        "many blocks compile for minutes": held and blocks > MAX_BLOCKS,
-        "narrow blocks round more": not held and rows * width < MIN_TWO_PASS,
-        "programs poll for late ones": splits > 1 and limits.exchanges and not held and idle,
-        "some threads have nothing": num_warps > 1 and rows * min(cols, problem.width) < threads,
-        "two warps exchange half as much": one_warp and programs > MAX_OF_ONE_WARP * limits.multiprocessors,
-        "programs exchange for little": splits > 1 and elements < 2 * FEW * threads,
-        "later blocks hit lines on their way": scalar and blocks > MAX_SCALAR_BLOCKS,
-        "narrow loads of many elements": scalar and elements > FEW * problem.vector * threads,
+    reasons = {
+        "blocks narrower than a vector": width < problem.vector and not problem.across,
+        "more elements than registers": 2 * rows * tiling.block_cols * limits.loads > registers,
+        "blocks that compile for minutes": held and blocks > MAX_BLOCKS,
+        "narrow two-pass blocks": not held and rows * width < MIN_TWO_PASS,
+        "idle multiprocessors or late programs": splits > 1 and limits.exchanges and not held and idle,
+        "idle threads": num_warps > 1 and rows * min(cols, problem.width) < threads,
+        "splits of one warp": one_warp and programs > MAX_OF_ONE_WARP * limits.multiprocessors,
+        "splits of few elements": splits > 1 and elements < 2 * FEW * threads,
+        "many narrow loads": scalar and (blocks > MAX_SCALAR_BLOCKS or elements > FEW * problem.vector * threads),
     }
-    if not any(left_out.values()):
+    reason = next((reason for reason, holds in reasons.items() if holds), None)
+    if reason:
+        limits.left_out[reason] += 1
+    else:
         yield tiling
 
 

@@ -125,13 +125,10 @@ def contiguous_problem(
     batch_invariant: bool = False,
     scores: Scores = NONE,
 ) -> Problem:
-    """Returns the softmax of aligned contiguous matrices, with input and output of one type; a mask has the layout of x.
-
-    `dtype` is a torch.dtype or its name.
+    """Returns the softmax of aligned contiguous matrices of one torch.dtype, or its name; a mask has the layout of x.
 
     Raises:
-        TypeError: a size is not an integer.
-        ValueError: a size is not positive or too large, or there is no such form.
+        TypeError, ValueError: a size is not a positive integer, or too large, or there is no such form.
         DtypeError: no kernel computes that type.
     """
     if form not in (*FORMS, TOKEN_LOG_PROBS):
@@ -163,10 +160,7 @@ def representative(number: int) -> int:
 
 
 def bucket_of(problem: Problem) -> Problem:
-    """Returns the problem for which the launch of a problem is chosen: it differs in the number of rows alone.
-
-    Launches whose bits may not depend on the number of rows have a single bucket.
-    """
+    """Returns the problem for which the launch of a problem is chosen; there is one if bits do not depend on the rows."""
     if problem.batch_invariant:
         return replace(problem, n_rows=problem.inner * MANY_ROWS, rows_per_matrix=None, mask_copies=None, levels=None)
     matrices, rows = problem.n_rows // problem.rows_per_group, problem.rows_per_group

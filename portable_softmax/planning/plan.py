@@ -20,29 +20,18 @@ class Tiling:
 
     A tile has `splits`, one per program that shares its rows; a split has `blocks` of `width` columns. A split is held in
     registers, so that rows are read once, or it is read twice, one block at a time.
-
-    Args:
-        tile_rows: rows of a tile.
-        width: columns of a block, a power of two.
-        num_warps, num_stages: Triton's options; None if the vendor has none, or its compiler chooses.
-        splits: programs that share the rows of a tile.
-        max_registers: registers per thread that the compiler may use; None leaves it to the compiler.
-        blocks: blocks of a split; 1 if one program reads whole rows twice, in a loop over blocks.
-        held: False if splits are read twice.
-        walk: True if a program may compute several tiles, which is required if there are fewer programs than tiles.
-        two_launches: the first computes statistics of the splits, the second reads these and the splits again.
     """
 
     tile_rows: int
-    width: int
-    num_warps: int | None = None
+    width: int  # columns of a block, a power of two
+    num_warps: int | None = None  # Triton's options; None if the vendor has none, or its compiler chooses
     num_stages: int | None = None
-    splits: int = 1
-    max_registers: int | None = None
-    blocks: int = 1
-    held: bool = True
-    walk: bool = True
-    two_launches: bool = False
+    splits: int = 1  # programs that share the rows of a tile
+    max_registers: int | None = None  # per thread that the compiler may use; None leaves it to the compiler
+    blocks: int = 1  # of a split; 1 if one program reads whole rows twice, in a loop over blocks
+    held: bool = True  # False if splits are read twice
+    walk: bool = True  # a program may compute several tiles, which is required if there are fewer programs than tiles
+    two_launches: bool = False  # the first computes statistics of the splits, the second reads these and the splits again
 
     @property
     def strategy(self) -> str:
@@ -91,27 +80,16 @@ class Tiling:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """Launch of one softmax, and the reasons for it.
+    """Launch of one softmax, and the reasons for it."""
 
-    Args:
-        problem: what is computed, and how its rows are read.
-        tiling: how rows are cut into tiles, with the compiler's options.
-        num_programs: size of the one-dimensional grid.
-        resources: what a program of the compiled kernel uses.
-        occupancy: programs per multiprocessor, and what limits them.
-        reasons: the decisions in order, in sentences.
-        warning: the reason why the launch is slow, if all compiled candidates are; None for most.
-        terms: expected microseconds by term of the cost; None if the profile has no cost.
-    """
-
-    problem: Problem
+    problem: Problem  # what is computed, and how its rows are read
     tiling: Tiling
-    num_programs: int
-    resources: KernelResources
+    num_programs: int  # of the one-dimensional grid
+    resources: KernelResources  # of a program
     occupancy: Occupancy
-    reasons: tuple[str, ...] = ()
-    warning: str | None = None
-    terms: Terms | None = None
+    reasons: tuple[str, ...] = ()  # the decisions in order, in sentences
+    warning: str | None = None  # why the launch is slow, if all compiled candidates are
+    terms: Terms | None = None  # expected microseconds by cause; None if the profile has no cost
 
     @cached_property
     def us(self) -> float:

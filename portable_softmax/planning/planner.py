@@ -8,6 +8,7 @@ import math
 import statistics
 import sys
 import time as clock
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -44,17 +45,15 @@ def compile_best(
     Args:
         expected: returns the candidates that were not compiled, by expected time `us`.
         compiled: compiles some, and returns for each what replaces it, or why it cannot run.
-        most, least: candidates that are compiled, in all and side by side before times are compared.
+        most, least: candidates that are compiled, in all and before times are compared; the latter side by side.
 
     Returns:
         The compiled candidates, the fastest first, and why others cannot run.
     """
     used, rejected, until = list[Any](), list[str](), clock.monotonic() + LONGEST
     while len(used) < most and (not used or clock.monotonic() < until):
-        best, count = min((one.us for one in used), default=math.inf), max(1, least - len(used))
-        if len(used) >= least:
-            count = min(least, most - len(used))
-        some = [one for one in expected() if len(used) < least or ALIKE * one.us < best][:count]
+        best = math.inf if len(used) < least else min(one.us for one in used)
+        some = [one for one in expected() if ALIKE * one.us < best][: min(least, most - len(used))]
         if not some:
             break
         for one in compiled(some):
@@ -65,10 +64,7 @@ def compile_best(
 
 
 def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Iterator[str]:
-    """Yields how much slower the next one of `count` launches is and by which term, if times are known.
-
-    It is one that was compiled after the first, or else the next one that was `left`.
-    """
+    """Yields how much slower the next one of `count` launches is, compiled or `left`, and by which term, if times are known."""
     best, *others = compiled
     other = min((*others, *left[:1]), key=lambda one: one.us, default=None)
     if other and best.terms and other.terms:
@@ -82,10 +78,7 @@ def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Itera
 def measured(launches: Sequence[Any], words: Sequence[str], time: Callable[[], list[list[float]] | str]) -> tuple[int, str]:
     """Returns which launch is used, and what was measured: the first, unless another one is faster in every round.
 
-    Args:
-        launches: that do not spill, the one of the least expected time first.
-        words: for each of them.
-        time: returns microseconds by round and launch, or why nothing is timed.
+    None of the launches spills, and there are `words` for all; `time` returns microseconds by round and launch.
     """
     rounds: list[list[float]] | str = f"fewer than two launches that do not spill, or expected to take less than {MIN_US} us"
     if len(launches) > 1 and launches[0].terms and launches[0].terms.total >= MIN_US:
@@ -100,19 +93,13 @@ def measured(launches: Sequence[Any], words: Sequence[str], time: Callable[[], l
     return best, f"measured: {'; '.join([lines.pop(best), *lines])}"
 
 
-def choose(problem: Problem, device: Device, compile: Compile) -> LaunchPlan:
-    """Plans the launch of `problem` on `device`; raises the errors of `choice_of`."""
-    return plan_of(choice_of(problem, device, compile), problem, device)
-
-
 def choice_of(
     problem: Problem, device: Device, compile: Compile, size: str = "", count: int = 1, time: Time | None = None
 ) -> LaunchPlan:
-    """Chooses a launch for `problem` on `device`, with reasons for its tiling.
+    """Chooses a launch for a problem, usually that of a bucket, with reasons for its tiling.
 
     Args:
-        problem: usually that of a bucket of rows.
-        device: the target.
+        problem, device: what is computed, and where.
         compile: compiles a candidate, and returns what a program uses.
         size: the caller's, for errors.
         count, time: launches that are timed, and a function that does.
@@ -121,7 +108,8 @@ def choice_of(
         PlanError: no candidate compiles and fits; lists them all.
         TargetError: this Triton does not compile for the device.
     """
-    left = ranked(problem, device)
+    left_out = Counter[str]()
+    left = ranked(problem, device, left_out)
     n_launches = len(left)
 
     def compiled(launches: Sequence[LaunchPlan]) -> Iterator[LaunchPlan | str]:
@@ -153,38 +141,36 @@ def choice_of(
     spilled = spilled_by(best.resources)
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
         warning = f"slow: spills into {spilled} bytes per thread; no other of {n_launches} launches should be faster"
+    most = ", ".join(f"{number} {reason}" for reason, number in left_out.most_common())
     reasons = words, warning, *runner_up(used, left, n_launches), *(f"rejected {reason}" for reason in rejected)
-    return replace(best, reasons=tuple(filter(None, reasons)), warning=warning)
+    return replace(best, reasons=tuple(filter(None, (*reasons, most and f"left out: {most}"))), warning=warning)
+
+
+def launch_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
+    """Returns the launch of a problem by the choice for its bucket, without time and reasons, for a call."""
+    way = choice.problem
+    if (problem.vector, problem.unaligned, problem.scattered) != (way.vector, way.unaligned, way.scattered):
+        problem = replace(problem, vector=way.vector, unaligned=way.unaligned, scattered=way.scattered)
+    return _sized(problem, choice.tiling, choice.resources, choice.occupancy, device)
 
 
 def plan_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
     """Returns the plan of a problem by the choice for its bucket, with its time and reasons."""
-    launch = _launch(_read(problem, choice), choice.tiling, choice.resources, device)
+    launch = _launch(launch_of(choice, problem, device).problem, choice.tiling, choice.resources, device)
     return replace(launch, reasons=(*choice.reasons, *launch.because(device)), warning=choice.warning)
 
 
-def launch_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
-    """Returns the launch of a problem by the choice for its bucket: the same, without time and reasons, for a call."""
-    return _sized(_read(problem, choice), choice.tiling, choice.resources, choice.occupancy, device)
-
-
-def _read(problem: Problem, choice: LaunchPlan) -> Problem:
-    """Returns a problem as a choice reads its rows."""
-    way = choice.problem
-    if (problem.vector, problem.unaligned, problem.scattered) == (way.vector, way.unaligned, way.scattered):
-        return problem
-    return replace(problem, vector=way.vector, unaligned=way.unaligned, scattered=way.scattered)
-
-
-def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
+def ranked(problem: Problem, device: Device, left_out: Counter[str] | None = None) -> list[LaunchPlan]:
     """Returns the launches of a problem that should fit, with estimated resources, the one of the least cost first.
 
-    Where the cost is unknown, vectorized access goes first, and launches keep their order.
+    Where the cost is unknown, vectorized access goes first, and launches keep their order. Others are counted in `left_out`.
     """
     launches = list[LaunchPlan]()
     for reading in reversed(readings(problem, device)):
-        tilings = candidates(Limits(_typical(reading)[0], device))
-        launches += [_launch(reading, tiling, estimated(reading, tiling, device), device) for tiling in tilings]
+        limits = Limits(_typical(reading)[0], device)
+        launches += [_launch(reading, tiling, estimated(reading, tiling, device), device) for tiling in candidates(limits)]
+        if left_out is not None:
+            left_out.update(limits.left_out)
     return sorted((one for one in launches if not unfit(one, device)), key=lambda launch: launch.us) or launches
 
 
@@ -207,10 +193,7 @@ def _typical(problem: Problem) -> list[Problem]:
 
 
 def _launch(problem: Problem, tiling: Tiling, used: KernelResources, device: Device) -> LaunchPlan:
-    """Returns the launch of programs with these resources.
-
-    Its time is the geometric mean of those of typical problems, in the terms of the first.
-    """
+    """Returns the launch of programs with these resources; its time is the geometric mean of those of typical problems."""
     fit = device.vendor.occupancy(used, device.hardware)
     launch = _sized(problem, tiling, used, fit, device)
     numbers, resident, times = device.profile.launch.cost, fit.programs_per_multiprocessor, list[Terms]()
@@ -228,14 +211,13 @@ def _sized(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupan
     programs = _num_programs(problem, tiling, fit, device)
     walks = device.profile.grid.value == "resident" and not tiling.is_shared  # all walk over equally many tiles
     walks = walks or programs < problem.tiles(tiling.tile_rows) * tiling.splits
-    return LaunchPlan(problem, tiling if tiling.walk == walks else replace(tiling, walk=walks), programs, used, fit)
+    if tiling.walk != walks:
+        tiling = replace(tiling, walk=walks)
+    return LaunchPlan(problem, tiling, programs, used, fit)
 
 
 def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> int:
-    """Returns the size of the grid: one program for each split of a tile, unless fewer are resident or possible.
-
-    The kernel walks through the tiles that are left.
-    """
+    """Returns the size of the grid: one program for each split of a tile, unless fewer are resident or possible."""
     hardware = device.hardware
     threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
     most = min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)

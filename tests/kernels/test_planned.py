@@ -5,14 +5,13 @@ import pytest
 import torch
 from exact import assert_close, expected
 from launched_rows import check
-from offline import light, read_problem
+from offline import choose, light, read_problem
 from sweep import in_turn
 from table import TILINGS, Row, random
 
 from portable_probe.report import SoftmaxProblem
 from portable_probe.verify import verify_softmax
 from portable_softmax import Device, softmax, token_log_probs
-from portable_softmax.planning.planner import choose
 from portable_softmax.runtime.layout import name_of
 
 pytestmark = pytest.mark.kernel

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from offline import light
+from offline import choose, light
 from random_plans import random_problems
 
 from portable_softmax import Device
 from portable_softmax.planning.candidates import readings
 from portable_softmax.planning.operands import bucket_of, contiguous_problem, representative
-from portable_softmax.planning.planner import choice_of, choose, plan_of, ranked
+from portable_softmax.planning.planner import choice_of, plan_of, ranked
 from portable_softmax.planning.problem import NONE, Scores
 from portable_softmax.runtime import plans
 from portable_softmax.runtime.kernel import kernels_of

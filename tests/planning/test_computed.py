@@ -8,14 +8,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from offline import PRODUCTS, every_launch, foremost, light, with_hardware
+from offline import PRODUCTS, choose, every_launch, foremost, light, with_hardware
 from random_plans import random_problems
 
 from portable_softmax import Device
 from portable_softmax.planning.candidates import MAX_BLOCKS, MAX_SPLITS
 from portable_softmax.planning.operands import MIN_LINE, contiguous_problem, problem_of
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.planner import choose
 from portable_softmax.planning.problem import Problem, Scores
 from portable_softmax.runtime.kernel import kernels_of
 

@@ -4,12 +4,12 @@ import itertools
 import zlib
 
 import pytest
-from offline import H200, MI300X, PRODUCTS, foremost
+from offline import H200, MI300X, PRODUCTS, choose, foremost
 from random_plans import random_problems
 
 from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.planning.operands import contiguous_problem
-from portable_softmax.planning.planner import MAX_COMPILED, choose
+from portable_softmax.planning.planner import MAX_COMPILED
 from portable_softmax.runtime import plans
 
 PROBLEMS = 40  # of each product and compiler

@@ -15,7 +15,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.planning.candidates import readings
 from portable_softmax.planning.operands import TOKEN_LOG_PROBS, contiguous_problem
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.planner import choose, ranked
+from portable_softmax.planning.planner import choice_of, plan_of, ranked
 from portable_softmax.planning.problem import Problem
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
@@ -29,6 +29,11 @@ PRODUCTS = sorted(_ONE_EACH.values())  # one of each architecture, a foremost on
 def foremost(names) -> list[Any]:
     """Returns parameters of the names; all but a few of each vendor are slow."""
     return mostly_slow(names, FOREMOST.__contains__)
+
+
+def choose(problem: Problem, device: Device, compile: Any) -> LaunchPlan:
+    """Plans a launch with a function in place of the compiler."""
+    return plan_of(choice_of(problem, device, compile), problem, device)
 
 
 def light(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
