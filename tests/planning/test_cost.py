@@ -16,7 +16,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.schema import COST_NUMBERS
 from portable_softmax.planning.candidates import Limits
 from portable_softmax.planning.cost import cost
-from portable_softmax.planning.facts import LINE_PART, Facts, RowLaunch, Traffic, row_facts, softmax_facts
+from portable_softmax.planning.facts import Facts, RowLaunch, Traffic, row_facts, softmax_facts
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
@@ -143,24 +143,6 @@ def test_programs_go_in_waves(n_rows, held, resident, waves):
     assert (facts.programs, facts.resident, facts.waves, facts.tiles) == (n_rows, resident, waves, 1)
     assert facts.memory_us == pytest.approx(size / 3.35e6)
     assert (facts.elements, facts.loads, facts.l2_us, facts.unused, facts.exchanges) == (0.75 * (8 + 8), 1, 0, 0, 0)
-
-
-def test_facts_of_a_row_kernel():
-    """Checks 528 programs of 4 warps, of rows of 1,024 elements of 2 bytes: 4,000 rows, 8 turns, 16 bytes in an access."""
-    traffic = Traffic(4096, 0, 0, 2, 2, reductions=1)
-    for stages, ahead in ((1, 0), (2, 0), (3, 1), (4, 2), (20, 7)):
-        facts = row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 1024, stages), H100_DEVICE)
-        assert (facts.programs, facts.resident, facts.waves, facts.tiles, facts.loads, facts.ahead) == (528, 4, 1, 8, 1, ahead)
-        assert (facts.elements, facts.l2_us, facts.largest) == (8, 0, 1)
-    for block, warps in ((256, 4 * 2), (1024, 0)):  # that wait for two sums of each block of several
-        launch = RowLaunch(4000, 1024, 16, 528, 8, 4, block, 4, in_blocks=True)
-        in_blocks = row_facts(traffic._replace(block_reductions=2), launch, H100_DEVICE)
-        assert (*in_blocks[:2], in_blocks.warps) == (*facts[:2], warps)
-    spilled = row_facts(traffic, RowLaunch(4000, 1024, 16, 528, 8, 4, 1024, spilled_bytes=64), H100_DEVICE)
-    assert (spilled.unused, spilled.exchanges, spilled.warps, spilled.tail, spilled.own_issued) == (0, 0, 0, 0, 0)
-    assert (spilled.memory_us, spilled.l2_us) == pytest.approx((4000 * 4096 / 3.35e6, 4000 * 2 * 64 * 128 / 3.35e6))
-    accesses, shuffles = 2 * 1024 / 8, 7 * 128  # of threads: a sum of 128 of them has 7 steps
-    assert spilled.issued == pytest.approx((accesses + shuffles) / 32 + LINE_PART * accesses * 16 / 128)
 
 
 LAUNCHES_OF_ALL_TERMS = [

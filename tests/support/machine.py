@@ -7,7 +7,7 @@ what was compiled.
 
 import json
 import types
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,12 +63,23 @@ class Machine:
         return HostTensor.current
 
     @contextmanager
-    def installed(self, patch, **functions):
-        """Makes this process's machine this one; `functions` are more of torch.KIND's."""
+    def installed(self, patch):
+        """Makes this process's torch one that has these devices, until the context ends."""
         forget()
-        operators = _install(patch, self.kind, list(self.facts.values()), **functions)
+        patch.setattr(HostTensor, "kind", self.kind)
+        patch.setattr(arguments, "Parameter", HostTensor)  # a plain tensor of a device is of no other class than torch's own
+        patch.setattr(arguments, "_dispatch_isTensorSubclassLike", lambda x: False)
+        key = self.kind.upper()
+        if not hasattr(torch, self.kind):
+            _set_up(self.kind)
+            key = "PrivateUse1"
+        for name, function in _functions(list(self.facts.values())).items():
+            patch.setattr(getattr(torch, self.kind), name, function, raising=False)
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("empty.memory_format", _empty, key)
+        library.impl("empty_strided", _empty_strided, key)
         yield self
-        operators._destroy()
+        library._destroy()
         forget()
 
 
@@ -87,15 +98,8 @@ class RecordedDriver:
 
 def play(patch, machine: dict[str, Any]) -> None:
     """Makes this process look like a recorded machine, on which nothing is launched, to Triton's users and to torch's."""
-    module = types.SimpleNamespace(
-        __name__="torch." + machine["torch_device_type"],
-        is_available=lambda: machine.get("available", True),
-        device_count=lambda: len(machine["properties"]),
-        current_device=lambda: 0,
-        device=lambda index: nullcontext(),
-        get_device_properties=lambda index: types.SimpleNamespace(**machine["torch"][index]),
-        get_device_capability=lambda index: machine["target"][1],
-    )
+    known = {"is_available": lambda: machine.get("available", True), "get_device_capability": lambda _: machine["target"][1]}
+    module = types.SimpleNamespace(__name__="torch." + machine["torch_device_type"], **_functions(machine["torch"]) | known)
     patch.setattr(torch, machine["torch_device_type"], module, raising=False)
     patch.setattr(triton.runtime, "driver", types.SimpleNamespace(active=RecordedDriver(machine)))
 
@@ -181,19 +185,9 @@ def _device(device):
         HostTensor.current = before
 
 
-def _install(patch, kind, facts, **more):
-    """Makes this process's torch one that has devices of a type.
-
-    Args:
-        patch: pytest's monkeypatch, which undoes it.
-        kind: torch's name of the type: cuda (also for ROCm), xpu, or npu, which torch itself does not know.
-        facts: for each device, the result of torch.KIND.get_device_properties.
-        more: functions of torch.KIND, in addition to those that all types have.
-
-    Returns:
-        The operators that make tensors; they exist as long as this object does.
-    """
-    functions = {
+def _functions(facts):
+    """Returns functions of torch.KIND, for the results of its `get_device_properties` for each device."""
+    return {
         "is_available": lambda: True,
         "_lazy_init": lambda: None,
         "device_count": lambda: len(facts),
@@ -203,21 +197,7 @@ def _install(patch, kind, facts, **more):
         "get_device_properties": lambda device=None: types.SimpleNamespace(**facts[_index(device)]),
         "current_stream": lambda device=None: types.SimpleNamespace(cuda_stream=0, sycl_queue=0),
         "is_current_stream_capturing": lambda: False,
-        **more,
     }
-    patch.setattr(HostTensor, "kind", kind)
-    patch.setattr(arguments, "Parameter", HostTensor)  # a plain tensor of a device is of no other class than torch's own
-    patch.setattr(arguments, "_dispatch_isTensorSubclassLike", lambda x: False)
-    key = kind.upper()
-    if not hasattr(torch, kind):
-        _set_up(kind)
-        key = "PrivateUse1"
-    for name, function in functions.items():
-        patch.setattr(getattr(torch, kind), name, function, raising=False)
-    library = torch.library.Library("aten", "IMPL")
-    library.impl("empty.memory_format", _empty, key)
-    library.impl("empty_strided", _empty_strided, key)
-    return library
 
 
 def _set_up(kind):
