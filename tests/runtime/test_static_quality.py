@@ -41,7 +41,7 @@ PTX_MASKED = r"@!?%p\d+ ((?:ld|st)\.global\S*\.v\d\S*)"
 def test_plans_and_their_kernels(profile, backward, cases):
     device, faults = Device.from_profile(profile), []
     if profile not in (H200, MI300X):
-        cases = cases[PRODUCTS.index(profile) % 2 :: 2]
+        cases = cases[PRODUCTS.index(profile) % 3 :: 3]
     for n_cols, dtype in cases:
         planned = plan(N_ROWS, n_cols, dtype, device, backward=backward)
         seen = [*faults_of_plan(planned)]
@@ -153,11 +153,15 @@ def test_heads_of_odd_lengths_and_masks_that_lie_badly():
 # ---------------------------------------------------------------- what compilers make of a kernel
 
 
-FORMS = ("softmax", False, "bfloat16"), ("log_softmax", False, "float16"), ("softmax", True, "float16")
-
-
-@pytest.mark.parametrize("profile", [H200, MI300X])
-@pytest.mark.parametrize(("form", "backward", "dtype"), [*FORMS, ("log_softmax", True, "bfloat16")])
+@pytest.mark.parametrize(
+    ("profile", "form", "backward", "dtype"),
+    [
+        (H200, "softmax", False, "bfloat16"),
+        (MI300X, "log_softmax", False, "float16"),
+        (MI300X, "softmax", True, "bfloat16"),
+        (H200, "log_softmax", True, "float16"),
+    ],
+)
 def test_two_elements_of_16_bits_share_a_register(profile, form, backward, dtype):
     device, blocks = Device.from_profile(profile), 8 if backward else 16
     width = 4 * device.hardware.warp_size * 8
