@@ -23,7 +23,7 @@ kernel:
 """
 
 
-def after(line, arch="gfx942", exec_mask=None, **registers):
+def after(line, arch="gfx942", **registers):
     """The wave after one instruction; registers are v1=..., s2=..."""
     wave32 = int(not arch.startswith("gfx9"))
     kernel = Kernel(TEXT.format(arch=arch, line=line, wave32=wave32))
@@ -33,8 +33,6 @@ def after(line, arch="gfx942", exec_mask=None, **registers):
             wave.bits[int(name[1:])] = np.asarray(value).view(np.uint32)
         else:
             wave.scalars[int(name[1:])] = value
-    if exec_mask is not None:
-        wave.set_exec(exec_mask)
     kernel.steps[0](wave)
     return wave
 
