@@ -81,10 +81,9 @@ def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: st
             return Form(False, what=f"it reads tl.program_id({min(axes)})")
         counted = [Counter(one.place for trace in launch for one in trace.accesses) for launch in launches]
         odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
-        stored = {root for count in counted for root, kind, _ in count if kind == "store" and root in odd}
-        updated = {root for count in counted for root, kind, _ in count if kind == "atomic" and root in odd}
+        written = {(root, kind) for count in counted for root, kind, _ in count if kind != "load" and root in odd}
         common = {root for root, *_ in counted[0]} - odd
-        if unknown := [root for root in sorted(stored | updated) if not _is_part(root, launches)]:
+        if unknown := sorted({root for root, _ in written if not _is_part(root, launches)}):
             what = f"which part of {' and '.join(unknown)} a program writes is unknown"
             return Form(False, what=what if common else UNKNOWN_ROWS)
         if not common:
@@ -92,7 +91,7 @@ def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: st
         why = addresses.conflict(launches[-1]) or addresses.conflict(launches[0], odd) or _carried(launches, odd)
         if why:
             return Form(False, what=why)
-        form = Form(True, parts=frozenset(stored))
+        form = Form(True, parts=frozenset(root for root, kind in written if kind == "store"))
         one, two, three = (Counter(access.root for access in launch[-1].accesses) for launch in launches[:3])
         if any(one[root] > two[root] and three[root] for root in common):
             break  # three programs share it

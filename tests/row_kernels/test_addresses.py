@@ -11,6 +11,7 @@ from row_forms import one_row, rows_in
 from portable_softmax import Device, PlanError, launcher
 from portable_softmax.row_kernels import addresses
 from portable_softmax.row_kernels.ranges import Ranges
+from portable_softmax.runtime.compile import triton_version
 
 NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 
@@ -142,6 +143,8 @@ def one(x, y, table, stride, n_rows, n_cols, FORM: tl.constexpr, BLOCK: tl.const
 def plan(kernel, rows, cols, device="nvidia/t4", x=None, y=None, **more):
     tensors = {"x": torch.empty(x or (rows, cols), device="meta"), "y": torch.empty(y or x or (rows, cols), device="meta")}
     run = launcher(kernel, **NAMES)
+    if "block pointers" in more.get("FORM", "") and triton_version() >= (3, 9):
+        pytest.skip("Triton 3.9 has no block pointers")
     return run.plan(**tensors, n_rows=rows, n_cols=cols, num_warps=4, device=device, **more)
 
 
@@ -178,7 +181,7 @@ def test_programs_of_a_walk_share_nothing(form, device):
 
 @pytest.mark.parametrize("form", ["in place", "elements by their values", "rows by block pointers"])
 def test_programs_of_a_walk_that_share_nothing(form):
-    assert plan(walk, 1300, 100, MORE=0, FORM=form).num_programs > 1
+    assert 1 < plan(walk, 1300, 100, MORE=0, FORM=form).num_programs <= 1300
 
 
 @pytest.mark.parametrize("rows", [1, 37, 1300])
