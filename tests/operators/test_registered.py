@@ -6,6 +6,8 @@ from torch._subclasses import FakeTensorMode
 from torch.library import opcheck
 from torch.utils._pytree import tree_map
 
+from portable_softmax.operators import softmax, tokens  # noqa: F401  (register them)
+
 pytestmark = pytest.mark.kernel
 SHAPE = 2, 3, 4
 ALL = "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
@@ -96,8 +98,8 @@ def test_every_dim(name, where):
             for argument in named.values():
                 if isinstance(argument, torch.Tensor) and argument.is_floating_point():
                     argument.requires_grad_()
-        # Tracing takes seconds, and differs by gradients: of two dims, one of them from the end.
-        tests = ALL if dim in (-2, 2) else ("test_schema", "test_faketensor")
+        # Tracing takes seconds, and differs by gradients: of one dim, from the end.
+        tests = ALL if dim == -2 and "backward" not in name else ("test_schema", "test_faketensor")
         opcheck(operator, tuple(named.values()), test_utils=tests)
         compare(operator, tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, named), f"dim {dim}")
 
