@@ -21,7 +21,9 @@ MAX_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compi
 MIN_TWO_PASS = 1024  # elements of a block; narrower ones add up more, and round more
 REGISTERS = 24  # of a thread for addresses and numbers of a row: 16 to 48 in compiled launches of sm_90
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks of a two-pass tile
-MANY = 48  # elements of a thread, at least, that are kept as they were loaded: 32 are 3 to 10% slower in one wave of programs
+AS_LOADED = (
+    48  # elements of a thread, at least, that are kept as they were loaded: 32 are 3 to 10% slower in one wave of programs
+)
 MAX_OF_ONE_WARP = 32  # programs of a multiprocessor that share rows and have one warp: two warps exchange half as much
 MAX_SCALAR_BLOCKS = 5  # of at most one access of a row: more hit lines on their way
 
@@ -58,10 +60,7 @@ class Limits:
 
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    """Estimates what a program uses, at least: a register per element, or half, and a few; those above a limit are spilled.
-
-    A vendor without registers has an estimate of its own.
-    """
+    """Estimates what a program uses, at least: a register per element, or half, and a few; or as the vendor does."""
     lines = tiling.tile_rows, tiling.block_cols
     edge = {"edge"} if problem.n_cols % tiling.width else set()  # a row ends within a block
     tile = lines[::-1] if problem.across else lines
@@ -84,7 +83,7 @@ def holds_as_loaded(problem: Problem, tiling: Tiling, device: Device) -> bool:
     threads = tiling.warps * (device.hardware.warp_size or 1)
     pairs = {DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]} == {2} and problem.vector > 1
     pairs = pairs and tiling.tile_rows * tiling.width >= 2 * threads and bool(device.vendor.vector_register)
-    many = tiling.held and not tiling.two_launches and tiling.tile_rows * tiling.tile_cols >= MANY * threads
+    many = tiling.held and not tiling.two_launches and tiling.tile_rows * tiling.tile_cols >= AS_LOADED * threads
     return pairs and many and (problem.backward or not problem.scores)
 
 
@@ -191,10 +190,7 @@ def _is_long(limits: Limits, rows: int) -> bool:
 
 
 def _tiling(limits: Limits, rows: int, num_warps: int, per_thread: int, splits: int = 1, held: bool = True) -> Iterator[Tiling]:
-    """Yields the tiling of blocks of so many elements a thread, or of one of a row or split where it is as wide.
-
-    It is left out if its threads have fewer registers, or if another one is as fast, nearly always.
-    """
+    """Yields the tiling of blocks of so many elements a thread, or as wide as a row or split, unless it is left out."""
     problem, threads = limits.problem, num_warps * limits.warp
     split = -(-problem.width // splits)
     width = max(1, min(per_thread * threads // rows, next_power_of_2(split)))

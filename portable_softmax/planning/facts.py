@@ -17,15 +17,7 @@ ELEMENT = 0.75  # elements of a row kernel that take as long as one here: least 
 
 
 def softmax_facts(limits: Limits, tiling: Tiling, num_programs: int, resident: int, spilled_bytes: float = 0) -> Facts:
-    """Returns the facts of a launch.
-
-    Args:
-        limits: of the problem, as it is read, on a device.
-        tiling: how its rows are cut.
-        num_programs: size of the grid.
-        resident: programs that a multiprocessor holds at once, at least 1.
-        spilled_bytes: of a thread.
-    """
+    """Returns the facts of a launch; `resident` programs fit a multiprocessor, at least 1, and a thread spills some bytes."""
     problem, slots = limits.problem, limits.multiprocessors * resident
     threads, tiles = tiling.warps * limits.warp, problem.tiles(tiling.tile_rows) * tiling.splits
     at_once = min(resident, max(1.0, num_programs / limits.multiprocessors))
@@ -91,10 +83,9 @@ def _mask(problem: Problem) -> float:
 
 
 def _pieces(limits: Limits, tiling: Tiling, vector: int, resident: float) -> tuple[float, float, float]:
-    """Returns the cost of runs of neighbouring elements that are shorter than a cache line.
+    """Returns what runs of neighbouring elements cost that are shorter than a cache line.
 
-    Unused bytes of lines per byte that is moved; moves of all operands' worth of sectors beyond the first; and
-    lines that warps request, per element.
+    Unused bytes of lines per byte that is moved, moves of sectors beyond the first, and lines that warps request an element.
     """
     problem, element, line, sector = limits.problem, limits.element, limits.line, limits.sector
     access = vector * limits.warp  # elements that a warp requests at once
@@ -203,15 +194,10 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
 
 
 def row_work(loops: Sequence[Loop], walks: bool, loads: float, at_once: float) -> tuple[float, float]:
-    """Returns clocks of a warp, and chained loads of a program, per row.
+    """Returns clocks of a warp, and chained loads of a program, per row; 0 if the machine code is unknown.
 
-    Compilers unroll loops over blocks, and put the blocks that are left behind them.
-
-    Args:
-        loops: machine code of the kernel; nothing if it is unknown.
-        walks: its outermost loop is over rows.
-        loads: of a thread per row, in loops over blocks; 0 without such.
-        at_once: loads of these for one block.
+    The outermost of its loops is over rows if the kernel `walks`. Compilers unroll loops over blocks, for which a thread has
+    `loads` per row, `at_once` of them for a block, and put the blocks that are left behind them.
     """
     depth = 1 if walks else 0
     own, inner = (

@@ -31,13 +31,11 @@ def problem_of(
     A line is a row, or holds one column of rows side by side; adjacent dimensions that all operands hold alike are one.
 
     Args:
-        shape: of all operands; no size is 0.
-        dim: the axis of the softmax.
+        shape, dim: of all operands, and the axis of the softmax; no size is 0.
         strides: per operand, in elements; the result's first. Those from the third on are laid out as the result is.
         dtypes: torch's names of the types of input and output.
         scattered: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
-        mask: its strides, 0 along what it is the same for; None without one.
-        mask_aligned: whether it starts on a multiple of 16 bytes.
+        mask, mask_aligned: its strides, 0 along what it is the same for, and whether it starts on a multiple of 16 bytes.
         fields: others of Problem that are not of the layout. Rows of a causal matrix are those of the last dimension but one.
 
     Raises:

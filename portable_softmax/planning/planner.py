@@ -98,11 +98,7 @@ def choice_of(
 ) -> LaunchPlan:
     """Chooses a launch for a problem, usually that of a bucket, with reasons for its tiling.
 
-    Args:
-        problem, device: what is computed, and where.
-        compile: compiles a candidate, and returns what a program uses.
-        size: the caller's, for errors.
-        count, time: launches that are timed, and a function that does.
+    `compile` returns what a program of a candidate uses, `size` is the caller's, and `time` times the first `count` launches.
 
     Raises:
         PlanError: no candidate compiles and fits; lists them all.

@@ -174,10 +174,7 @@ class Problem:
 
     @cached_property
     def width(self) -> int:
-        """Returns the columns that a tile of whole rows needs.
-
-        The whole vectors of an unaligned row may begin up to vector - 1 elements before it.
-        """
+        """Returns the columns that a tile of whole rows needs; vectors of an unaligned row may begin ahead of it."""
         if self.unaligned:
             return self.n_cols + self.vector - 1
         return self.n_cols if self.across else max(self.n_cols, self.vector)

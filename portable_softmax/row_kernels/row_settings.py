@@ -104,8 +104,8 @@ def stages_of(jit: Any) -> str | None:
 def settings_of(request: Request, device: Device | None, in_blocks: bool = False) -> list[Setting]:
     """Returns configurations, of the autotuner or of powers of two, with all blocks and stages that are not passed.
 
-    Those whose blocks have the fewest elements per thread too many, or too few, are left. The device is None for the
-    interpreter; `in_blocks` allows blocks that are shorter than a row.
+    Those are left whose blocks have the fewest elements per thread too many, or too few. The interpreter has no device;
+    `in_blocks` allows blocks that are shorter than a row.
     """
     import triton
 

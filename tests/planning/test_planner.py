@@ -11,6 +11,7 @@ from portable_softmax.planning.candidates import estimated
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.runtime import plans
 
 
 def test_a_launch_that_spills_much_is_replaced_and_the_plan_names_both():
@@ -52,6 +53,13 @@ def test_when_nothing_fits_the_error_names_all_attempts():
         planned(MI300X, 64, 4096, measure=measure)
 
 
+def test_errors_name_the_rows_of_the_caller(monkeypatch):
+    monkeypatch.setattr(plans, "_choices", {})
+    monkeypatch.setattr(plans, "_compile", lambda *candidate: KernelResources(4, 32, 10**6))
+    with pytest.raises(PlanError, match="no launch of a float32 softmax of 1000 x 4096 fits"):
+        plans.plan(1000, 4096, "float32", H200)
+
+
 @pytest.mark.parametrize(
     ("form", "backward", "name"),
     [
@@ -80,6 +88,7 @@ def test_reasons_name_the_decisions_and_the_source_of_the_policy():
     text = "\n".join(plan.reasons)
     assert f"num_programs {plan.num_programs}: one per tile" in text
     assert "runner-up of " in text
+    assert "left out: " in text
     assert f"expected {plan.terms}" in str(plan).replace("\n    ", " ")
 
 
