@@ -17,7 +17,7 @@ MAX_KEPT = 4096
 
 
 class Ranges:
-    """Plans of ranges of numbers of rows, for layouts of tensors that grow alike."""
+    """Plans of ranges of numbers of rows, for equal other numbers, and layouts of tensors that grow alike."""
 
     def __init__(self) -> None:
         self._seen: set[Any] = set()  # ranges of one request so far
@@ -25,7 +25,9 @@ class Ranges:
 
     def plan(self, request: Request, choice: Choice) -> RowPlan:
         """Returns the plan of a request: from the second one of a range on that of all the range, if there is one."""
-        key = choice, representative(request.rows), layouts_of(request)
+        numbers = [(name, value) for name, value in request.arguments.items() if isinstance(value, int)]
+        others = tuple(pair for pair in numbers if pair[0] != request.names[0])
+        key = choice, representative(request.rows), others, layouts_of(request)
         if key not in self._seen:
             if len(self._seen) >= MAX_KEPT:
                 self._seen, self._plans = set(), {}

@@ -269,20 +269,28 @@ def test_no_grid_is_claimed_to_be_right(form, rows, cols, x):
 
 
 def test_plans_of_a_range_of_rows(monkeypatch):
-    """From the third number of rows on nothing is traced, unless accesses grow in steps, or tensors otherwise."""
-    device, run, ranges = Device.from_profile("nvidia/t4"), launcher(share, **NAMES), Ranges()
+    """From the third number of rows on nothing is traced, unless accesses grow in steps, or tensors or numbers differ."""
+    device, ranges = Device.from_profile("nvidia/t4"), Ranges()
+    walks, strided = launcher(share, **NAMES), launcher(one, **NAMES, grid=of_rows)
 
-    def num_programs(rows, of_y=None, form="a chunk"):
+    def num_programs(rows, of_y=None, run=walks, **more):
         tensors = {"x": torch.empty(rows, 100, device="meta"), "y": torch.empty(of_y or rows, 100, device="meta")}
-        request = run.request(**tensors, n_rows=rows, n_cols=100, FORM=form, MULTIPLE=1)
+        more = more or {"FORM": "a chunk", "MULTIPLE": 1}
+        request = run.request(**tensors, n_rows=rows, n_cols=100, **more)
         return ranges.plan(request, run._choice(request, device)).num_programs
 
-    assert [num_programs(rows) for rows in (70, 71)] == [70, 71]
+    stride = {"run": strided, "FORM": "", "stride": 100, "table": torch.empty(257, device="meta")}
+    assert [num_programs(rows, **more) for more in ({}, stride) for rows in (70, 71)] == [70, 71, 70, 71]
     with monkeypatch.context() as patch:
         patch.delattr(addresses, "corners")
-        assert [num_programs(rows) for rows in range(64, 96)] == [*range(64, 96)]
+        assert [num_programs(rows, **more) for rows in range(64, 96) for more in ({}, stride)] == [
+            rows for rows in range(64, 96) for _ in range(2)
+        ]
     with pytest.raises(PlanError, match="a store to y reaches element 7,999, and y has 7,900"):
         num_programs(80, 79)
-    assert [num_programs(rows, form="pairs without a mask") for rows in (70, 72, 74)] == [35, 36, 37]
+    with pytest.raises(PlanError, match="a store to y reaches element 15,999, and y has 8,100"):
+        num_programs(81, **stride | {"stride": 200})
+    pairs = {"FORM": "pairs without a mask", "MULTIPLE": 1}
+    assert [num_programs(rows, **pairs) for rows in (70, 72, 74)] == [35, 36, 37]
     with pytest.raises(PlanError, match="a store to y reaches element 7,199, and y has 7,100"):
-        num_programs(71, form="pairs without a mask")
+        num_programs(71, **pairs)
