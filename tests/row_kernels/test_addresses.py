@@ -288,7 +288,7 @@ def test_plans_of_a_range_of_rows(monkeypatch):
         ]
     with pytest.raises(PlanError, match="a store to y reaches element 7,999, and y has 7,900"):
         num_programs(80, 79)
-    with pytest.raises(PlanError, match="a store to y reaches element 15,999, and y has 8,100"):
+    with pytest.raises(PlanError, match="a store to y reaches element 16,099, and y has 8,100"):
         num_programs(81, **stride | {"stride": 200})
     pairs = {"FORM": "pairs without a mask", "MULTIPLE": 1}
     assert [num_programs(rows, **pairs) for rows in (70, 72, 74)] == [35, 36, 37]
