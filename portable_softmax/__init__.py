@@ -52,12 +52,7 @@ _MODULES = {name: module for module, names in _LAZY.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports an operator on first use, and keeps it: profiles, plans and occupancy work without torch.
-
-    Raises:
-        AttributeError: the package has no such name.
-        ImportError: what it needs is not installed.
-    """
+    """Imports an operator on first use, and keeps it: profiles, plans and occupancy work without torch."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

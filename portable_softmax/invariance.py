@@ -12,11 +12,7 @@ class Switch(contextlib.ContextDecorator):
     """Context manager that is a decorator too, of functions that do all of their work in the call."""
 
     def __call__(self, function: Any) -> Any:
-        """Returns a function that calls another one within the context.
-
-        Raises:
-            TypeError: the function is a class, or a generator or coroutine function, which runs when the context has ended.
-        """
+        """Returns a function within the context; raises TypeError for one that runs when the context has ended, or a class."""
         runs_later = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isclass
         if any(is_one(function) for is_one in runs_later):
             name = type(self).__name__
@@ -58,11 +54,7 @@ class batch_invariant(Switch):
 
 
 def set_batch_invariant(enabled: bool) -> None:
-    """Sets the flag of `batch_invariant` for the process.
-
-    Raises:
-        TypeError: `enabled` is not a bool.
-    """
+    """Sets the flag of `batch_invariant` for the process; raises TypeError unless it is a bool."""
     global _enabled
     _enabled = _bool(enabled)
 

@@ -24,7 +24,7 @@ def explain(
     masked_rows: str = "nan", ids: Tensor | None = None, entropy: bool = False, return_lse: bool = False,
     device: Device | str | None = None,
 ) -> str:  # fmt: skip
-    """Returns the plan of the kernel that softmax(x, dim, dtype, ...) launches, or why PyTorch's operators compute it.
+    """Returns the plan of the kernel that softmax(x, dim, dtype, ...) launches, or why PyTorch's operators compute it, as text.
 
     The kernel is planned and compiled as for the call, with the strides and alignment of x, under the active autocast and
     batch_invariant. No kernel is launched, and nothing is copied. log_softmax has the same launch.
@@ -35,9 +35,6 @@ def explain(
         dim, dtype, scale, temperature, mask, causal, softcap, sink, masked_rows: see `softmax`.
         ids, entropy, return_lse: see `token_log_probs`; with ids, that call is explained.
         device: the device to plan for, as in `plan`; None is the device of x.
-
-    Returns:
-        Text: copies of the input, the launch, the number of resident programs, and the reasons.
 
     Raises:
         IndexError, TypeError, ValueError, RuntimeError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the call

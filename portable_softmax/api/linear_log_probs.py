@@ -34,18 +34,15 @@ def linear_token_log_probs(
         chunk_rows: rows of a chunk. None: as many multiples of 128 as have at most 400 MB of logits.
         accumulate: torch.float32 to sum the gradient of the weight over chunks in float32, which takes 4 bytes for each of its
             elements and a summand as large as the weight. None: in the dtype of the weight, rounded once per chunk.
-        others: see `token_log_probs`; mask, scale and temperature have no gradient.
-
-    Returns:
-        What `token_log_probs` returns for logits of shape (..., V).
+        others, results: see `token_log_probs`; mask, scale and temperature have no gradient.
 
     Raises:
         ValueError: shapes do not match, `chunk_rows` is not a positive integer, or `accumulate` is another dtype.
         NotImplementedError: a factor requires a gradient, or a second derivative is; the weight has no storage, as after FSDP.
         TypeError, RuntimeError, DtypeError, LayoutError: as for `token_log_probs`, or from torch.mm.
     """
-    for argument, tensor in (("hidden", hidden), ("weight", weight), ("bias", weight if bias is None else bias)):
-        check_tensor(NAME, argument, tensor)
+    for argument, t in (("hidden", hidden), ("weight", weight), ("bias", weight if bias is None else bias)):
+        check_tensor(NAME, argument, t)
     if weight.dim() != 2 or hidden.shape[-1:] != weight.shape[1:] or (bias is not None and bias.shape != weight.shape[:1]):
         shapes = ", ".join(f"{tuple(t.shape)}" for t in (hidden, weight, bias) if t is not None)
         raise ValueError(f"{NAME}(): requires hidden of shape (..., H), weight (V, H) and bias (V,), not {shapes}")
@@ -54,34 +51,29 @@ def linear_token_log_probs(
     if accumulate not in (None, torch.float32):
         raise ValueError(f"{NAME}(): argument 'accumulate' must be torch.float32 or None, not {accumulate!r}")
     check_masked_rows(NAME, masked_rows)
-    lead = hidden.shape[:-1]
+    lead, n_rows = hidden.shape[:-1], hidden.shape[:-1].numel()
     logits = hidden.new_empty(()).expand(*lead, len(weight))  # for checks, which read no elements
     mask = mask if kept is None else mask_of(NAME, logits, kept, mask, -1)
     args = normalized(NAME, TOKENS.Args(logits, ids, mask, scale, temperature))
     options = check(NAME, args, softcap, -1, ignore_index, entropy, return_lse, masked_rows == "zero")._replace(dim=-1)
     if any(isinstance(t, Tensor) and t.requires_grad for t in args[2:]):
         raise NotImplementedError(f"{NAME}(): mask, scale and temperature have no gradient; pass .detach() of them")
-    by_row = (_by_row(t, lead) for t in args[2:])
-    hidden, ids = hidden.reshape(lead.numel(), weight.shape[1]), ids.reshape(lead.numel(), *ids.shape[len(lead) :])
+    hidden, ids = hidden.reshape(n_rows, weight.shape[1]), ids.reshape(n_rows, *ids.shape[len(lead) :])
+    rows = list(args[2:])
+    for at, t in enumerate(rows):  # of one row if all have the same
+        if isinstance(t, Tensor) and t.dim():
+            is_shared = t.shape[:-1].numel() == 1
+            rows[at] = t.reshape(1, -1) if is_shared else t.expand(*lead, t.shape[-1]).reshape(n_rows, t.shape[-1])
     if torch.is_autocast_enabled(hidden.device.type):  # here, so that autograd casts the gradients back
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     chunk_rows = chunk_rows or max(1, CHUNK_BYTES // max(1, len(weight) * hidden.element_size()) // 128) * 128
-    results = _Chunks.apply(chunk_rows, accumulate, options, hidden, weight, bias, ids, *by_row)  # type: ignore[no-untyped-call]
+    results = _Chunks.apply(chunk_rows, accumulate, options, hidden, weight, bias, ids, *rows)  # type: ignore[no-untyped-call]
     picked, *more = (y.reshape(lead + y.shape[1:]) for y in results if y is not None)
     return (picked, *more) if more else picked
 
 
-def _by_row(t: Any, lead: torch.Size) -> Any:
-    """Returns a mask or factor as [n, ...]: of one row if all have the same; a number as it is."""
-    if not isinstance(t, Tensor) or not t.dim():
-        return t
-    return t.reshape(1, -1) if t.shape[:-1].numel() == 1 else t.expand(*lead, t.shape[-1]).reshape(lead.numel(), t.shape[-1])
-
-
 class _Chunks(torch.autograd.Function):
-    """Log-probabilities of tokens, chunk by chunk; the backward computes the logits again."""
-
     @staticmethod
     def forward(ctx: Any, chunk_rows: int, accumulate: Any, options: Any, *inputs: Any) -> tuple[Tensor | None, ...]:
         ctx.set_materialize_grads(False)
@@ -117,11 +109,10 @@ class _Chunks(torch.autograd.Function):
 def _add_gradients(sums: list[Tensor | None], chunk: slice, inputs: Any, options: Any, dresults: Any) -> None:
     """Adds the gradients of a chunk to those of (hidden, weight, bias)."""
     (hidden, weight, *_), (dhidden, dweight, dbias), args = inputs, sums, _args_of(chunk, *inputs)
-    logits = args.x.requires_grad_()
     with torch.enable_grad():  # of a view: a gradient in place is not written over a leaf
-        parts = compute(args._replace(x=logits.view_as(logits)), options, True)
+        parts = compute(args._replace(x=args.x.requires_grad_().view_as(args.x)), options, True)
     used, dused = zip(*((y, dy[chunk]) for y, dy in zip(parts, dresults, strict=True) if dy is not None), strict=True)
-    (dlogits,) = torch.autograd.grad(used, logits, dused)
+    (dlogits,) = torch.autograd.grad(used, args.x, dused)
     if dhidden is not None:
         torch.mm(dlogits, weight, out=dhidden[chunk])
     if dweight is not None and dweight.dtype == hidden.dtype:
@@ -133,7 +124,6 @@ def _add_gradients(sums: list[Tensor | None], chunk: slice, inputs: Any, options
 
 
 def _args_of(chunk: slice, hidden: Tensor, weight: Tensor, bias: Tensor | None, *rows: Any) -> Any:
-    """Returns the arguments of token_log_probs for a chunk."""
     if weight.numel() and not weight.untyped_storage().size():
         raise NotImplementedError(f"{NAME}(): 'weight' has no storage, as after resharding; call this in its module's forward")
     logits = torch.mm(hidden[chunk], weight.t()) if bias is None else torch.addmm(bias, hidden[chunk], weight.t())

@@ -46,7 +46,7 @@ def has_kernels(x: Tensor) -> bool:
 
 
 def reason(x: Tensor, dim: int, scores: Scores | None, *dtypes: torch.dtype) -> str:
-    """Returns what no kernel supports of a call with these scores and dtypes beside that of x; "" if one computes it."""
+    """Returns what no kernel supports of a call with these scores and dtypes; "" if one computes it."""
     if not x.numel() or not x.dim():
         return "tensors without elements or dims"
     if not DTYPES.issuperset((x.dtype, *dtypes)):

@@ -78,12 +78,9 @@ class Operator:
         signature, results = self.schema.split(" -> ")
         self.name, fields = signature.removesuffix(")").split("(")
         kinds = {name: kind for kind, name in (field.split(" ") for field in fields.split(", "))}
-        tensors, self.numbers = (
-            [name for name in kinds if "Tensor" in kinds[name]],
-            [name for name in kinds if "|" in kinds[name]],
-        )
-        options, n_optional = [name for name in kinds if name not in tensors], sum("?" in kinds[name] for name in tensors)
-        self.Args = _named_tuple("Args", tensors, defaults=[None] * n_optional)
+        tensors, options = ([name for name in kinds if ("Tensor" in kinds[name]) is wanted] for wanted in (True, False))
+        self.numbers = [name for name in tensors if "|" in kinds[name]]
+        self.Args = _named_tuple("Args", tensors, defaults=[None for name in tensors if "?" in kinds[name]])
         self.Options = _named_tuple("Options", options)
         self.n_tensors, self.n_options = len(tensors), len(options)
         flat = [f"{kinds[name].rsplit('|')[-1]} {name}" for name in tensors]
@@ -98,11 +95,8 @@ class Operator:
     def call(self, args: Any, options: tuple[Any, ...], types: tuple[Any, ...] = (), in_place: bool = False) -> Any:
         """Computes results: by a launch for plain calls, as an operator of compilers, or by the reference.
 
-        Args:
-            args: with numbers as floats.
-            options: as the caller passed them.
-            types: of options that may be equal though they are of other types.
-            in_place: the gradient of x is written over x.
+        Numbers are floats; `types` are those of options that may be equal though they are of other types. With `in_place`, the
+        gradient of x is written over x.
         """
         if is_compiling():
             options = self.check(args, *options)
@@ -196,11 +190,7 @@ class Operator:
         return self.registered(*tensors, *[None if isinstance(t, Tensor) else t for t in numbers], *options)
 
     def joined(self, values: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Returns the arguments and options of a call of the registered operator, after checks.
-
-        Raises:
-            ValueError: an argument is both a tensor and a number.
-        """
+        """Returns the arguments and options of a call of the registered operator, after checks."""
         args, n_values = self.Args(*values[: self.n_tensors]), self.n_tensors + len(self.numbers)
         for name, number in zip(self.numbers, values[self.n_tensors : n_values], strict=True):
             if number is not None and getattr(args, name) is not None:

@@ -228,13 +228,7 @@ SAMPLE = Operator(
 
 
 def mask_of(name: str, x: Tensor, kept: Any, mask: Any, dim: Any) -> Tensor:
-    """Returns the mask in bits of kept ids, after checks: bit j of word k along dim keeps element 32 k + j of x.
-
-    Raises:
-        TypeError, DtypeError, ValueError: kept is no tensor of integers of the shape of x without `dim`, and K for each row at
-            the end; or there is a mask too.
-        IndexError: an id on a CPU is not an element, nor -1. On other devices the host reads none, and such ids are ignored.
-    """
+    """Returns the mask in bits of kept ids, after checks: bit j of word k along dim keeps element 32 k + j of x."""
     checks.check_tensor(name, "logits", x)
     checks.check_tensor(name, "kept", kept)
     dim = checks.wrap_dim(name, dim, x.dim())
