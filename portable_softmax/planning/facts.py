@@ -13,7 +13,6 @@ from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
 LINE_PART, LOOKUP = 1 / 3, 3  # accesses of a warp that take as long as a cache line, and as the words of another program
-SPILL = 6  # times that a spilled byte of a row kernel is moved: least regret of 80 problems on an H200
 ELEMENT = 0.75  # elements of a row kernel that take as long as one here: least regret of 11,000 launches of H100s
 
 
@@ -176,7 +175,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
     lines = accesses * max(1 / lanes, at_once * traffic.element / (WORD_BYTES * lanes))
     return Facts(
         memory_us=(rows * traffic.row + programs * traffic.program + again) / per_us,
-        l2_us=SPILL * launch.spilled_bytes * threads * rows / per_us,
+        l2_us=2 * launch.spilled_bytes * threads * rows / per_us,
         programs=programs,
         resident=resident,
         waves=-(-programs // (multiprocessors * launch.resident)),

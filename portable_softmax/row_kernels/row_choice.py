@@ -55,6 +55,7 @@ class Choice:
             self._compiled.clear()
         self.candidates: list[Candidate] = []
         self.candidates, self._rejected = compile_best(self._expected, self._fitting, MAX_COMPILED + 4, MAX_COMPILED)
+        self.candidates.sort(key=lambda one: one.rank)
         if not self.candidates:
             words = f"no program of {self._jit.__name__} fits {device.name}: {self._rejected[0]}"
             raise PlanError(f"{words}; use a smaller {request.names[2]}")
@@ -77,7 +78,7 @@ class Choice:
         if request.fixed or self.measured.startswith("measured: "):
             return self._plan(request, self.candidates)
         few = [one for first in self.candidates[:RANKED] for one in self._launches(first, max(1, request.rows))]
-        return self._plan(request, [*sorted(few, key=lambda one: one.us), *self.candidates[RANKED:]])
+        return self._plan(request, [*sorted(few, key=lambda one: one.rank), *self.candidates[RANKED:]])
 
     def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
         """Times the first `count` settings that do not spill, with both numbers of programs; the fastest is used from now on.

@@ -66,6 +66,11 @@ class Candidate(NamedTuple):
     us: float = 0.0  # the number of a row's blocks where no bandwidth is known
 
     @property
+    def rank(self) -> tuple[bool, float]:
+        """Returns a key of compiled candidates: those that spill are last, as they take up to twice their expected time."""
+        return bool(self.resources.spilled_bytes_per_thread), self.us
+
+    @property
     def words(self) -> str:
         """Returns what differs from other candidates, as arguments."""
         return f"{self.setting}, {'a program for every row' if self.is_whole else 'resident programs'}"
