@@ -33,7 +33,8 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     fewer = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
     problem = replace(fewer, vector=planned.vector, unaligned=planned.unaligned)
     groups = min(problem.tiles(tiling.tile_rows), launch_plan.num_programs // tiling.splits)
-    launch = Launch(problem, tiling, groups * tiling.splits, device, operands[0].device, run_of=run_of)
+    fewer_programs = replace(launch_plan, problem=problem, num_programs=groups * tiling.splits)
+    launch = Launch(fewer_programs, device, operands[0].device, run_of=run_of)
     launch(*operands, *[None] * (6 - len(operands)))  # no mask, factors, sink
     return f"{RAN.format(device.arch, sum(steps))} for {n_rows} rows"
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compile import compiled, triton_version
 from portable_softmax.runtime.interpreted import interpreted
@@ -84,10 +84,10 @@ class Launch:
     kernel reads what the first one wrote.
 
     Args:
-        problem, tiling, num_programs: what is computed and how; in the grid of the first launch.
+        plan: what is computed and how.
         device, where: where the operands are.
         like: a problem of the same bucket, whose kernels these are.
-        sizes: integers that only this kernel has, by name: n_ids and ignored.
+        sizes: n_ids and ignored of log-probabilities, by name.
         run_of: returns a call of a kernel on a device with a grid.
         copied: returns operands that kernels read or write in place of others.
 
@@ -97,9 +97,7 @@ class Launch:
 
     def __init__(
         self,
-        problem: Problem,
-        tiling: Tiling,
-        num_programs: int,
+        plan: LaunchPlan,
         device: Device,
         where: torch.device,
         *,
@@ -108,12 +106,16 @@ class Launch:
         run_of: Callable[..., Run] = runner,
         copied: Callable[[tuple[Any, ...]], Sequence[Any]] | None = None,
     ) -> None:
-        kernels = _kept_kernels(like if like and problem.n_rows < WIDE_ROWS else problem, tiling, device)
+        problem, tiling, grid = plan.problem, plan.tiling, (plan.num_programs, 1, 1)
+        if like is None or problem.n_rows >= WIDE_ROWS:
+            kernels = kernels_of(problem, tiling, device)
+        else:
+            kernels = _kept_kernels(like, tiling, device)
         first, known = kernels[0], {**_sizes_of(problem, kernels[0].config), **(sizes or {}), "words_ptr": 0, "epoch": 0}
         self.operands, self.copied, self.empty = first.operands, copied, allocator(where)
         rest = first.signature[len(self.operands) :]
         last = [known[name] if isinstance(kind, str) else kind for name, kind in rest]
-        self.calls = [(run_of(kernel, device, (num_programs, 1, 1)), kernel.arguments["C"]) for kernel in kernels]
+        self.calls = [(run_of(kernel, device, grid), kernel.arguments["C"]) for kernel in kernels]
         self.run, self.last, self.sizes = self.calls[0][0], (*last, self.calls[0][1]), last[1:-1]  # between words and number
         words = 2 * (problem.pairs + problem.is_sample) * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
         self.words = ((words,), (1,), torch.int64) if first.has_words else None

@@ -137,7 +137,8 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
     of_tokens, polls, threads = problem.log_probs is not None, device.profile.launch.polls, _max_threads(tiling, device)
     opaque = problem.across or tiling.is_shared or tiling.blocks > MANY_BLOCKS
     groups = of_tokens and not picks.gradient and (vendor.fuses or picks.sample)
-    row_unit, col_unit, unit = _units_of(problem)
+    unit = 1 if problem.unaligned else problem.vector  # of lengths and strides
+    row_unit, col_unit = (1, unit) if problem.across else (unit, 1)
     return KernelConfig(
         LOG=problem.form == "log_softmax" and not of_tokens,
         EXACT=DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses,
@@ -176,13 +177,6 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
         **_of_samples(picks, device),
         **_of_gradient(problem) if problem.backward else _of_mask(problem, tiling, threads),
     )
-
-
-def _units_of(problem: Problem) -> tuple[int, int, int]:
-    """Returns the elements in which kernels take lengths and strides of rows, of columns, and strides of matrices."""
-    if problem.across:
-        return 1, problem.vector, problem.vector
-    return (1, 1, 1) if problem.unaligned else (problem.vector, 1, problem.vector)
 
 
 def _constraint(register: str, needed: bool) -> str:

@@ -42,7 +42,7 @@ def bind_call(
     copied = copy and _copies(tensors, dim, copy, copies_mask, problem.stores)
     choice, where = choice_of(problem, device), tensors[0].device
     plan = launch_of(choice, problem, device)
-    return Launch(plan.problem, plan.tiling, plan.num_programs, device, where, like=choice.problem, sizes=sizes, copied=copied)
+    return Launch(plan, device, where, like=choice.problem, sizes=sizes, copied=copied)
 
 
 def _copies(

@@ -89,10 +89,8 @@ def time_softmaxes(launches: Sequence[LaunchPlan], problem: Problem, device: Dev
     where, calls = torch.device(device.vendor.torch_device_type, device.index or 0), []
     try:
         operands = operands_of(kernels_of(launches[0].problem, launches[0].tiling, device)[0], problem, where)
-        for launch in (launch_of(launch, problem, device) for launch in launches):
-            bound = Launch(
-                launch.problem, launch.tiling, launch.num_programs, device, where, sizes={"n_ids": 1, "ignored": -100}
-            )
+        for launch in launches:
+            bound = Launch(launch_of(launch, problem, device), device, where, sizes={"n_ids": 1, "ignored": -100})
             calls.append(partial(bound, *operands))
         return timed(calls, device)
     except torch.OutOfMemoryError:

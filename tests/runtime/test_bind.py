@@ -10,7 +10,7 @@ from exact import assert_close, expected
 
 from portable_softmax import Device, softmax
 from portable_softmax.planning.operands import contiguous_problem
-from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.runtime import bind
 
 CPU, LEFT = torch.device("cpu"), 2**40 + 7
@@ -23,7 +23,8 @@ def launched(calls, splits=7):
     def run_of(*kernel):
         return lambda arguments: calls.append((*arguments[:2], arguments[6], arguments[-2]))
 
-    launch = bind.Launch(problem, tiling, 5, Device.from_profile("nvidia/h200"), CPU, run_of=run_of)
+    plan = LaunchPlan(problem, tiling, 5 * splits, None, None)
+    launch = bind.Launch(plan, Device.from_profile("nvidia/h200"), CPU, run_of=run_of)
     return lambda: launch("y", "x", None, None, None, None)
 
 

@@ -35,9 +35,9 @@ def recording(launched):
     bound = layout.Launch
 
     class Recorded(bound):
-        def __init__(self, problem, *rest, sizes=None, **named):
-            super().__init__(problem, *rest, sizes=sizes, **named)
-            self.computed = problem, sizes
+        def __init__(self, plan, *rest, sizes=None, **named):
+            super().__init__(plan, *rest, sizes=sizes, **named)
+            self.computed = plan.problem, sizes
 
         def __call__(self, *operands):
             launched.append(self.computed)

@@ -15,6 +15,7 @@ from table import GRADIENTS, KINDS, NAN, hostile, random, values
 
 from portable_softmax.operators import reference
 from portable_softmax.operators.tokens import SAMPLE
+from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime.bind import Launch
 from portable_softmax.runtime.kernel import kernels_of
@@ -98,7 +99,8 @@ def launch(machine, row, named, about, sizes=None):
     with machine.current(), skipped:
         kernel, *_ = kernels_of(problem, tiling, machine.device)
         operands = [kind and named[name] for name, kind in kernel.signature if name in kernel.operands]
-        launched = Launch(problem, tiling, programs, machine.device, machine.where, sizes=sizes, run_of=machine.run_of)
+        plan = LaunchPlan(problem, tiling, programs, None, None)
+        launched = Launch(plan, machine.device, machine.where, sizes=sizes, run_of=machine.run_of)
         launched(*operands)
     return kernel.config
 

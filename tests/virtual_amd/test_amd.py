@@ -77,7 +77,7 @@ def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, mes
     device = current_device(machine.index("driver_mi300x"))
     x = rows(2, 64).to(f"cuda:{device.index}")
     planned = plan(2, 64, "float32", device)
-    launch = Launch(planned.problem, planned.tiling, 2, device, x.device)
+    launch = Launch(planned, device, x.device)
     with torch.cuda.device(machine.index(file)), pytest.raises(RuntimeError, match=message):
         launch(x, x, None, None, None, None)
 
