@@ -13,13 +13,6 @@ from portable_softmax.kernels.reduce import NO_GROUP, merge, reduce_row
 
 gather = getattr(tl, "gather", None)  # Triton 3.2 has none, and that of 3.3 does not compile
 GATHERS = tl.constexpr(TRITON > (3, 3) and not INTERPRETED.value)
-MISSING = tl.constexpr(float("inf"))  # in place of a first number that was not sent: sent ones are below
-
-
-@triton.jit
-def pack_word(number, half):
-    """Returns a number with half of the launch's."""
-    return (half.to(tl.int64) << 32) | number.to(tl.uint32, bitcast=True).to(tl.int64)
 
 
 @triton.jit
@@ -37,38 +30,40 @@ def publish(words, split, first, second, epoch, C: tl.constexpr):
     first = tl.where(first == first, tl.minimum(first, 3.4028234663852886e38), 0.0)  # else the sum is nan
     # Counted from the end: other offsets may become an atomic exchange of a buffer, which LLVM does not have.
     at = words + 2 * C.SPLITS * C.ROWS + 2 * ((split - C.SPLITS) * C.ROWS + tl.arange(0, C.ROWS))
-    first, second = tl.reshape(first, (C.ROWS,)), tl.reshape(second, (C.ROWS,))
-    tl.atomic_xchg(at, pack_word(first, epoch), sem="relaxed")
-    tl.atomic_xchg(at + 1, pack_word(second, epoch >> 32), sem="relaxed")
+    first = tl.reshape(first, (C.ROWS,)).to(tl.uint32, bitcast=True).to(tl.int64)
+    second = tl.reshape(second, (C.ROWS,)).to(tl.uint32, bitcast=True).to(tl.int64)
+    tl.atomic_xchg(at, epoch.to(tl.int64) << 32 | first, sem="relaxed")
+    tl.atomic_xchg(at + 1, (epoch >> 32).to(tl.int64) << 32 | second, sem="relaxed")
 
 
 @triton.jit
 def load_partials(words, epoch, C: tl.constexpr):
-    """Returns (first numbers, second ones, highest first one per row) of all splits: MISSING if a split has not arrived.
+    """Returns (first numbers, second ones, highest first one per row) of all splits, and 0 if one has not arrived, else 1.
 
-    It polls POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
+    Without a STEP, it polls POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
     """
     split = tl.arange(0, C.WORDS_READ)[:, None, None]
     half = tl.arange(0, 2)[None, None, :]
     ptrs = words + (2 * (split * C.ROWS + tl.arange(0, C.ROWS)[None, :, None]) + half)
-    tag = (epoch >> (32 * half)).to(tl.int32)
+    arrived = 1
+    if C.STEP != "":
+        word = tl.load(ptrs, mask=split < C.SPLITS, other=0)
+    else:
+        tag = (epoch >> (32 * half)).to(tl.int32)
+        word = tl.zeros(ptrs.shape, tl.int64)
+        arrived = 0
+        polls = 0
+        while (arrived == 0) & (polls < C.POLLS):
+            if C.ATOMIC_POLL:
+                word = tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=split < C.SPLITS, sem="relaxed")
+            else:
+                word = tl.load(ptrs, mask=split < C.SPLITS, other=0, volatile=True)
+            arrived = tl.min((((word >> 32).to(tl.int32) == tag) | (split >= C.SPLITS)).to(tl.int32))
+            polls += 1
+    firsts, seconds = tl.split(word.to(tl.int32).to(tl.float32, bitcast=True))
     is_split = tl.arange(0, C.WORDS_READ)[:, None] < C.SPLITS
-    firsts = tl.zeros((C.WORDS_READ, C.ROWS), tl.float32)
-    seconds = firsts
-    highest = tl.full((1, C.ROWS), MISSING, tl.float32)
-    polls = 0
-    while (tl.max(highest) == MISSING) & (polls < C.POLLS):
-        if C.ATOMIC_POLL:
-            word = tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=split < C.SPLITS, sem="relaxed")
-        else:
-            word = tl.load(ptrs, mask=split < C.SPLITS, other=0, volatile=True)
-        ours = tl.min(((word >> 32).to(tl.int32) == tag).to(tl.int32), 2) != 0
-        firsts, seconds = tl.split(word.to(tl.int32).to(tl.float32, bitcast=True))
-        firsts = tl.where(is_split, tl.where(ours, firsts, MISSING), NEG_INF)
-        seconds = tl.where(is_split, seconds, 0.0)
-        highest = tl.max(firsts, 0, keep_dims=True)
-        polls += 1
-    return firsts, seconds, highest
+    firsts, seconds = tl.where(is_split, firsts, NEG_INF), tl.where(is_split, seconds, 0.0)
+    return firsts, seconds, tl.max(firsts, 0, keep_dims=True), arrived
 
 
 @triton.jit
@@ -76,11 +71,11 @@ def combine_splits(
     words, x, mask, x_col, m_col, misalignment, row_end, exists, scale, temperature, epoch, C: tl.constexpr, seed=0, position=0
 ):
     """Returns (maximum, sum, moment, group of a sample, True if polling timed out and the row was recomputed) of rows."""
-    peaks, totals, highest = load_partials(words, epoch, C)
-    late, moments = tl.max(highest) == MISSING, totals
+    peaks, totals, highest, arrived = load_partials(words, epoch, C)
+    moments, late = totals, arrived == 0
     if C.ENTROPY or C.SAMPLE:
-        bests, moments, best = load_partials(words + 2 * C.SPLITS * C.ROWS, epoch, C)
-        late = late | (tl.max(best) == MISSING)
+        bests, moments, best, arrived = load_partials(words + 2 * C.SPLITS * C.ROWS, epoch, C)
+        late = late | (arrived == 0)
     if late if C.STEP == "" else False:
         peak, total, moment, _best, group = reduce_row(
             x, mask, x_col, m_col, misalignment, row_end, exists, scale, temperature, 0, C, seed, position

@@ -39,8 +39,7 @@ def token_log_probs_kernel(
         key, turn = load_per_row(seed, rows, exists, C.SEED, C), load_per_row(position, rows, exists, C.POSITION, C)
         split_end, words = end_of_split(row_end, split, n_cols, C), words_of(words_ptr, tile, C)
         if not C.SAMPLE:
-            writes = exists & (split + 0 * rows == C.SPLITS - 1)  # by row: Triton 3.9's interpreter makes no mask of scalars
-            ids = load_ids(ids_ptr, rows, exists if C.SKIP_IGNORED else writes, 0, n_ids, ignored, C)  # on their way meanwhile
+            ids = load_ids(ids_ptr, rows, exists, 0, n_ids, ignored, C)  # on their way meanwhile
         if C.SKIP_IGNORED:
             some = ids != ignored
             for k in tl.range(1, n_ids):
@@ -49,8 +48,6 @@ def token_log_probs_kernel(
 
         # Ends as early as it can: where most rows are not read, their programs take most of the time.
         if tl.max(reads.to(tl.int32)) == 0 if C.SKIP_IGNORED else False:
-            tl.store(statistics_ptr + rows, 0.0, mask=exists)
-            tl.store(statistics_ptr + n_rows + rows, 0.0, mask=exists)
             for k in tl.range(0, n_ids):
                 tl.store(out_ptr + rows * n_ids + k, 0.0, mask=exists)
         else:
@@ -94,7 +91,7 @@ def token_log_probs_kernel(
                         no_token = tl.where(ids == ignored, 0.0, float("nan"))
                         log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, no_token)
                         tl.store(out_ptr + along(rows, C) * n_ids + k, log_prob, mask=along(exists, C))
-                        ids = load_ids(ids_ptr, rows, writes, k + 1, n_ids, ignored, C)
+                        ids = load_ids(ids_ptr, rows, exists, k + 1, n_ids, ignored, C)
                         score = load_score(x, mask, m_col, ids, misalignment, n_cols, ignored, row_scale, row_temperature, C)
 
 
@@ -105,9 +102,9 @@ def is_token(ids, n_cols, ignored):
 
 
 @triton.jit
-def load_ids(ids_ptr, rows, writes, k, n_ids, ignored, C: tl.constexpr):
+def load_ids(ids_ptr, rows, exists, k, n_ids, ignored, C: tl.constexpr):
     """Returns the k-th id per row, [ROWS, 1]."""
-    return tl.load(ids_ptr + along(rows, C) * n_ids + k, mask=along(writes & (k + 0 * rows < n_ids), C), other=ignored)
+    return tl.load(ids_ptr + along(rows, C) * n_ids + k, mask=along(exists & (k + 0 * rows < n_ids), C), other=ignored)
 
 
 @triton.jit
@@ -160,6 +157,7 @@ def draw_token(
 @triton.jit
 def draw(x, mask, m_col, misalignment, row_end, exists, scale, temperature, seed, position, group, C: tl.constexpr, least=None):
     """Returns (column, its score) per row, drawn from those of a group that have scores of `least` or more."""
+    group = tl.max(group) if C.ROWS == 1 else group  # triton-ascend takes no address of a tensor of one number
     columns = tl.where(group == NO_GROUP, 0, group) * C.GROUP + tl.expand_dims(tl.arange(0, C.GROUP), 0)
     s = load_scores(x, mask, 0, columns, 1, m_col, misalignment, row_end, exists, scale, temperature, ELEMENTS, C)
     if least is not None:

@@ -119,7 +119,8 @@ def add_block(
     s = fold(s, C)
     top = tl.max(s, C.FOLD)
     folded_temperature = tl.expand_dims(temperature, C.FOLD) if C.TEMPERATURE != "" else temperature
-    shifted = shift(s, tl.expand_dims(finite(top), C.FOLD), folded_temperature, C)
+    base = finite(top) if C.GROUP > 0 else finite(tl.maximum(peaks, top))
+    shifted = shift(s, tl.expand_dims(base, C.FOLD), folded_temperature, C)
     e = exp(shifted, C)
     part = sum_of_part(e, C)
     moment = sum_of_part(product(e, bounded(shifted), C), C) if C.ENTROPY else part  # no fma: its order would be that of lanes
@@ -130,7 +131,13 @@ def add_block(
             noisy = tl.where(temperature == 0, top, noisy)
         better = noisy > best  # not of nan
         best, at = tl.where(better, noisy, best), tl.where(better, group, at)
-    if FIRST:
+    if C.GROUP == 0:
+        drop = shift(peaks, base, temperature, C)
+        shrink = exp(drop, C)
+        if C.ENTROPY:
+            moments = shrink * (moments + sums * bounded(drop)) + moment
+        peaks, sums = tl.maximum(peaks, top), sums * shrink + part
+    elif FIRST:
         peaks, sums, moments = top, part, moment
     else:
         higher, lower = tl.maximum(peaks, top), tl.minimum(peaks, top)

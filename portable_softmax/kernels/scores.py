@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    ELEMENTS, END, HIGHEST, NEG_INF, along, clamped, columns_from, exp, finite, offsets_of, offsets_of_rows, product,
+    ELEMENTS, HIGHEST, NEG_INF, along, clamped, columns_from, exp, finite, offsets_of, offsets_of_rows, product,
     row_mask, vector_mask,
 )  # fmt: skip
 
@@ -39,7 +39,7 @@ def load_scores(
         words = load_words(mask, start, columns, m_col, misalignment, row_end, exists, EDGE, C)
         column = columns - misalignment
         byte = words >> (column & 24)  # one shift for neighbors; the bits of theirs are constants where rows are aligned
-        shown = (byte & (tl.full((1, 1), 1, tl.int32) << (column & 7))) != 0
+        shown = shown & ((byte & (tl.full((1, 1), 1, tl.int32) << (column & 7))) != 0)  # bits past a row are no elements
         if (EDGE < ELEMENTS and C.ACCESS > 1) and not C.UNALIGNED:  # x is not read in vectors without a bit
             some = ((words >> (columns & (32 - C.ACCESS))) & ((1 << C.ACCESS) - 1)) != 0
             vectors = vectors & tl.max_constancy(some, [1, C.ACCESS])
@@ -53,7 +53,15 @@ def load_scores(
         loaded = tl.load(mask, mask=present, other=0)
         if C.MASK == "bool":
             shown = shown & (loaded != 0)
-            vectors = shown if EDGE == ELEMENTS else vectors & any_of_vector(loaded, C)
+            if EDGE == ELEMENTS:
+                vectors = shown
+            elif C.ACCESS == 1:
+                vectors = vectors & (loaded != 0)
+            else:  # x is not read in vectors without True; as numbers: LLVM would pack predicates into bits, by way of memory
+                some = tl.reshape((loaded != 0).to(tl.int32), (loaded.shape[0], loaded.shape[1] // C.ACCESS, C.ACCESS))
+                some = tl.broadcast_to(tl.max(some, 2, keep_dims=True), some.shape)
+                # The hint is on the comparison: Triton up to 3.7 loses that of a reshape, and then reads x element by element.
+                vectors = vectors & tl.max_constancy(tl.reshape(some, loaded.shape) != 0, [1, C.ACCESS])
     score = tl.load(x + offsets_of(columns, x_col, C), mask=vectors, other=NEG_INF).to(tl.float32)
     if C.SCALE != "":
         score = product(score, scale, C)
@@ -79,32 +87,17 @@ def load_scores(
 
 @triton.jit
 def load_words(mask, start, columns, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns the word of a mask's bits for every element, loaded once for 32 of an aligned block."""
+    """Returns the word of a mask's bits for every element, loaded once for the ACCESS neighbors of a thread."""
     WIDTH: tl.constexpr = columns.shape[1]
-    if (EDGE < ELEMENTS and WIDTH >= 32) and (C.AXIS == 1 and not C.UNALIGNED):
-        number = columns_from(start // 32, WIDTH // 32, C)
-        words = tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
-        if EDGE % 2 == END:  # bits behind the row are no elements
-            behind = tl.minimum(tl.maximum(number * 32 + 32 - row_end, 0), 31)
-            words = words & (tl.full((1, 1), 0xFFFFFFFF, tl.uint32) >> behind.to(tl.uint32)).to(tl.int32, bitcast=True)
-        words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], WIDTH // 32, 32))
+    if (EDGE < ELEMENTS and C.ACCESS > 1) and not C.UNALIGNED:
+        first = columns_from(start // C.ACCESS, WIDTH // C.ACCESS, C) * C.ACCESS
+        words = tl.load(mask + (first >> 5) * m_col, mask=(first < row_end) & exists, other=0)
+        words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], WIDTH // C.ACCESS, C.ACCESS))
         words = tl.reshape(words, (words.shape[0], WIDTH))
     else:
         present = row_mask(columns, misalignment, row_end, exists, EDGE, C)
         words = tl.load(mask + ((columns - misalignment) >> 5) * m_col, mask=present, other=0)
     return words
-
-
-@triton.jit
-def any_of_vector(shown, C: tl.constexpr):
-    """Returns True in vectors of a boolean mask's block that have True anywhere: x is not read in others."""
-    if C.ACCESS > 1:
-        # As numbers: LLVM would pack predicates into bits, some of them by way of memory.
-        vectors = tl.reshape(shown.to(tl.int32), (shown.shape[0], shown.shape[1] // C.ACCESS, C.ACCESS))
-        some = tl.broadcast_to(tl.max(vectors, 2, keep_dims=True), vectors.shape)
-        # The hint is on the comparison: Triton up to 3.7 loses that of a reshape, and then reads x element by element.
-        shown = tl.max_constancy(tl.reshape(some, shown.shape) != 0, [1, C.ACCESS])
-    return shown != 0
 
 
 @triton.jit

@@ -12,7 +12,7 @@ from portable_softmax.kernels.common import (
     BOTH, ELEMENTS, NEG_INF, along, append_block, columns_from, columns_of_ends, end_of_split, exp, find_tile, finite,
     first_column, fma, get_block, last_tile, load, load_per_row, opaque, opaque_column, row_mask, store,
 )  # fmt: skip
-from portable_softmax.kernels.exchange import MISSING, combine_splits, load_partials, of_rows, publish, words_of
+from portable_softmax.kernels.exchange import combine_splits, load_partials, of_rows, publish, words_of
 from portable_softmax.kernels.reduce import filled, fold, load_tile, reduce_row, sum_of_exp
 from portable_softmax.kernels.scores import add_sink, find_mask, load_scores, shift, slope_of
 
@@ -157,8 +157,8 @@ def softmax_backward_kernel(
         if C.STEP != "reduce":
             late = not C.IN_REGISTERS
             if C.SPLITS > 1:
-                _, totals, highest = load_partials(words, epoch, C)
-                late = tl.max(highest) == MISSING
+                _, totals, _, arrived = load_partials(words, epoch, C)
+                late = arrived == 0
                 if late if C.STEP == "" else False:
                     total = reduce_gradient(dy, y, dy_col, y_col, misalignment, row_end, present, 0, C)
                 else:
