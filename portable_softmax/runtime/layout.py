@@ -27,13 +27,7 @@ def bind_call(
 ) -> Launch:
     """Plans and compiles the launch of calls with tensors of the same shapes, strides, types and alignment.
 
-    Args:
-        tensors: those of x's shape, the result first if there is one.
-        dim: the axis of rows.
-        device: where they are.
-        mask: as the caller passed it.
-        sizes: integers that only this kernel has, by name: n_ids and ignored.
-        about: what Problem describes of the computation.
+    Arguments are those of `described`; sizes are n_ids and ignored of log-probabilities.
 
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
