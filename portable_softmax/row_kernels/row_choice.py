@@ -116,11 +116,8 @@ class Choice:
     def _plan(self, request: Request, candidates: Sequence[Candidate]) -> RowPlan:
         """Returns the first launch whose accesses are right; the error of the first one if none is."""
         error: Exception | None = None
-        name, seen = self._jit.__name__, set[int]()
-        for one in candidates:
-            if one.setting.block in seen:
-                continue
-            seen.add(one.setting.block)
+        name, blocks = self._jit.__name__, [one.setting.block for one in candidates]
+        for one in (one for at, one in enumerate(candidates) if one.setting.block not in blocks[:at]):
             grid = self._grid(request, one)
             if refused := self._device.refused_grid(grid, one.resources.num_warps):
                 raise GridError(f"{name}: {refused}")
