@@ -67,8 +67,8 @@ def warm_up(
 ) -> list[LaunchPlan]:
     """Plans and compiles softmaxes, and loads their kernels onto the device, so that later calls do not wait for it.
 
-    It prepares contiguous tensors and the softmax along the last dimension, under the active `batch_invariant`. Other layouts and
-    dimensions, and `dtype=`, may need further kernels; other shapes with the same tiles and accesses do not.
+    It prepares contiguous tensors and the softmax along the last dimension, under the active `batch_invariant`. Other layouts
+    and dimensions, and `dtype=`, may need further kernels; other shapes with the same tiles and accesses do not.
 
     Args:
         shapes: shapes of the tensors, for example [(n_rows, n_cols)].
