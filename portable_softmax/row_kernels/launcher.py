@@ -1,6 +1,7 @@
 """Launches any kernel that works on rows: its block, warps and stages are computed, and its grid where that is safe."""
 
 import functools
+import itertools
 import math
 import threading
 import warnings
@@ -182,12 +183,11 @@ class Launcher:
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any], index: Callable[[], int] | None = None) -> tuple[Any, ...]:
         """Returns what launches of such arguments differ in; of most numbers and tensors it is what Triton specializes on."""
         is_sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
-        known = self._jit.arg_names
-        key: list[Any] = [len(args), is_batch_invariant(), index and index()]
-        for name, value in (*zip(known, args, strict=False), *kwargs.items()):
-            is_exact = name in self._exact
-            key.append(name)
-            if type(value) is int and name not in self._constexprs:
+        known, constexprs, exact = self._jit.arg_names, self._constexprs, self._exact
+        key: list[Any] = [len(args), *kwargs, is_batch_invariant(), index and index()]
+        for name, value in itertools.chain(zip(known, args, strict=False), kwargs.items()):
+            is_exact = name in exact
+            if type(value) is int and name not in constexprs:
                 key += (value,) if is_exact else (value == 1, value & 15 == 0)
                 if is_sized:
                     key.append(value.bit_length())
