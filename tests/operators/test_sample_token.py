@@ -21,28 +21,8 @@ KNOWN = {  # Random123, tests/kat_vectors: (rounds, counter, key) and the words
     (10, (ONES,) * 4, (ONES,) * 2): "408f276d 41c83b0e a20bc7c6 6d5451fd",
     (10, *PI): "d16cfe09 94fdcceb 5001e420 24126ea1",
 }
-IDS = [
-    337,
-    877,
-    647,
-    885,
-    855,
-    206,
-    596,
-    239,
-    896,
-    564,
-    705,
-    465,
-    129,
-    230,
-    492,
-    220,
-    549,
-    792,
-    110,
-    839,
-]  # of rows(): they may not change within a major version
+# Of rows(); they may not change within a major version.
+IDS = [337, 877, 647, 885, 855, 206, 596, 239, 896, 564, 705, 465, 129, 230, 492, 220, 549, 792, 110, 839]
 
 
 def rows(where):

@@ -19,7 +19,8 @@ def test_calls_of_a_process_are_right_in_any_order(where, monkeypatch):
     count = int(os.environ.get("RANDOM_CALLS", "200"))
     phases = Phase.explicit, Phase.reuse, Phase.generate  # calls take too long to be made small
     options = {"max_examples": count // 20, "stateful_step_count": 20, "deadline": None, "phases": phases}
-    run_state_machine_as_test(Calls, settings=settings(**options))
+    with recording(Calls.launched):
+        run_state_machine_as_test(Calls, settings=settings(**options))
 
 
 FIRST = {name: choices[0] for name, choices in CHOICES.items()}

@@ -79,3 +79,12 @@ def gradients_of(pairs, leaves):
     used = [(y, dy) for y, dy in pairs if y.requires_grad]
     grads = torch.autograd.grad([y for y, _ in used], leaves, [dy for _, dy in used], allow_unused=True)
     return [torch.zeros_like(leaf) if dx is None else dx for dx, leaf in zip(grads, leaves, strict=True)]
+
+
+def laid_out(x, layout):
+    """Returns a tensor in a layout."""
+    if layout == "transposed" and x.dim() > 1:
+        return x.transpose(0, -1).contiguous().transpose(0, -1)
+    if layout == "unaligned":
+        return torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)[1:].view(x.shape).copy_(x)
+    return torch.stack([x, x], -1)[..., 0] if layout == "stepped" else x

@@ -8,7 +8,7 @@ import contextlib
 from functools import partial
 
 import torch
-from calls import assert_same, close, gradients_of, in_double, recording, results, seen
+from calls import assert_same, close, gradients_of, in_double, laid_out, results, seen
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -54,15 +54,11 @@ CHANGES = st.sampled_from(list(CHOICES)).flatmap(lambda name: st.tuples(st.just(
 class Calls(RuleBasedStateMachine):
     """Calls, of which each differs in one to four choices from the one before."""
 
-    where = torch.device("cpu")
-
-    def __init__(self):
-        super().__init__()
-        self.launched, self.until = [], contextlib.ExitStack()
-        self.until.enter_context(recording(self.launched))
+    where, launched = torch.device("cpu"), []
 
     @initialize(choices=st.fixed_dictionaries(STRATEGIES))
     def first(self, choices):
+        launch.calls.clear()
         self.choices = choices
         check(choices, self.where, self.launched)
 
@@ -70,9 +66,6 @@ class Calls(RuleBasedStateMachine):
     def changed(self, changes):
         self.choices = self.choices | dict(changes)
         check(self.choices, self.where, self.launched)
-
-    def teardown(self):
-        self.until.close()
 
 
 def arguments_of(choices, where):
@@ -90,7 +83,9 @@ def arguments_of(choices, where):
         rows = torch.where(torch.rand_like(rows) < 0.3, 0.0, rows) if kind == "greedy rows" else rows
         return (-rows if "negative" in kind else rows).to(torch.bfloat16 if "bfloat16" in kind else torch.float32)
 
-    options = {name: number_or_rows(choices[name]) for name in ("scale", "temperature")} | {"softcap": choices["softcap"]}
+    options = {name: number_or_rows(choices[name]) for name in ("scale", "temperature")} | {
+        n: choices[n] for n in ("softcap", "masked_rows")
+    }
     kind, sizes = choices["mask"], [1 if at in choices["shared dims"] else size for at, size in enumerate(shape)]
     if kind == "bits":
         words = torch.randint(-(2**31), 2**31, sizes, dtype=torch.int32, device=where)
@@ -100,26 +95,16 @@ def arguments_of(choices, where):
     elif kind and kind != "kept":
         added = torch.where(torch.rand(sizes, device=where) < 0.3, -torch.inf, torch.randn(sizes, device=where))
         options["mask"] = added > -1.0 if kind == "bool" else added.to(torch.bfloat16 if "bfloat16" in kind else torch.float32)
-    options["masked_rows"] = choices["masked_rows"]
     if choices["function"] == "log_probs":
         ids = torch.randint(0, shape[dim], (*lead, *choices["ids"]), device=where)
         ids = torch.where(torch.rand(ids.shape, device=where) < choices["ignored"], -100, ids).to(choices["id dtype"])
         options |= {"ids": ids} | {name: choices[name] for name in ("entropy", "return_lse", "ignore_index")}
     else:
-        options |= {"causal": dim == len(shape) - 1 and choices["causal"], "sink": choices["sink"]}
-        options["sink"] = torch.randn(row_shape, device=where) if choices["sink"] == "rows" else choices["sink"]
-        options |= {"dtype": choices["result"]} if choices["mode"] not in ("out", "in place") and choices["result"] else {}
+        options |= {"causal": dim == len(shape) - 1 and choices["causal"], "sink": number_or_rows(choices["sink"])}
+        if choices["mode"] not in ("out", "in place"):
+            options["dtype"] = choices["result"]
     lie = choices["other layout"]
     return x, {n: laid_out(o, lie) if n in ("mask", "ids") else o for n, o in options.items() if o is not None}
-
-
-def laid_out(x, layout):
-    """Returns a tensor in a layout."""
-    if layout == "transposed" and x.dim() > 1:
-        return x.transpose(0, -1).contiguous().transpose(0, -1)
-    if layout == "unaligned":
-        return torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)[1:].view(x.shape).copy_(x)
-    return torch.stack([x, x], -1)[..., 0] if layout == "stepped" else x
 
 
 def call_of(choices, where):
