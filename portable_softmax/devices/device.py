@@ -67,8 +67,7 @@ class Device:
     @property
     def torch_name(self) -> str:
         """Returns the name of a device that is here in torch, such as cuda:0."""
-        kind = self.vendor.torch_device_type
-        return kind if self.index is None else f"{kind}:{self.index}"
+        return self.vendor.torch_device_type + ("" if self.index is None else f":{self.index}")
 
     def resident(self, occupancy: Occupancy) -> int:
         """Counts the programs that the whole device holds at once."""

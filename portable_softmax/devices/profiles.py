@@ -24,7 +24,7 @@ SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "devi
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # safe_load, by libyaml
 WRONG = OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError  # of hostile YAML
 NOT_READ = "[!.]*.y*ml", "[!.]*/[!.]*.yml", "[!.]*/[!.]*/[!.]*.y*ml"  # YAML one level above or below, or of the other suffix
-MIN_LIKENESS = 0.75  # by difflib, of a vendor's folder that is misspelt: nvidea has 0.83
+MIN_LIKENESS = 0.75  # of a name that is suggested, by difflib: nvidea, mi300y have 0.83; vr200 and h200 have 0.67
 _reading = threading.Lock()
 
 
@@ -148,8 +148,7 @@ def reported_as(name: str | None, among: Iterable[DeviceProfile]) -> list[Device
 def match_profile(backend: str, arch: str, device_name: str | None, warp_size: int | None = None) -> DeviceProfile:
     """Returns the profile of a live device: its product, else its architecture, else its vendor's cautious estimate.
 
-    The arguments are Triton's names, the name that the runtime reports, and the threads of a warp, if the driver reports them.
-    A profile with another warp size than the device never matches. ProfileError: there is not even an estimate.
+    A profile with another warp size than the driver reports never matches. ProfileError: there is not even an estimate.
     """
     of_arch = [p for p in every_profile() if p.backend == backend and re.fullmatch(p.arch_pattern, arch)]
     alike = [p for p in of_arch if None in (warp_size, p.hardware.warp_size) or p.hardware.warp_size == warp_size]

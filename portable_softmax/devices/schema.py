@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 LARGEST_TILE = 2**20  # elements of a tensor in Triton: TRITON_MAX_TENSOR_NUMEL in python/triton/_utils.py
-LARGEST_COUNT = 2**14  # of multiprocessors, warps, slots: any real device has far fewer
-MOST_POLLS = 2**16  # a choice of this project: some hundredths of a second
+LARGEST_COUNT = 2**16  # of multiprocessors, warps, slots: any real device has far fewer; of polls, which take 10 ms then
 
 Positive = Annotated[int, msgspec.Meta(gt=0, le=2**63 - 1)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -74,7 +73,7 @@ class Sizes(Content, frozen=True):
 
 
 class Count(Fact, frozen=True):
-    """A number of parts of a device."""
+    """A number of parts of a device, or of polls."""
 
     value: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_COUNT)]
 
@@ -87,12 +86,6 @@ class PowerOfTwo(Fact, frozen=True):
     def __post_init__(self) -> None:
         if self.value.bit_count() != 1:
             raise ValueError(f"{self.value} is not a power of two")
-
-
-class Polls(Fact, frozen=True):
-    """Number of polls of a neighbour's words. It is limited, because a poll takes time."""
-
-    value: Annotated[int, msgspec.Meta(ge=1, le=MOST_POLLS)]
 
 
 COUNTS = "multiprocessor_count partitions_per_multiprocessor register_granule max_registers_per_thread "
@@ -157,7 +150,7 @@ class LaunchPolicy(Content, frozen=True, kw_only=True):
     """Preferences for launches that were measured or reasoned, never limits. `extends` provides what a file leaves out."""
 
     grid: Grid | Unset = msgspec.UNSET
-    polls: Polls | Unset = msgspec.UNSET  # looks for a neighbour's numbers; then a program computes them itself
+    polls: Count | Unset = msgspec.UNSET  # looks for a neighbour's numbers; then a program computes them itself
     line_elements: PowerOfTwo | Unset = msgspec.UNSET  # elements that a tile takes of each line, for rows side by side
     min_line_elements: PowerOfTwo | Unset = msgspec.UNSET  # the fewest that it takes, if it holds whole rows
     tile_elements: PowerOfTwo | Unset = msgspec.UNSET  # of devices without warps: the most of a tile of whole rows

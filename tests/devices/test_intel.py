@@ -14,7 +14,7 @@ import pytest
 
 from portable_softmax import CompileError, Device, KernelResources, occupancy
 from portable_softmax.devices.backends import BACKENDS, xpu
-from portable_softmax.devices.backends.zebin import kernel_resources
+from portable_softmax.devices.backends.xpu import kernel_resources
 
 KB = 1024
 SLM_SIZES = [size * KB for size in (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)]

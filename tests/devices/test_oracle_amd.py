@@ -18,7 +18,7 @@ from sweep import mostly_slow
 from triton._C.libtriton import llvm
 
 from portable_softmax import Device, inspect_kernel, occupancy, profiles
-from portable_softmax.devices.backends.elf import sections
+from portable_softmax.devices.backends.machine_code import sections
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 PROFILES = sorted({p.arch: name for name, p in profiles().items() if p.backend == "hip"}.values())  # one of each gfx

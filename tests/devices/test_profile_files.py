@@ -83,7 +83,7 @@ def test_a_product_extends_another_and_nothing_else_changes(use):
 REFUSED = [
     ("backend: cuda", "backend: cudda", r"matching regex '\^\(cuda\|hip\|npu\|xpu\|interpreter\)\$' - at `\$.backend`"),
     ("warp_size: {value: 32", "warp_size: {value: 33", r"33 is not a power of two - at `\$.hardware.warp_size`"),
-    ("{value: 142,", "{value: 120000,", r"Expected `int` <= 16384 - at `\$.products"),
+    ("{value: 142,", "{value: 120000,", r"Expected `int` <= 65536 - at `\$.products"),
     ('arch: "89"', "arch: 89", r"Expected `str`, got `int` - at `\$.arch`"),
     ('arch: "89"', 'arch: "8(9"', r"'8\(9' is not a regular expression"),
     ('arch: "89"', 'arch: "8[9]"', r"products.l4.arch: '8\[9\]' is not a target that the file's arch '8\[9\]' matches"),

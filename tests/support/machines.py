@@ -11,7 +11,7 @@ import torch
 from table import TILINGS
 
 from portable_softmax import Device, current_device, profiles
-from portable_softmax.devices.schema import Polls
+from portable_softmax.devices.schema import Count
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.bind import runner
 from portable_softmax.runtime.compile import compiled, triton_version
@@ -94,6 +94,6 @@ def amd(arch, polls=None, **interleaving):
 
     device = Device.from_profile(AMD[arch])
     if polls:
-        policy = msgspec.structs.replace(device.profile.launch, polls=Polls(polls, "a test"))
+        policy = msgspec.structs.replace(device.profile.launch, polls=Count(polls, "a test"))
         device = replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
     return Machine(device, torch.device("cpu"), 8, run_of)

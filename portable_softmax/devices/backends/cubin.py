@@ -6,8 +6,7 @@ NVIDIA documents neither numbers of attributes, which `cuobjdump --dump-elf` pri
 import struct
 from collections.abc import Iterator, Sequence
 
-from portable_softmax.devices.backends.elf import sections, string
-from portable_softmax.devices.backends.machine_code import Instruction, Loop, loop_of
+from portable_softmax.devices.backends.machine_code import Instruction, Loop, loop_of, sections, string
 
 # (symbol index, value) pairs in .nv.info
 FRAME_SIZE = 0x11  # EIATTR_FRAME_SIZE: bytes of local memory per thread

@@ -1,14 +1,20 @@
 """NVIDIA."""
 
 import contextlib
+import inspect
+import re
 import struct
+import subprocess
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from portable_softmax.devices.backends import cubin, ptxas, simt
+from portable_softmax.devices.backends import cubin, simt
 from portable_softmax.devices.backends.base import WHEEL, Backend, Count, Detected, KernelResources, Occupancy, reported
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.schema import Hardware
+from portable_softmax.errors import CompileError
 
 WARP_SIZE = 32  # of all NVIDIA's devices
 THREADS_OF_OTHERS = 512  # the fewest that a program on other vendors' may have: flagos-ai/FlagGems pull request 5258
@@ -26,6 +32,9 @@ TORCH_FACTS = {
     "l2_cache_bytes": "L2_cache_size",
     "memory_bytes": "total_memory",
 }
+# Data of a thread's own in memory, and functions, which may store registers for those that call them.
+OWN_DATA = re.compile(r"^\s*(\.local|(\.visible |\.weak |\.extern )?\.func)\b", re.MULTILINE)
+FIRST_WITH_ALLOCATOR = 3, 7  # release of Triton that names the level of the register allocator
 
 
 class Cuda(Backend):
@@ -67,7 +76,7 @@ class Cuda(Backend):
             num_warps=compiled.metadata.num_warps,
             registers_per_thread=attributes[cubin.REGISTER_COUNT],
             shared_memory_bytes=compiled.metadata.shared,
-            spilled_bytes_per_thread=ptxas.spilled_bytes(compiled) if frame else 0,
+            spilled_bytes_per_thread=spilled_bytes(compiled) if frame else 0,
             stack_frame_bytes=frame,
             tensor_memory_columns=getattr(compiled.metadata, "tmem_size", None) or None,
         )
@@ -80,17 +89,72 @@ class Cuda(Backend):
 
     def known_fault(self, compiled: Any) -> str | None:
         """Looks for pairs of 16-bit additions: ptxas 12.9.86 loses the constant of some; see triton-lang/triton issue 11581."""
-        if "add.s16x2" in compiled.asm["ptx"]:
-            return "its PTX has add.s16x2, which ptxas may compile wrongly: triton-lang/triton issue 11581"
-        return None
+        fault = "its PTX has add.s16x2, which ptxas may compile wrongly: triton-lang/triton issue 11581"
+        return fault if "add.s16x2" in compiled.asm["ptx"] else None
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
 
-        It also counts tensor memory, which NVIDIA's function does not: a program for which too little is left becomes resident,
-        and waits in tcgen05.alloc for another one to end. A program takes a power of two columns, and 32 at least. Sources:
-        cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime; tcgen05.alloc in the PTX ISA.
+        It also counts tensor memory, for which a program waits in tcgen05.alloc until another one ends: a power of two columns.
+        Sources: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime; tcgen05.alloc in the PTX ISA.
         """
         columns, there = resources.tensor_memory_columns, hardware.tensor_memory_columns
         more = {"tensor memory": there // max(FEWEST_COLUMNS, 1 << (columns - 1).bit_length())} if columns and there else {}
         return simt.occupancy_of(resources, hardware, more)
+
+
+def spilled_bytes(compiled: Any) -> int:
+    """Counts the bytes of spilled registers of Triton's CompiledKernel that has a stack frame.
+
+    Without data of its own all that a kernel stores in its frame is spilled. Otherwise the assembler is run to report it:
+    CompileError if it fails, or does not make of the PTX what Triton made of it.
+    """
+    if not OWN_DATA.search(compiled.asm["ptx"]):
+        return cubin.local_stores(compiled.asm["cubin"])
+    log, made = _assembled(compiled.asm["ptx"], compiled.metadata)
+    name, keys, binaries = compiled.metadata.name, (cubin.REGISTER_COUNT, cubin.FRAME_SIZE), (compiled.asm["cubin"], made)
+    was, now = ([cubin.kernel_attributes(binary, name).get(key) for key in keys] for binary in binaries)
+    if was != now:
+        why = f"ptxas was run to report spills, and made a kernel of {now[0]} registers, where Triton's has {was[0]}"
+        raise CompileError(f"{name}: {why}; unset what changes Triton's options of ptxas, such as DISABLE_PTXAS_OPT")
+    return sum(int(stores) for stores in re.findall(r"(\d+) bytes spill stores", log))
+
+
+def _assembled(ptx: str, metadata: Any) -> tuple[str, bytes]:
+    """Runs the assembler on PTX as Triton does; returns the output of `ptxas -v`, and the cubin."""
+    import triton
+
+    arch = re.search(r"^\.target (sm_(\d+)\w*)", ptx, re.MULTILINE)
+    assert arch, "PTX names its target"
+    options = (getattr(metadata, "ptx_options", None) or "").split()
+    if not metadata.enable_fp_fusion:
+        options.append("--fmad=false")
+    if tuple(map(int, triton.__version__.split(".")[:2])) >= FIRST_WITH_ALLOCATOR:
+        options.append("--regAllocOptLevel=2")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "kernel.ptx").write_text(ptx)
+        command = [
+            _assembler(int(arch[2])),
+            "-lineinfo",
+            "-v",
+            *options,
+            f"--gpu-name={arch[1]}",
+            "kernel.ptx",
+            "-o",
+            "kernel.cubin",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        if done.returncode:
+            raise CompileError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
+        return done.stderr, Path(folder, "kernel.cubin").read_bytes()
+
+
+def _assembler(arch: int) -> str:
+    """Returns the path of the ptxas that Triton uses for a compute capability; TRITON_PTXAS_PATH and others may name it."""
+    from triton.backends.nvidia import compiler
+
+    if not hasattr(compiler, "get_ptxas"):  # Triton 3.2
+        return str(compiler._path_to_binary("ptxas")[0])
+    arguments = [arch][: len(inspect.signature(compiler.get_ptxas).parameters)]  # Triton 3.4 and 3.5 have one for all
+    tool = compiler.get_ptxas(*arguments)
+    return str(tool[0] if isinstance(tool, tuple) else tool.path)

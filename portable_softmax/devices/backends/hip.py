@@ -2,18 +2,26 @@
 
 import contextlib
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends import gcn, simt
+from portable_softmax.devices.backends import simt
 from portable_softmax.devices.backends.base import WHEEL, Backend, Detected, KernelResources, Occupancy, reported
-from portable_softmax.devices.backends.machine_code import Loop
+from portable_softmax.devices.backends.machine_code import Instruction, Loop, loop_of
 from portable_softmax.devices.schema import Hardware
 
 WARP_OF_CDNA = 64
 TORCH_FACTS = {"l2_cache_bytes": "L2_cache_size", "memory_bytes": "total_memory"}
 SGPRS = 800  # of a SIMD of gfx9
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
+BLOCK = re.compile(r"\.?L?(BB\d+_\d+):|; %bb\.\d+:")
+IN_LOOP, HEADER = re.compile(r"in Loop: Header=(\w+) Depth=(\d+)"), re.compile(r"Loop Header: Depth=(\d+)")
+LOAD, STORE = re.compile(r"(global|flat|buffer)_load_"), re.compile(r"(global|flat|buffer)_(store|atomic)_")
+TO_SHARED = "_lds"  # a load from global memory into shared memory
+WAIT = re.compile(r"s_wait(?:cnt .*?\bvmcnt\(|_loadcnt )(0x[0-9a-f]+|\d+)")
+OF_64 = "gfx9"  # architectures with one counter of loads and stores, and vectors of 64 lanes on 16
+CLOCKS = 4  # of an instruction for such a vector
 
 
 class Hip(Backend):
@@ -48,10 +56,9 @@ class Hip(Backend):
         return Detected(torch_properties.name, name, driver, reported(torch_properties, TORCH_FACTS))
 
     def resources(self, compiled: Any) -> KernelResources:
-        """Reads the metadata at the end of the assembly, which the HIP runtime reads too.
+        """Reads the metadata at the end of the assembly. Without scratch memory, which holds arrays too, no spill is in memory.
 
-        `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908. Scratch memory holds
-        arrays, too. Without it no spilled register is in memory: VGPRs are in AGPRs, and SGPRs in lanes of VGPRs.
+        `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908.
         """
         if not (assembly := compiled.asm.get("amdgcn")):  # another vendor's
             return self.without_binary(compiled)
@@ -72,7 +79,7 @@ class Hip(Backend):
     def loops(self, compiled: Any) -> list[Loop]:
         """Reads the assembly."""
         with contextlib.suppress(ValueError, KeyError):
-            return gcn.loops(compiled.asm["amdgcn"], compiled.metadata.target.arch)
+            return loops_of(compiled.asm["amdgcn"], compiled.metadata.target.arch)
         return []
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
@@ -87,3 +94,34 @@ class Hip(Backend):
             wavefronts = SGPRS // (simt.round_up(resources.scalar_registers, 16) + 16)
             more["scalar registers"] = wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
         return simt.occupancy_of(resources, hardware, more)
+
+
+def loops_of(assembly: str, arch: str) -> list[Loop]:
+    """Returns the code of a kernel outside loops, then that of every loop that LLVM's comments name; ValueError without any."""
+    body, end, _ = assembly.partition(".Lfunc_end0:")
+    if not end:
+        raise ValueError("the assembly ends no function")
+    blocks = defaultdict[tuple[str, int], list[Instruction]](list)
+    name, place = "", ("", 0)
+    for line in map(str.strip, body.partition(".Lfunc_begin0:")[2].splitlines()):
+        if block := BLOCK.match(line):
+            name, place = block[1] or "", ("", 0)
+        if inside := IN_LOOP.search(line):
+            place = inside[1], int(inside[2])
+        elif header := HEADER.search(line):
+            place = name, int(header[1])
+        if line[:1].isalpha() and not line.endswith(":"):
+            blocks[place].append(_instruction(line, arch))
+    return [loop_of(depth, code) for (_, depth), code in sorted(blocks.items(), key=lambda one: one[0][1])]
+
+
+def _instruction(line: str, arch: str) -> Instruction:
+    loads, stores, wait = LOAD.match(line), STORE.match(line) and arch.startswith(OF_64), WAIT.match(line)
+    to_registers = loads and TO_SHARED not in line
+    return Instruction(
+        loads=bool(loads),
+        counter=0 if to_registers or stores else None,
+        waits=(0,) if wait else (),
+        left=int(wait[1], 0) if wait else 0,
+        clocks=CLOCKS if line.startswith("v_") and arch.startswith(OF_64) else 1,
+    )

@@ -12,10 +12,9 @@ def round_up(value: int, multiple: int) -> int:
 def limits_of(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
     """Counts programs per multiprocessor for each resource that GPU vendors count alike; ValueError without warps.
 
-    Registers are allocated per warp in granules, from the slice of one partition (SM sub-partition, SIMD). Only whole warps fit
-    a slice, so the division comes before the multiplication. If a kernel's registers are unknown, they are the most that a
-    thread can have. Sources: NVIDIA's cuda_occupancy.h (cudaOccMaxBlocksPerSMRegsLimit), LLVM's AMDGPUBaseInfo.cpp
-    (getNumWavesPerEUWithNumVGPRs).
+    Registers are allocated per warp in granules, from the slice of one partition (SM sub-partition, SIMD), which whole warps
+    fit. Unknown registers are the most that a thread can have. Sources: cudaOccMaxBlocksPerSMRegsLimit in NVIDIA's
+    cuda_occupancy.h, getNumWavesPerEUWithNumVGPRs in LLVM's AMDGPUBaseInfo.cpp.
     """
     warps = resources.num_warps
     partitions, warp_size = hardware.partitions_per_multiprocessor, hardware.warp_size

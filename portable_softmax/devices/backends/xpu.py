@@ -2,6 +2,7 @@
 
 import functools
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -9,14 +10,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from portable_softmax.devices.backends import simt, zebin
+import yaml
+
+from portable_softmax.devices.backends import simt
 from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.machine_code import sections
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import CompileError
 
 OCLOC = "ocloc"  # Intel's offline compiler
 DRIVER_FACTS = {"shared_memory_per_program_max": "max_shared_mem", "max_threads_per_program": "max_work_group_size"}
 FULL_SIZE_LANES = 32  # with fewer lanes and the large register mode, a program may have only half of the threads
+CORE_FAMILY = 2  # NT_INTELGT_GFXCORE_FAMILY: type of a note in .note.intelgt.compat
+WIDE_GRF_FAMILY = 0xC08  # Xe-HPC. A GRF has 64 bytes in this family and later ones, 32 in earlier ones
 
 
 def _native(ocloc: str, spirv: bytes, version: str, flags: str) -> bytes:
@@ -103,7 +109,7 @@ class Xpu(Backend):
             if not ocloc:
                 return KernelResources(**used)
             binary = _native(ocloc, binary, metadata.target.arch["version"], metadata.build_flags)
-        known: dict[str, Any] = zebin.kernel_resources(binary, metadata.name)
+        known: dict[str, Any] = kernel_resources(binary, metadata.name)
         return KernelResources(**used, **known)
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
@@ -115,3 +121,42 @@ class Xpu(Backend):
         halved = lanes < FULL_SIZE_LANES and resources.registers_per_thread == hardware.max_registers_per_thread
         refused = halved and (resources.num_warps or 0) * lanes > threads // 2
         return simt.occupancy_of(resources, hardware, {"threads per program": 0} if refused else {})
+
+
+def kernel_resources(zebin: bytes, kernel: str) -> dict[str, int]:
+    """Returns registers, barriers, spills and frame of `kernel` from .ze_info, by their names in KernelResources, per thread.
+
+    The lanes of a hardware thread share its GRFs. ValueError: not a zebin, or the kernel is not in it. Sources: ZEBinary of
+    intel/intel-graphics-compiler; hw_cmds_*.h of intel/compute-runtime (GRF sizes).
+    """
+    by_name = dict(sections(zebin, "zebin"))
+    if ".ze_info" not in by_name:
+        raise ValueError("not a zebin: it has no section .ze_info")
+    kernels = yaml.safe_load(by_name[".ze_info"].content.rstrip(b"\0"))["kernels"]
+    described = next((entry for entry in kernels if entry["name"] == kernel), None)
+    if described is None:
+        raise ValueError(f"the zebin does not describe the kernel {kernel!r}")
+    environment, memory = described["execution_env"], described.get("per_thread_memory_buffers", ())
+    lanes = environment["simd_size"]
+    wide = _core_family(by_name[".note.intelgt.compat"].content) >= WIDE_GRF_FAMILY
+    frame = sum(buffer["size"] for buffer in memory)
+    maybe_spilled = sum(buffer["size"] for buffer in memory if buffer.get("usage") != "private_space")
+    spilled = environment.get("spill_size", maybe_spilled)  # older compilers do not say how much of a single space is spilled
+    return {
+        "registers_per_thread": environment["grf_count"] * (64 if wide else 32) // (4 * lanes),
+        "barriers": environment.get("barrier_count", 0),
+        "spilled_bytes_per_thread": -(-spilled // lanes),
+        "stack_frame_bytes": -(-max(frame, spilled) // lanes),
+    }
+
+
+def _core_family(notes: bytes) -> int:
+    at = 0
+    while at < len(notes):
+        name_size, size, kind = struct.unpack_from("<III", notes, at)
+        at += 12 + (name_size + 3) // 4 * 4
+        if kind == CORE_FAMILY:
+            family: int = struct.unpack_from("<I", notes, at)[0]
+            return family
+        at += (size + 3) // 4 * 4
+    raise ValueError("the zebin does not name a family of GPUs")
