@@ -31,12 +31,15 @@ def test_the_version_is_the_same_everywhere():
     assert released[0] == (cited["version"], str(cited["date-released"])) == (portable_softmax.__version__, released[0][1])
 
 
-def test_an_import_imports_little_names_are_there_and_what_is_not_installed_is_named(monkeypatch):
+def test_an_import_imports_little():
     for module in ("portable_softmax", "portable_probe.program"):
         run(sys.executable, "-c", f"import sys, {module}; assert not {{'torch', 'triton'}} & sys.modules.keys()")
     assert {"softmax", "override_aten", "warm_up", "limits", "__version__"} <= set(dir(portable_softmax))
     with pytest.raises(AttributeError, match="has no attribute 'softplus'"):
         _ = portable_softmax.softplus
+
+
+def test_what_is_not_installed_is_named(monkeypatch):
     for missing, statement, code in (
         ("torch", "from portable_softmax import override_aten", 1),
         ("torch", "from portable_probe.program import main; raise SystemExit(main(['tune']))", 4),

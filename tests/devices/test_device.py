@@ -201,7 +201,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("name", "sentence"), OTHERS.items(), ids=OTHERS)
-def test_a_warning_names_the_device_and_every_problem_has_a_launch_that_fits(monkeypatch, name, sentence):
+def test_lookalikes_cause_a_warning_and_launches_fit(monkeypatch, name, sentence):
     machine = recorded("lookalike")[name]
     play(monkeypatch, machine)
     with pytest.warns(UserWarning, match=sentence) as warned:

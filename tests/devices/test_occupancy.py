@@ -109,7 +109,7 @@ def test_a_refusal_names_its_source():
         assert any(source.title in reason for source in device.profile.origins.values()), device.name
 
 
-def test_the_unified_buffer_is_what_ascends_compiler_prints_and_a_cube_core_has_two_vector_cores():
+def test_ascends_unified_buffer_and_cores():
     device = Device.from_profile("ascend/910b3")
     for printed, size in (({"required_ub_bits": 4096}, 512), ({"required_ub_bits": None}, 0), ({}, 0)):
         compiled = SimpleNamespace(asm={}, metadata=SimpleNamespace(**printed))

@@ -179,7 +179,7 @@ def test_a_target_is_compiled_for_itself():
         assert Device.from_profile(device.name) is device
 
 
-def test_each_product_has_its_own_name_and_each_architecture_one_of_its_products():
+def test_each_architecture_is_named_for_one_of_its_products():
     for name in profiles():
         product = name.partition("/")[2]
         for spelled in (name, product, product.upper(), name.replace("/", " "), product.replace("-", "_")):

@@ -38,7 +38,7 @@ def use(tmp_path, monkeypatch):
     return use
 
 
-def test_what_is_read_and_lacks_and_of_several_directories_the_last_one_wins(tmp_path, use):
+def test_the_last_of_several_directories_wins(tmp_path, use):
     before = set(profiles())
     for name in ("nvidia/x.yml", "x.yaml", "more/nvidia/x.yaml"):
         with pytest.warns(UserWarning, match=rf"not read: {name} in .*: files of profiles are .*/VENDOR/NAME\.yaml"):

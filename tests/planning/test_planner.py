@@ -69,7 +69,7 @@ def test_errors_name_the_rows_of_the_caller(monkeypatch):
         ("token_log_probs", True, "gradient of log-probabilities of tokens in float32"),
     ],
 )
-def test_names_of_problems_and_registers_of_launches_that_are_not_compiled(form, backward, name):
+def test_names_and_estimates_of_problems(form, backward, name):
     problem, device = contiguous_problem(64, 4096, "float32", form=form, backward=backward), Device.from_profile(H200)
     assert problem.name == name
     narrow, wide, bounded = (
