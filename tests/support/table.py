@@ -149,7 +149,7 @@ def table():
                 options = ()
             of_tokens, lies = kind in ("log_probs", "sample"), LAYOUTS[layout]
             if not of_tokens or (not lies.across and (lies.vector or kind == "log_probs")):
-                rows.append(Row(layout, tiling, kind, DTYPES[number // 2 % 3], options, number))
+                rows.append(Row(layout, tiling, kind, DTYPES[number // 5 % 3], options, number))
     return rows
 
 
