@@ -157,7 +157,7 @@ def draw_token(
 @triton.jit
 def draw(x, mask, m_col, misalignment, row_end, exists, scale, temperature, seed, position, group, C: tl.constexpr, least=None):
     """Returns (column, its score) per row, drawn from those of a group that have scores of `least` or more."""
-    group = tl.max(group) if C.ROWS == 1 else group  # triton-ascend takes no address of a tensor of one number
+    group = tl.max(group) if C.ROWS == 1 else group  # an address of a tensor of one number is not lowered everywhere
     columns = tl.where(group == NO_GROUP, 0, group) * C.GROUP + tl.expand_dims(tl.arange(0, C.GROUP), 0)
     s = load_scores(x, mask, 0, columns, 1, m_col, misalignment, row_end, exists, scale, temperature, ELEMENTS, C)
     if least is not None:
