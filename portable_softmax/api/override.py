@@ -112,6 +112,8 @@ def _forward(before: Any, log: bool, zero_rows: bool) -> Any:
 
 
 def _backward(before: Any, log: bool, zero_rows: bool) -> Any:
+    nothing = -torch.inf if log else 0.0
+
     def compute(keys: Any, dy: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         with contextlib.suppress(NotImplementedError, IndexError):
             args = GRADIENT.Args(dy, y)
@@ -120,7 +122,7 @@ def _backward(before: Any, log: bool, zero_rows: bool) -> Any:
             if call is not None and call.run is not None:
                 return call.run(args)
         dx = before(keys, dy, y, dim, dtype)
-        return dx.masked_fill(~(y > (-torch.inf if log else 0.0)), 0.0) if zero_rows else dx
+        return dx.masked_fill(~(y > nothing), 0.0) if zero_rows else dx
 
     return compute
 

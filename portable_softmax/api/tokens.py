@@ -69,9 +69,9 @@ def token_log_probs(
     if grad_inplace:
         check_inplace(NAME, logits)
     options = softcap, dim, ignore_index, entropy, return_lse, masked_rows == "zero"
-    picked, *more = compute(args, options, grad_inplace)
-    picked = picked if out is None else written(NAME, out, picked)
-    return (picked, *(t for t in more if t is not None)) if entropy or return_lse else picked
+    results = compute(args, options, grad_inplace)
+    picked = results[0] if out is None else written(NAME, out, results[0])
+    return (picked, *(t for t in results[1:] if t is not None)) if entropy or return_lse else picked
 
 
 def sample_token(

@@ -100,8 +100,15 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
         elif kind_of(value) == "rows" and name in INTEGERS:
             of_rows.append((at, x.shape[:-1], torch.int64))
     in_order, converted = order == [*range(len(args))] and not of_rows, operator.converted
+    if converted and all(after is before for after, before in zip(converted(args), args, strict=True)):
+        converted = None
+    layout, is_plain = layouts[0], is_like_x and in_order and converted is None
 
     def run(args: Any, out: Tensor | None = None) -> Any:
+        if is_plain:
+            y = empty(*layout) if out is None else out
+            launch(y, *args)
+            return y
         made = [empty(*layout) for layout in layouts] if out is None else [out]
         if converted:
             args = converted(args)

@@ -58,7 +58,8 @@ def softmax_gradient(args: Any, options: Any) -> Tensor:
         t = torch.as_tensor(temperature, dtype=compute, device=dx.device)
         dx = torch.where(t == 0, 0.0, dx / torch.where(t == 0, 1.0, t))
     if voids:
-        dx = torch.where(y > (-INF if log else 0.0), dx, 0.0)
+        nothing = -INF if log else 0.0
+        dx = torch.where(y > nothing, dx, 0.0)
     return dx.to(dtype)
 
 

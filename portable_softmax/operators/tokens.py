@@ -121,11 +121,8 @@ def _empty(args: Any, options: Any) -> tuple[Tensor, ...]:
     return tuple(torch.empty(shape, dtype=dtype, device=args.x.device) for shape in shapes)
 
 
-def _converted(args: Any) -> Any:
-    ids = args[1]
-    if ids.dtype is torch.int64 and ids.is_contiguous():
-        return args
-    x, _, *scores = args
+def _converted(args: Any) -> tuple[Any, ...]:
+    x, ids, *scores = args
     return x, ids.to(torch.int64).contiguous(), *scores
 
 
