@@ -54,7 +54,7 @@ def arrays(size=BLOCK * PROGRAMS - 100):
     )
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", [pytest.param(a, marks=[pytest.mark.slow] * (at % 2)) for at, a in enumerate(ARCHITECTURES)])
 def test_partial_sums_of_several_warps_and_programs(arch):
     y, x, total, n = arrays()
     assert launch(arch, y, x, total, n) > 100

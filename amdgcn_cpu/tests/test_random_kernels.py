@@ -11,7 +11,7 @@ from triton.backends.compiler import GPUTarget
 from amdgcn_cpu import UnknownInstruction, run
 
 ARCHITECTURES = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
-AT_ONCE = 20
+AT_ONCE = 10
 
 
 def wrong_results(kernel, arch):
@@ -32,7 +32,7 @@ def wrong_results(kernel, arch):
     ]
 
 
-@pytest.mark.parametrize("first", [pytest.param(AT_ONCE * n, marks=pytest.mark.slow if n >= 1 else ()) for n in range(50)])
+@pytest.mark.parametrize("first", [pytest.param(AT_ONCE * n, marks=pytest.mark.slow if n >= 1 else ()) for n in range(100)])
 def test_random_kernels(first):
     counts = Counter()
     for seed in range(first, first + AT_ONCE):
@@ -40,5 +40,5 @@ def test_random_kernels(first):
         wrong = wrong_results(kernel, arch)
         assert not isinstance(wrong, list) or not wrong, f"{wrong} of seed {seed} on {arch}:\n{kernel.source}"
         counts["unknown" if isinstance(wrong, str) else "not compiled" if wrong is None else "right"] += 1
-    assert counts["unknown"] <= 3, counts
-    assert counts["right"] >= AT_ONCE - 4, counts
+    assert counts["unknown"] <= 2, counts
+    assert counts["right"] >= AT_ONCE - 3, counts

@@ -7,6 +7,7 @@ import torch
 import triton
 import triton.language as tl
 from row_forms import one_row, rows_in
+from sweep import in_turn, mostly_slow
 
 from portable_softmax import Device, PlanError, launcher
 from portable_softmax.row_kernels import addresses
@@ -184,18 +185,20 @@ def test_programs_of_a_walk_that_share_nothing(form):
     assert 1 < plan(walk, 1300, 100, MORE=0, FORM=form).num_programs <= 1300
 
 
-@pytest.mark.parametrize("rows", [1, 37, 1300])
-@pytest.mark.parametrize(
-    ("form", "multiple"),
-    [
-        ("opposite", 1),
-        ("loaded ahead", 1),
-        ("loaded ahead, in place", 1),
-        ("a share by division", 1),
-        *itertools.product(["a chunk", "a chunk with a branch", "a chunk with a mask"], [1, 8, 512]),
-    ],
-)
-def test_any_share_of_the_rows(form, multiple, rows):
+SHARES = [
+    ("opposite", 1),
+    ("loaded ahead", 1),
+    ("loaded ahead, in place", 1),
+    ("a share by division", 1),
+    *itertools.product(["a chunk", "a chunk with a branch", "a chunk with a mask"], [1, 8, 512]),
+]
+ROWS = 1, 37, 1300
+QUICK = in_turn(SHARES, ROWS)
+
+
+@pytest.mark.parametrize(("case", "rows"), mostly_slow(itertools.product(SHARES, ROWS), lambda *case: case in QUICK), ids=str)
+def test_any_share_of_the_rows(case, rows):
+    form, multiple = case
     assert 1 <= plan(share, rows, 100, FORM=form, MULTIPLE=multiple).num_programs <= rows
 
 

@@ -116,8 +116,8 @@ def test_the_device_here(where):
 def test_a_kernel_of_gluon():
     pytest.importorskip("triton.experimental.gluon.language")
     copied = importlib.import_module("gluon_kernels").copied
-    arguments = {"x": "*fp32:16", "y": "*fp32:16", "n_rows": 70000, "n_cols": 40000}
-    configs = [triton.Config({"BLOCK": 65536}, num_warps=4)]
+    arguments = {"x": "*fp32:16", "y": "*fp32:16", "n_rows": 2_800_000, "n_cols": 1000}
+    configs = [triton.Config({"BLOCK": 1024}, num_warps=4)]
     assert fits(configs, arguments, kernel=copied, device="nvidia/h100-sxm") == configs
     plan = launcher(copied, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"],)).plan(
         **arguments, num_warps=4, device="nvidia/h100-sxm"
