@@ -84,6 +84,7 @@ def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseExcept
                 answered.enter_context(absent(device))
                 answered.enter_context(importable(device.vendor.modules))
                 answered.enter_context(_tools(device))
+            answered.enter_context(_inductor(file))
             if imported := _of_package(file, target):
                 return imported, None
             digest, folder = (
@@ -114,6 +115,22 @@ def _tools(device: Device) -> Iterator[None]:
             program.chmod(0o755)
         with mock.patch.dict(os.environ, PATH=f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"):
             yield
+
+
+@contextlib.contextmanager
+def _inductor(file: Path) -> Iterator[None]:
+    """Lets a file that TorchInductor wrote define its kernels, which it would compile and load for the local device."""
+    if torch := sys.modules.get("torch"):
+        for name in ("_cuda_getCurrentRawStream", "_xpu_getCurrentRawStream"):  # imported by kernels; absent on CPUs
+            vars(torch._C).setdefault(name, lambda index: 0)
+    if "AsyncCompile" not in file.read_text(encoding="utf-8", errors="replace"):
+        yield
+        return
+    compiling = importlib.import_module("torch._inductor.async_compile")
+    cache = importlib.import_module("torch._inductor.codecache").PyCodeCache
+    defined = staticmethod(lambda name, source, *_, **__: getattr(cache.load(source), name))
+    with mock.patch.object(compiling.AsyncCompile, "triton", defined):
+        yield
 
 
 def _of_package(file: Path, target: str) -> ModuleType | None:

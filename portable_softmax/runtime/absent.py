@@ -51,15 +51,17 @@ def absent(device: Device) -> Iterator[object]:
         return
     with _one_at_a_time, contextlib.ExitStack() as replaced:
         replaced.enter_context(device.vendor.offline())
-        before = dict(vars(driver))  # driver.active would create the real one, or fail
+        before, base = dict(vars(driver)), object  # driver.active would create the real one, or fail
         for backend in backends.values():
             is_its = bool(backend.compiler.supports_target(target_of(device)))
             replaced.enter_context(mock.patch.object(backend.driver, "is_active", lambda is_its=is_its: is_its))
+            if is_its:
+                base = backend.driver
         facts = {name: getattr(device.hardware, fact) for name, fact in PROPERTIES.items()}
         properties = {name: value for name, value in facts.items() if value is not None}
         properties |= device.vendor.driver_facts(device.hardware)
         key, capability = object(), _capability_of(device)
-        driver.set_active(_driver(device, key, properties, capability))
+        driver.set_active(_driver(device, base, key, properties, capability))
         replaced.enter_context(mock.patch.object(detect, "current_device", return_value=device))  # which `fits` asks
         if torch := sys.modules.get("torch"):
             _replace_queries(torch, device, properties, capability, replaced)
@@ -79,20 +81,21 @@ def _refuse(*_: Any, **__: Any) -> Any:
     raise RuntimeError("nothing can be launched: the device is not here")
 
 
-def _driver(device: Device, key: object, properties: dict[str, Any], capability: tuple[int, int]) -> Any:
+def _driver(device: Device, base: type, key: object, properties: dict[str, Any], capability: tuple[int, int]) -> Any:
     """Returns a driver with the methods that Triton and modules with kernels call before a launch."""
     target, kind = target_of(device), device.vendor.torch_device_type
-    return SimpleNamespace(
-        get_current_target=lambda: target,
-        get_current_device=lambda: key,
-        get_current_stream=lambda *_: 0,
-        get_device_capability=lambda *_: capability,
-        get_device_interface=lambda: getattr(importlib.import_module("torch"), kind),
-        get_active_torch_device=lambda: importlib.import_module("torch").device(kind, 0),
-        get_benchmarker=lambda: _refuse,  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
-        launcher_cls=_refuse,
-        utils=SimpleNamespace(get_device_properties=lambda *_: properties),
-    )
+    methods = {
+        "get_current_target": lambda *_: target,
+        "get_current_device": lambda *_: key,
+        "get_current_stream": lambda *_, **__: 0,
+        "get_device_capability": lambda *_: capability,
+        "get_device_interface": lambda *_: getattr(importlib.import_module("torch"), kind),
+        "get_active_torch_device": lambda *_: importlib.import_module("torch").device(kind, 0),
+        "get_benchmarker": lambda *_: _refuse,  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
+        "launcher_cls": _refuse,
+        "utils": SimpleNamespace(get_device_properties=lambda *_: properties),
+    }
+    return object.__new__(type("AbsentDriver", (base,), methods))
 
 
 def _replace_queries(

@@ -154,3 +154,43 @@ def test_a_file_of_a_package(tmp_path, monkeypatch):
     (tmp_path / "lib" / "wants.py").write_text("from lib import something\n" + KERNEL_FILE)
     with pytest.raises(ValueError, match="ModuleNotFoundError: No module named 'a_package_that_is_not_installed'"):
         load_kernel(f"{tmp_path}/lib/wants.py:scale")
+
+
+def test_what_torchinductor_writes(tmp_path):
+    source = INDUCTOR_FILE.format(filename="__file__")
+    (tmp_path / "inner.py").write_text(source)
+    outer = "from torch._inductor.async_compile import AsyncCompile\nasync_compile = AsyncCompile()\n"
+    outer += f"sine = async_compile.triton('sine', {source!r})\nasync_compile.wait(globals())\n"
+    (tmp_path / "output_code.py").write_text(outer)
+    for name, device in (("inner", "nvidia/h200"), ("output_code", "amd/mi300x")):
+        kernel = load_kernel(f"{tmp_path}/{name}.py:sine", Device.from_profile(device)).kernel
+        arguments = {"in_ptr0": "*fp32:16", "out_ptr0": "*fp32:16", "xnumel": "i32"}
+        inspected = inspect_kernel(kernel, arguments, config=0, device=device)
+        assert dict(inspected.launch.arguments["in_ptr0"][1])["tt.divisibility"] == 16
+        assert inspected.launch.origins["XBLOCK"] == "configuration"
+
+
+INDUCTOR_FILE = """
+import triton
+import triton.language as tl
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
+from torch._inductor.runtime.hints import DeviceProperties
+triton_helpers.set_driver_to_gpu()
+
+@triton_heuristics.pointwise(
+    size_hints={{'x': 4096}}, filename={filename},
+    triton_meta={{
+        'signature': {{'in_ptr0': '*fp32', 'out_ptr0': '*fp32', 'xnumel': 'i32', 'XBLOCK': 'constexpr'}},
+        'device': DeviceProperties(
+            type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536,
+            max_threads_per_multi_processor=2048, warp_size=32),
+        'constants': {{}}, 'configs': [{{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]]}}]}},
+    inductor_meta={{'grid_type': 'Grid1D', 'autotune_hints': set(), 'kernel_name': 'sine', 'mutated_arg_names': [],
+        'no_x_dim': False, 'num_load': 1, 'num_reduction': 0, 'autotune_pointwise': True, 'max_autotune': False}},
+    min_elem_per_thread=0)
+@triton.jit
+def sine(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:]
+    tl.store(out_ptr0 + xindex, tl_math.sin(tl.load(in_ptr0 + xindex, xindex < xnumel)), xindex < xnumel)
+"""
