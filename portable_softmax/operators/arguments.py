@@ -116,4 +116,6 @@ def written(name: str, out: Any, y: Tensor) -> Tensor:
     for what, expected, actual in (("dtype", y.dtype, out.dtype), ("device", y.device, out.device)):
         if actual != expected:
             raise RuntimeError(f"Expected out tensor to have {what} {expected}, but got {actual} instead")
+    if needs_of((out, y)):
+        raise RuntimeError(f"{name}(): out= does not support automatic differentiation, but one of the arguments requires grad")
     return torch.mul(y, 1, out=out)

@@ -178,12 +178,12 @@ def check_scores(name: str, x: Tensor, args: Any, dim: int) -> None:
 def _check_mask(name: str, x: Tensor, mask: Any, dim: int) -> None:
     """Raises an error unless a mask broadcasts: boolean, floating-point, or int32 with bits along dim."""
     remedy = "mask.bool() keeps elements where it is True"
-    if isinstance(mask, Tensor) and mask.dtype is torch.int32 and mask.dim() >= x.dim() - dim:
+    if isinstance(mask, Tensor) and mask.dtype is torch.int32:
         n_words, at = -(-x.shape[dim] // 32), dim - x.dim()
-        if is_known(mask.shape[at] != n_words):
+        if mask.dim() < -at or is_known(mask.shape[at] != n_words):
             words = f"have {n_words} words along dim {dim} in int32, with a bit for each of {x.shape[dim]} elements"
             raise RuntimeError(wrong(name, "mask", words, f"the shape {tuple(mask.shape)}; {remedy}"))
-        x, mask = x.narrow(dim, 0, 1), mask.narrow(at, 0, 1)
+        x, mask = x.narrow(dim, 0, 0), mask.narrow(at, 0, 0)
     check_broadcast(name, "mask", x, mask)
     if mask.dtype not in (torch.bool, torch.int32) and not mask.dtype.is_floating_point:
         kinds = "be boolean, int32 with a bit for each element, or floating to be added"

@@ -146,7 +146,7 @@ def sample(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     x, _, _, min_p, *keys = args
     x = x.detach().to(torch.promote_types(x.dtype, torch.float32))
     seed, position = (torch.as_tensor(key, dtype=torch.int64, device=x.device).expand(x.shape[:-1]) for key in keys)
-    weights, values, greedy = weighted(x, args, options.softcap, -1, False)
+    weights, values, greedy = weighted(x, args, options.softcap, x.dim() - 1, False)
     peak = values.amax(-1, keepdim=True)
     greedy = torch.zeros_like(peak, dtype=torch.bool) if greedy is None else greedy.expand(peak.shape)
     ids = _drawn(values, greedy, seed, position, 0)

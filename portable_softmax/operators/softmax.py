@@ -47,14 +47,17 @@ GRADIENT = Operator(
 )
 
 
+def _wrong_causal(name: str, causal: Any) -> ValueError:
+    return ValueError(checks.wrong(name, "causal", "be True, False, 'upper_left' or 'lower_right'", repr(causal)))
+
+
 def _check(args: Any, *options: Any) -> Any:
     """Returns the options after checks of all arguments; errors are those of api.functional.softmax."""
     softcap, log, dim, dtype, causal, zero_rows = options
     x, name = args.x, FORMS[log]
     softcap = checks.softcap_of(name, softcap)
     if not isinstance(causal, (bool, str)) or causal not in CAUSAL:
-        required = "be True, False, 'upper_left' or 'lower_right'"
-        raise ValueError(checks.wrong(name, "causal", required, repr(causal)))
+        raise _wrong_causal(name, causal)
     is_plain = softcap is None and not causal and not zero_rows and all(t is None for t in args[1:])
     if not is_plain:  # torch computes a plain one of other layouts, or raises its error
         checks.check_tensor(name, "input", x)
@@ -133,6 +136,8 @@ def compute(
         args = checks.normalized(FORMS[log], args)
     if dtype is None:
         dtype = x.dtype if x.dtype is torch.float32 else checks.dtype_of(FORMS[log], x)
+    if causal == "":  # of the registered operator alone
+        raise _wrong_causal(FORMS[log], causal)
     if masked_rows != "nan":
         checks.check_masked_rows(FORMS[log], masked_rows)
     options, types = (softcap, log, dim, dtype, causal, masked_rows == "zero"), (type(softcap), type(dim), type(causal))

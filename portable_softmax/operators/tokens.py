@@ -191,8 +191,8 @@ def _check_sample(args: Any, softcap: Any) -> Any:
     if not x.dim() or not checks.is_real(x.dtype):
         required = "have a dimension and a floating-point dtype of 16 bits or more"
         raise DtypeError(checks.wrong(name, "logits", required, f"{x.dtype} of shape {tuple(x.shape)}"))
-    if x.shape[-1] > MAX_COLS:
-        raise ValueError(f"{name}(): argument 'logits' has {x.shape[-1]} tokens per row; at most {MAX_COLS} are numbered")
+    if checks.is_known(x.shape[-1] == 0) or x.shape[-1] > MAX_COLS:
+        raise ValueError(checks.wrong(name, "logits", f"have 1 to {MAX_COLS} tokens per row", x.shape[-1]))
     checks.check_scores(name, x, args, x.dim() - 1)
     for argument, value in (("seed", args.seed), ("position", args.position)):
         if isinstance(value, Tensor):
@@ -237,16 +237,16 @@ def mask_of(name: str, x: Tensor, kept: Any, mask: Any, dim: Any) -> Tensor:
     if not kept.dim() or checks.differ(kept.shape[:-1], rows) or kept.device != x.device:
         required = f"have the shape {(*rows, 'K')} on {x.device}"
         raise ValueError(checks.wrong(name, "kept", required, f"{tuple(kept.shape)} on {kept.device}"))
-    function = pack_kept if is_compiling() and not arguments.transforms_are_active() else pack
-    return function(kept, size).movedim(-1, dim)
+    is_compiled = is_compiling() and not arguments.transforms_are_active()
+    return (pack_kept(kept, size) if is_compiled else pack(kept, size, name)).movedim(-1, dim)
 
 
-def pack(kept: Tensor, size: int) -> Tensor:
+def pack(kept: Tensor, size: int, name: str = NAME) -> Tensor:
     """Returns the mask, int32 [..., ceil(size / 32)]: by a launch if ids are in a plain tensor, else by the reference."""
     if not arguments.is_plain(kept):
         return reference.packed(kept, size)
     if kept.is_cpu and ((kept < -1) | (kept >= size)).any():
-        raise IndexError(checks.wrong(NAME, "kept", f"hold ids below {size}, or -1", f"{kept.min()} to {kept.max()}"))
+        raise IndexError(checks.wrong(name, "kept", f"hold ids below {size}, or -1", f"{kept.min()} to {kept.max()}"))
     run = launch.packing(kept)
     return reference.packed(kept, size) if run is None else run(kept.to(torch.int64).contiguous(), size)
 

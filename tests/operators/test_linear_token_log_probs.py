@@ -121,6 +121,8 @@ def test_what_is_refused_is_named(where):
         ((hidden, weight, ids), {"temperature": bias[:7, None]}, NotImplementedError, "have no gradient"),
         ((hidden, weight, ids), {"temperature": bias[:2, None]}, RuntimeError, "does not broadcast"),
     ]
+    kept = torch.full((*ids.shape, 1), len(weight), device=where)
+    wrong += [((hidden, weight, ids), {"kept": kept}, IndexError, "linear_.*'kept' must hold ids")] * (where.type == "cpu")
     for arguments, options, error, words in wrong:
         with pytest.raises(error, match=words):
             linear_token_log_probs(*arguments, **options)

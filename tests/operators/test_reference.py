@@ -57,6 +57,7 @@ def test_elements_without_weight_have_gradients_of_0(where, options):
 def test_what_has_no_elements():
     assert softmax(torch.empty(0, 3)).shape == (0, 3)
     assert softmax(torch.empty(3, 0), scale=2.0).shape == (3, 0)
+    assert softmax(torch.empty(3, 0), mask=torch.empty(3, 0, dtype=torch.int32)).shape == (3, 0)
     assert token_log_probs(torch.empty(3, 0), torch.zeros(3, dtype=torch.long), temperature=torch.zeros(1, 1)).isnan().all()
     assert token_log_probs(torch.empty(2, 4), torch.zeros(2, 0, dtype=torch.long)).shape == (2, 0)
     assert softmax(torch.tensor(3.0), 0, scale=2.0) == 1

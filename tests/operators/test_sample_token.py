@@ -67,9 +67,11 @@ def test_a_token_depends_on_scores_seed_and_position_alone(where):
         memory = torch.zeros(20, 1003, device=where)
         memory[:, 1:1001] = x
         lies = memory[:, 1:1001], x.t().contiguous().t(), x.double(), x.half()
+        words = torch.full((1, 32), -1, dtype=torch.int32, device=where)
         for other in lies:
             key = {"seed": seed.to(where), "position": position}
             same(sample_token(other, temperature=t, **key)[0], ids)
+            same(sample_token(other, temperature=t, mask=words, **key)[0], ids)
 
 
 def test_log_probabilities_have_the_bits_of_token_log_probs(where):
@@ -164,5 +166,6 @@ def test_what_is_refused_is_named(where):
             sample_token(x, **options)
     with pytest.raises(DtypeError, match="'logits' must have a dimension"):
         sample_token(x.long(), seed=0)
-    with pytest.raises(ValueError, match="tokens per row; at most"):
-        sample_token(torch.empty(1, 2**31, device="meta"), seed=0)
+    for size in (0, 2**31):
+        with pytest.raises(ValueError, match=f"tokens per row, not {size}"):
+            sample_token(torch.empty(1, size, device="meta"), seed=0)
