@@ -9,7 +9,7 @@ import torch
 from portable_softmax.errors import PortableSoftmaxError
 from portable_softmax.planning.operands import representative
 from portable_softmax.row_kernels.row_choice import Choice
-from portable_softmax.row_kernels.row_plan import RowPlan
+from portable_softmax.row_kernels.row_plan import Candidate, RowPlan
 from portable_softmax.row_kernels.row_settings import Request
 
 ROWS = 0  # in a grid, in place of the number of rows
@@ -27,14 +27,15 @@ class Ranges:
         """Returns the plan of a request: from the second one of a range on that of all the range, if there is one."""
         numbers = [(name, value) for name, value in request.arguments.items() if isinstance(value, int)]
         others = tuple(pair for pair in numbers if pair[0] != request.names[0])
-        key = choice, representative(request.rows), others, layouts_of(request)
+        best = choice.ranked(request)[0]  # numbers of a range may have several
+        key = choice, representative(request.rows), others, layouts_of(request), best.setting, best.is_whole
         if key not in self._seen:
             if len(self._seen) >= MAX_KEPT:
                 self._seen, self._plans = set(), {}
             self._seen.add(key)
             return choice.plan(request)
         if key not in self._plans:
-            self._plans[key] = plan_of_range(request, choice)
+            self._plans[key] = plan_of_range(request, choice, best)
         if (plan := self._plans[key]) is None:
             return choice.plan(request)
         grid = tuple({ROWS: request.rows}.get(axis, axis) for axis in plan.grid)
@@ -55,8 +56,8 @@ def layouts_of(request: Request) -> tuple[Any, ...]:
     return tuple(layouts)
 
 
-def plan_of_range(request: Request, choice: Choice) -> RowPlan | None:
-    """Returns the plan of a request's range of rows, with ROWS in its grid; None if it is not the same throughout.
+def plan_of_range(request: Request, choice: Choice, best: Candidate) -> RowPlan | None:
+    """Returns a candidate's plan for a range of rows, with ROWS in its grid; None if it is not the same throughout.
 
     It is planned for the least, the second and the most rows, with tensors that grow alike: what grows in steps, such as tiles
     without a mask, or is wrong at one of them, is not the same.
@@ -68,7 +69,7 @@ def plan_of_range(request: Request, choice: Choice) -> RowPlan | None:
             shape, dtype = (constant + factor * rows, *sizes), arguments[name].dtype
             arguments[name] = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
         try:
-            one = choice.plan(request._replace(arguments=arguments, rows=rows))
+            one = choice.plan(request._replace(arguments=arguments, rows=rows), [best])
         except PortableSoftmaxError:
             return None
         plans.append(replace(one, grid=tuple({rows: ROWS}.get(axis, axis) for axis in one.grid)))

@@ -72,13 +72,20 @@ class Choice:
             self.form = self.form._replace(decisive=frozenset(request.arguments))
         return splits
 
-    def plan(self, request: Request) -> RowPlan:
-        """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most."""
+    def plan(self, request: Request, candidates: Sequence[Candidate] = ()) -> RowPlan:
+        """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most.
+
+        It is the first one of candidates, or of all in the order for so many rows, whose accesses are right.
+        """
         facts.check_form(self.form, request)
+        return self._plan(request, candidates or self.ranked(request))
+
+    def ranked(self, request: Request) -> list[Candidate]:
+        """Returns candidates, the fastest for the very number of rows of a request first, without traces."""
         if request.fixed or self.measured.startswith("measured: "):
-            return self._plan(request, self.candidates)
+            return self.candidates
         few = [one for first in self.candidates[:RANKED] for one in self._launches(first, max(1, request.rows))]
-        return self._plan(request, [*sorted(few, key=lambda one: one.rank), *self.candidates[RANKED:]])
+        return [*sorted(few, key=lambda one: one.rank), *self.candidates[RANKED:]]
 
     def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
         """Times the first `count` settings that do not spill, with both numbers of programs; the fastest is used from now on.

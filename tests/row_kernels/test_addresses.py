@@ -297,3 +297,21 @@ def test_plans_of_a_range_of_rows(monkeypatch):
     assert [num_programs(rows, **pairs) for rows in (70, 72, 74)] == [35, 36, 37]
     with pytest.raises(PlanError, match="a store to y reaches element 7,199, and y has 7,100"):
         num_programs(71, **pairs)
+
+
+def test_a_number_of_rows_has_one_launch_whatever_ran_before(monkeypatch):
+    """Numbers of a range may have several best launches: each has a plan, without traces from its third number on."""
+    device, ranges, run = Device.from_profile("nvidia/h200"), Ranges(), launcher(rows_in, **NAMES)
+
+    def request(rows):
+        x = torch.empty(rows, 1000, device="meta")
+        return run.request(x=x, y=x, n_rows=rows, n_cols=1000, FORM="a loop by num_programs")
+
+    requests = [request(rows) for rows in range(1024, 1536, 32)]
+    choice = run._choice(requests[0], device)
+    alone = [(plan.grid, plan.meta, plan.size) for plan in map(choice.plan, requests)]
+    assert len({str(meta) for _, meta, _ in alone}) > 1
+    for one in requests:
+        ranges.plan(one, choice)
+    monkeypatch.delattr(addresses, "corners")
+    assert [(plan.grid, plan.meta, plan.size) for plan in (ranges.plan(one, choice) for one in requests)] == alone
