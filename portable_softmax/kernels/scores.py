@@ -87,12 +87,12 @@ def load_scores(
 
 @triton.jit
 def load_words(mask, start, columns, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns the word of a mask's bits for every element, loaded once for the ACCESS neighbors of a thread."""
+    """Returns the word of a mask's bits for every element, loaded once for 32 of an aligned block."""
     WIDTH: tl.constexpr = columns.shape[1]
-    if (EDGE < ELEMENTS and C.ACCESS > 1) and not C.UNALIGNED:
-        first = columns_from(start // C.ACCESS, WIDTH // C.ACCESS, C) * C.ACCESS
-        words = tl.load(mask + (first >> 5) * m_col, mask=(first < row_end) & exists, other=0)
-        words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], WIDTH // C.ACCESS, C.ACCESS))
+    if (EDGE < ELEMENTS and WIDTH >= 32) and (C.AXIS == 1 and not C.UNALIGNED):
+        number = columns_from(start // 32, WIDTH // 32, C)
+        words = tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
+        words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], WIDTH // 32, 32))
         words = tl.reshape(words, (words.shape[0], WIDTH))
     else:
         present = row_mask(columns, misalignment, row_end, exists, EDGE, C)
