@@ -2,7 +2,6 @@
 
 python scripts/benchmark              times softmax, scores, log-probabilities and row kernels beside peers' (run.py)
 python scripts/benchmark host         times how long the host is busy with a call (host.py)
-python scripts/benchmark memory       prints peak bytes of log-probabilities beside torch's (memory.py)
 python scripts/benchmark report       prints ratios, writes the tables and the chart of documents; needs no device (report.py)
 """
 
@@ -10,7 +9,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-COMMANDS = ("host", "memory", "report")
+COMMANDS = ("host", "report")
 
 
 def main() -> int:

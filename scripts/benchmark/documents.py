@@ -1,6 +1,8 @@
 """Tables and the chart of the documents, made from scripts/results: `python scripts/benchmark report --write`."""
 
+import math
 import re
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -8,7 +10,6 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from benchmark.ratios import compared, mean, text, to_best, to_ceiling
 from benchmark.results import CEILINGS, COPY, OURS, STREAMS, Cell, Result, cells_of, read
 
 ROOT = Path(__file__).parents[2]
@@ -75,12 +76,24 @@ def _us(us: float | None) -> str:
     return "-" if us is None else f"{us:.{int(us < SMALL_US)}f}"
 
 
-def _times(ratio: float) -> str:
-    return "-" if ratio != ratio else f"{ratio:.1f}x"
+def as_text(ratio: float, form: str = "{:.2f}") -> str:
+    """Returns a ratio as text; "-" for nan."""
+    return "-" if math.isnan(ratio) else form.format(ratio)
 
 
 def _percent(ratio: float) -> str:
-    return "-" if ratio != ratio else f"{ratio:.0%}"
+    return as_text(ratio, "{:.0%}")
+
+
+def mean(ratios: Iterable[float]) -> float:
+    """Returns the geometric mean of those that are known; nan of nothing."""
+    known = [ratio for ratio in ratios if not math.isnan(ratio)]
+    return statistics.geometric_mean(known) if known else math.nan
+
+
+def compared(cells: Iterable[Cell]) -> list[Cell]:
+    """Returns the cells that have a peer's time and ours, the slowest beside the peer first."""
+    return sorted((cell for cell in cells if not math.isnan(cell.to_best())), key=Cell.to_best)
 
 
 def readme_cells(card: str) -> list[tuple[str, Cell]]:
@@ -122,11 +135,12 @@ def _ratios(cells: list[Cell]) -> list[str]:
     """Returns the number of cells, geometric means beside a copy, torch and the best alternative, and how many are slower."""
     others = [cell for cell in compared(cells) if cell.us.keys() - {OURS, COPY, "torch"}]
     of_copy, of_torch = (mean(cell.ratio(name) for cell in cells) for name in (COPY, "torch"))
-    return [str(len(cells)), _percent(of_copy), _times(of_torch), text(mean(map(to_best, others))), str(len(_slower(cells)))]
+    of_best = as_text(mean(map(Cell.to_best, others)))
+    return [str(len(cells)), _percent(of_copy), as_text(of_torch, "{:.1f}x"), of_best, str(len(_slower(cells)))]
 
 
 def _slower(cells: Iterable[Cell]) -> list[Cell]:
-    return [cell for cell in compared(cells) if to_best(cell) < SLOWER]
+    return [cell for cell in compared(cells) if cell.to_best() < SLOWER]
 
 
 def classes(card: str) -> str:
@@ -172,7 +186,14 @@ def behind(card: str) -> str:
     slower = _slower(cells)
     large = [cell for cell in slower if cell.us[OURS] >= SMALL_US]
     rows = [
-        (cell.place, cell.result.dtype, cell.result.direction, _us(cell.us[OURS]), str(cell.best_peer()), text(to_best(cell)))
+        (
+            cell.place,
+            cell.result.dtype,
+            cell.result.direction,
+            _us(cell.us[OURS]),
+            str(cell.best_peer()),
+            as_text(cell.to_best()),
+        )
         for cell in large[:MAX_SLOWER]
     ]
     count = f"{len(slower)} of {len(compared(cells))} cells; {len(slower) - len(large)} of them take less than 20 us."
@@ -184,7 +205,7 @@ def host(card: str) -> str:
     """Returns microseconds of the host for a call."""
     cells = (cell for cell in cells_of(kept(card)) if cell.result.sweep == "host")
     rows = (
-        (cell.result.direction, _us(cell.us.get("torch")), _us(cell.us.get(OURS)), text(1 / cell.ratio("torch")))
+        (cell.result.direction, _us(cell.us.get("torch")), _us(cell.us.get(OURS)), as_text(1 / cell.ratio("torch")))
         for cell in cells
     )
     return _table("call; torch; this; this / torch", rows)
@@ -200,7 +221,7 @@ def log_probs(card: str) -> str:
         call = result.direction.partition("_")[2].replace("_", "-")
         best = f"{_us(cell.us[peer])} {peer}" if peer else "-"
         place = (call, " x ".join(map(str, result.sizes)), result.dtype)
-        rows.append((*place, _us(cell.us.get(OURS)), _us(cell.us.get("torch")), best, _percent(to_ceiling(cell))))
+        rows.append((*place, _us(cell.us.get(OURS)), _us(cell.us.get("torch")), best, _percent(cell.to_ceiling())))
     return _table("call; logits; dtype; this, us; torch; best alternative; of reading or copying", rows)
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from tabulate import tabulate
 
 from benchmark import chart, documents
-from benchmark.ratios import text, to_best
 from benchmark.results import COPY, OURS, Cell, Result, cells_of, keep, read
 
 
@@ -54,6 +53,6 @@ def times(cells: list[Cell]) -> list[tuple[str, ...]]:
     for cell in cells:
         known = (f"{cell.us[name]:.1f}" if name in cell.us else "-" for name in names)
         rate = cell.gb_per_s.get(OURS)
-        ratios = text(cell.ratio(COPY)), text(to_best(cell))
+        ratios = documents.as_text(cell.ratio(COPY)), documents.as_text(cell.to_best())
         table.append((cell.result.direction, cell.result.dtype, cell.place, *known, f"{rate:.0f}" if rate else "-", *ratios))
     return table

@@ -115,6 +115,14 @@ class Cell:
         """Returns how many times as fast as another we are; nan if one of them is missing."""
         return self.us.get(other or "", math.nan) / self.us.get(OURS, math.nan)
 
+    def to_best(self) -> float:
+        """Returns how many times as fast as the best peer we are; nan without a peer."""
+        return self.ratio(self.best_peer())
+
+    def to_ceiling(self) -> float:
+        """Returns the part of the speed of the fastest ceiling that ours is; nan without one."""
+        return min((self.ratio(ceiling) for ceiling in CEILINGS if ceiling in self.us), default=math.nan)
+
 
 def cells_of(results: Iterable[Result]) -> list[Cell]:
     """Returns the cells of results, in order; of several times of a provider the least that is not disturbed."""

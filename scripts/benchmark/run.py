@@ -14,25 +14,21 @@ columns of scripts/results/README.md.
 """
 
 import argparse
-import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import torch
 
 from benchmark import own, rows, scores
-from benchmark.ahead import compile_ahead
 from benchmark.here import here
 from benchmark.problems import SWEEPS, Problem, problems
 from benchmark.providers import NAMES
 from benchmark.report import text_of
 from benchmark.results import DTYPE_BYTES, OURS, Result, write
-from benchmark.timing import Call, Timed, results_of
+from benchmark.timing import Timed, results_of
 from portable_softmax import current_device
 
 MAKERS = {"attention": scores.timed, "sampling": scores.timed, "own": own.timed}  # others: rows.timed
-JOBS = min(16, (os.cpu_count() or 2) - 1)
 
 
 def main() -> int:
@@ -44,19 +40,14 @@ def main() -> int:
     parser.add_argument("--providers", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only each K-th shape of a sweep")
     parser.add_argument("--turns", type=int, default=3, help="times that each provider has its turn; the median counts")
-    parser.add_argument(
-        "--jobs", type=int, default=min(16, (os.cpu_count() or 2) - 1), help="processes that compile; 0 for none"
-    )
     parser.add_argument("--out", type=Path, default=Path("rows.csv"))
     parser.add_argument("--quick", action="store_true", help="the sweep `quick` forward: six shapes")
     options = parser.parse_args()
     sweeps, directions = (["quick"], ["forward"]) if options.quick else (options.sweep, options.direction)
     where, columns = current_device().vendor.torch_device_type, here()
-    selected = list(problems(sweeps, options.dtype, directions, options.every))
-    compile_ahead(selected, partial(_calls, options.providers, where), options.jobs)
 
     def measured() -> Iterator[Result]:
-        for problem in selected:
+        for problem in problems(sweeps, options.dtype, directions, options.every):
             torch._dynamo.reset()  # torch.compile runs eagerly after too many recompilations
             yield from results_of(columns | problem.columns, timed(problem, where, options.providers), options.turns)
 
@@ -68,7 +59,3 @@ def main() -> int:
 def timed(problem: Problem, where: str, names: list[str]) -> Timed:
     """Makes the operands and calls of a problem."""
     return MAKERS.get(problem.sweep, rows.timed)(problem, where, names)
-
-
-def _calls(names: list[str], where: str, problem: Problem) -> list[Call]:
-    return list(timed(problem, where, names).calls.values())

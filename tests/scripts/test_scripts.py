@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from benchmark import documents, ratios, report
-from benchmark.results import Result, cells_of
+from benchmark import documents, report
+from benchmark.results import Cell, Result, cells_of
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.names import find_profiles
@@ -30,12 +30,12 @@ def results():
 def test_ratios_of_cells_and_their_geometric_means():
     cells = cells_of(results())
     forward, backward = (
-        ratios.compared(cell for cell in cells if cell.result.direction == way) for way in ("forward", "backward")
+        documents.compared(cell for cell in cells if cell.result.direction == way) for way in ("forward", "backward")
     )
     assert ([cell.place for cell in forward], backward) == (["4096 x 256", "4096 x 128"], [])
-    assert [ratios.text(ratios.to_best(cell)) for cell in forward] == ["0.50", "2.00"]
-    assert ratios.text(ratios.mean(map(ratios.to_best, forward))) == "1.00"
-    assert ratios.text(ratios.mean(cell.ratio("torch") for cell in cells)) == "2.83"
+    assert [documents.as_text(cell.to_best()) for cell in forward] == ["0.50", "2.00"]
+    assert documents.as_text(documents.mean(map(Cell.to_best, forward))) == "1.00"
+    assert documents.as_text(documents.mean(cell.ratio("torch") for cell in cells)) == "2.83"
     assert report.times(cells)[-1] == ("backward", "float32", "4096 x 256", "5.0", "40.0", "-", "20.0", "-", "-", "-")
     assert cells[0].gb_per_s["ours"] == pytest.approx(2 * 4096 * 128 * 4 / 10 / 1e3)
 
