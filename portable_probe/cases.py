@@ -18,7 +18,7 @@ from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import Case, KernelCall, Report, Scalar, Verified, describe
 from portable_probe.text import in_units, many
 from portable_softmax.devices.backends.base import KernelResources
-from portable_softmax.devices.detect import INSTALL, current_device, how_to_install
+from portable_softmax.devices.detect import INSTALL, how_to_install
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, DeviceError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.candidates import GB_PER_S, Limits
@@ -124,15 +124,6 @@ def bounded_reports(requests: Sequence[tuple[Device, Case]]) -> list[Report]:
             printed = files.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
             started.append(_Child(device, case, printed).report)
         return reports + [report() for report in started[len(reports) :]]
-
-
-def again(report: Report) -> tuple[Device, Case]:
-    """Returns the device, which must be the same, and the case of an earlier report, to be answered once more."""
-    then = report.device
-    device = current_device(then.index) if then.here else Device.from_profile(then.profile)
-    if device.profile.name != then.profile:
-        raise DeviceError(f"the saved report is about {then.name}; this is {device.name}")
-    return device, report.case
 
 
 def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:

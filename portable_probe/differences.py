@@ -1,11 +1,11 @@
-"""What changed between saved reports and those of today: which launches are worse, and which cannot be compared."""
+"""What changed between two files of reports: which launches are worse, and which cannot be compared."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from portable_probe.report import Case, Report, Scalar
+from portable_probe.report import Case, Report, Scalar, encoded
 from portable_probe.text import as_columns, many
 
 HEADER = ("device", "case", "", "before", "after", "")
@@ -50,30 +50,36 @@ class Differences(msgspec.Struct, frozen=True):
 
 
 def compared(before: Sequence[Report], after: Sequence[Report]) -> Differences:
-    """Compares reports of the same cases. Worse is another plan, fewer programs, more spills, a new error.
+    """Compares reports of the same devices and cases. Worse is another plan, fewer programs, more spills, a new error.
 
-    Not compared is a case without a launch, an estimate, and one whose plan, programs or spills have another name or type.
+    Not compared is a case that one side lacks or did not launch, an estimate, and one whose plan, programs or spills have other
+    names or types.
     """
-    changes, not_compared = [], 0
-    for older, report in zip(before, after, strict=True):
-        was, now = _values(older), _values(report)
-        launched = older.launch and report.launch
-        gates = older.launch.keys() | MORE_IS_WORSE.keys()
-        alike = older.launch.keys() == report.launch.keys() and gates <= was.keys() & now.keys()
-        alike = alike and all(type(was[name]) is type(now[name]) for name in gates)
-        estimated = older.numbers.get("estimated") or report.numbers.get("estimated")
-        if launched and (estimated or not alike):
-            was = {}
-        not_compared += not (launched and was)
+    old, new = ({(one.device.profile, encoded(one.case)): one for one in reports} for reports in (before, after))
+    changes, not_compared = [], len(old.keys() ^ new.keys())
+    for key in (key for key in old if key in new):
+        was, now = _values(old[key]), _values(new[key])
+        if not _comparable(old[key], new[key]):
+            not_compared += 1
+            was = {"error": was["error"]}
         for name, value in was.items():
             if (other := now.get(name, value)) != value:
-                worse = name in older.launch or (name == "error" and other is not None)
+                worse = name in old[key].launch or (name == "error" and other is not None)
                 if name in MORE_IS_WORSE:
                     worse = (other > value) == MORE_IS_WORSE[name]
-                changes.append(Change(report.device.profile, report.case, name, value, other, worse))
-    old, new = before[0].software, after[0].software
-    moved = {name: (old.get(name), new.get(name)) for name in sorted(old | new) if old.get(name) != new.get(name)}
-    return Differences(changes, len(before), not_compared, moved)
+                changes.append(Change(key[0], old[key].case, name, value, other, worse))
+    first, last = (reports[0].software for reports in (before, after))
+    moved = {name: (first.get(name), last.get(name)) for name in sorted(first | last) if first.get(name) != last.get(name)}
+    return Differences(changes, len(old | new), not_compared, moved)
+
+
+def _comparable(old: Report, new: Report) -> bool:
+    """True if both were launched and not estimated, and what can be worse has the same names and types in both."""
+    was, now, names = _values(old), _values(new), old.launch.keys() | MORE_IS_WORSE.keys()
+    if not old.launch or old.launch.keys() != new.launch.keys() or not names <= was.keys() & now.keys():
+        return False
+    estimated = was.get("estimated") or now.get("estimated")
+    return not estimated and all(type(was[name]) is type(now[name]) for name in names)
 
 
 def _values(report: Report) -> dict[str, Any]:

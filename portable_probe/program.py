@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from portable_probe.cases import BROKEN, EXAMPLE, again, bounded_reports, report_of
+from portable_probe.cases import BROKEN, EXAMPLE, bounded_reports, report_of
 from portable_probe.differences import compared
 from portable_probe.explain import unmet
 from portable_probe.profiles import facts_of, profiles
-from portable_probe.report import Case, KernelCall, Report, SoftmaxProblem, encoded, load, save, with_kernel
+from portable_probe.report import Case, KernelCall, Report, SoftmaxProblem, encoded, load, save
 from portable_probe.suggest import computed, configured, pasted
 from portable_probe.text import as_text
 from portable_probe.tune import tune
@@ -61,10 +61,11 @@ _LISTED = f"{', '.join(_TYPES)} (default: float32)"
 _KERNEL: dict[str, Any] = {"metavar": "FILE:NAME"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "kernel": {**_KERNEL, "help": "a @triton.jit function, with its decorators"},
-    "file": {"type": Path, "metavar": "FILE", "help": "a file written by --save"},
-    "action": {"nargs": "?", "choices": ("list", "show", "new"), "default": "list", "help": "list: the products (default); "
-               "show NAME: facts with their sources, of the local device by default; new DIR: write its profile"},
-    "what": {"nargs": "?", "metavar": "NAME or DIR", "help": "name of the profile, or directory of the new one"},
+    "old": {"type": Path, "metavar": "OLD", "help": "a file that --save wrote"},
+    "new": {"type": Path, "metavar": "NEW", "help": "a later one, of the same devices and cases"},
+    "action": {"nargs": "?", "choices": ("list", "show"), "default": "list",
+               "help": "list: the products (default); show: facts with their sources, of the local device by default"},
+    "names": {"nargs": "*", "metavar": "NAME", "help": "devices to show"},
     "--kernel": {**_KERNEL, "help": "the user kernel, whose file is executed"},
     "--on": {**_SEVERAL, "metavar": "NAME", "help": _ON},
     "--shapes": {"type": _SHAPE, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "default: 4096x4096"},
@@ -218,12 +219,8 @@ def _gated(report: Report, options: argparse.Namespace) -> Report:
 
 
 def _differences(options: argparse.Namespace) -> int:
-    """Recomputes the reports of a saved file, and prints the differences."""
-    before = with_kernel(load(options.file), options.kernel, options.file)
-    after = bounded_reports([again(report) for report in before])
-    if options.save:
-        save(after, options.save)
-    found = compared(before, after)
+    """Compares two saved files, and prints the differences."""
+    found = compared(load(options.old), load(options.new))
     print(encoded(found) if options.json else found.as_text("github" if options.markdown else "plain"))
     return found.code
 
@@ -244,7 +241,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], str]] = {
     "plan": ("launches of the softmax, and their occupancy", _answer, f"--on {SOFTMAX} {GATES}"),
     "kernel": ("the launch and occupancy of a user kernel", _answer, f"kernel --on {CALL} --suggest {GATES}"),
     "verify": ("run the softmax or a kernel, and check results", _verify, f"--on {SOFTMAX} --kernel {CALL} --json --markdown"),
-    "diff": ("recompute saved reports, and print the differences", _differences, "file --kernel --json --markdown --save"),
-    "profiles": ("hardware profiles: list, show, new", profiles, "action what --json"),
+    "diff": ("the differences between two saved files", _differences, "old new --json --markdown"),
+    "profiles": ("hardware profiles: list, show", profiles, "action names --json"),
     "tune": ("fit the cost model to the local device", tune, "--minutes --out"),
 }

@@ -3,7 +3,6 @@
 import contextlib
 import importlib.metadata
 import platform
-import shlex
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -127,6 +126,11 @@ def software() -> dict[str, str]:
     return versions
 
 
+def versions() -> str:
+    """Returns the versions of `software` in words."""
+    return ", ".join(f"{name} {version}" for name, version in software().items())
+
+
 def encoded(answer: Any) -> str:
     """Returns a value as indented JSON; values that JSON lacks are text, or null."""
     return msgspec.json.format(msgspec.json.encode(answer, enc_hook=str), indent=2).decode()
@@ -146,19 +150,3 @@ def load(path: Path) -> list[Report]:
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{path} holds no reports of this version: {error}; {HOW_TO_SAVE}") from error
     return reports
-
-
-def with_kernel(reports: list[Report], named: str | None, path: Path) -> list[Report]:
-    """Returns reports of the kernel that --kernel names, whose file would run where it is now; ValueError for other kernels."""
-    kept = sorted({report.case.name for report in reports if isinstance(report.case, KernelCall)})
-    if {name.rpartition(":")[2] for name in kept} != ({named.rpartition(":")[2]} if named else set()):
-        again = " --kernel ".join(shlex.quote(word) for word in (str(path), *kept[:1]))
-        only = "a kernel's file runs only if --kernel names it, one for each FILE"
-        words = f"{path} holds reports of {', '.join(kept) or 'no user kernel'}; {only}"
-        raise ValueError(f"{words}. If you trust it: `portable-softmax diff {again}`")
-    moved = list[Report]()
-    for report in reports:
-        if isinstance(report.case, KernelCall):
-            report = msgspec.structs.replace(report, case=msgspec.structs.replace(report.case, name=str(named)))
-        moved.append(report)
-    return moved

@@ -31,5 +31,5 @@ portable-softmax profiles show ascend/910b3                        each fact's s
 portable-softmax kernel examples/my_kernel.py:subtract_max --on amd/mi300x nvidia/h200 --args 'x=f32[4096] y=f32[4096] n=4096 BLOCK=1024'
                                                                    your own kernel, in place of this one
 portable-softmax plan --on nvidia/h200 amd/mi300x --save plans.json
-                                                                   and later `portable-softmax diff plans.json`: what changed
+                                                                   with a later file, `portable-softmax diff OLD NEW` prints what changed
 END

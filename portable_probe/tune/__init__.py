@@ -2,13 +2,18 @@
 
 import argparse
 import logging
+import re
 import sys
 import time
+from datetime import date
 from typing import Any
 
-from portable_probe.profiles import product_of, profile_of
+import yaml
+
+from portable_probe.report import versions
 from portable_probe.text import as_columns
 from portable_softmax.devices.detect import current_device
+from portable_softmax.devices.device import Device
 from portable_softmax.devices.schema import COST_NUMBERS
 from portable_softmax.errors import PortableSoftmaxError, ProfileError
 
@@ -39,11 +44,28 @@ def tune(options: argparse.Namespace) -> int:
     numbers, errors = ([float(f"{value:.4g}") for value in values] for values in fit.fitted(listed, before))
     print(as_columns(("number", "before", "fitted", "standard error"), zip(COST_NUMBERS, before, numbers, errors, strict=True)))
     regret, worst, half, error_90 = fit.accuracy(listed, fit.left_out(listed, before))
-    cost: dict[str, Any] = dict(zip(COST_NUMBERS, numbers, strict=True)) | {"error_90": round(error_90, 4)}
     summary = f"least squares of {len(timed)} launches; left out of the fit: error near the fastest {half:.1%} (median), "
     summary += f"{error_90:.1%} (90%), regret {regret:.1%}, at most {worst:.1%}"
-    path = options.out / f"{product_of(device)}.yaml"
+    vendor, _, product = device.profile.name.partition("/")
+    if device.profile.product is None:
+        product = re.sub(r"[^a-z0-9]+", "-", device.name.lower().removeprefix(f"{vendor} ")).strip("-")
+    path = options.out / vendor / f"{product}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(profile_of(device, "tuned", f"portable-softmax tune, {device.name}: {summary}", cost), encoding="utf-8")
+    path.write_text(profile_of(device, summary, dict(zip(COST_NUMBERS, numbers, strict=True)), error_90), encoding="utf-8")
     print(f"\n{summary}\n{path}: used with PORTABLE_SOFTMAX_PROFILES={options.out}")
     return 0
+
+
+def profile_of(device: Device, summary: str, numbers: dict[str, float], error_90: float) -> str:
+    """Returns a profile that extends the device's by the fitted cost, and by what its driver and torch report."""
+    source = "tuned" + "_again" * ("tuned" in device.profile.sources)
+    title = f"portable-softmax tune, {device.name}: {summary}; {versions()}, {date.today()}"
+    reported = [fact for fact, origin in device.origins.items() if origin in ("driver", "torch")]
+    content: dict[str, Any] = {
+        "extends": device.profile.name,
+        "matches": [re.escape(device.name)],
+        "sources": {source: {"verified": "measured", "title": title}},
+        "hardware": {fact: {"value": getattr(device.hardware, fact), "source": source} for fact in reported},
+        "cost": {**numbers, "error_90": round(error_90, 4), "source": source},
+    }
+    return "# Written by portable-softmax.\n" + yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=128)

@@ -159,7 +159,7 @@ def _device(backend: str, index: int) -> Device:
     profile = match_profile(backend, str(detected.arch), detected.name, detected.driver.get("warp_size"))
     if profile.estimated and is_lookalike(backend, target.arch, target.warp_size):
         what = f"{detected.name or 'this device'} is {backend}/{detected.arch} to Triton, but another vendor's"
-        do = "`portable-softmax profiles new DIR` writes a profile of the device to complete"
+        do = f"add a profile that `extends: {profile.name}`"
         warnings.warn(f"{what}: plans use the cautious estimates of {profile.name}; {do}", stacklevel=2)
     return merge(profile, detected, index)
 

@@ -12,7 +12,7 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.profiles import MIN_LIKENESS, DeviceProfile, every_profile, profiles, reported_as
 from portable_softmax.errors import ProfileError
 
-LIST = "`portable-softmax profiles` lists all, 'VENDOR/*' selects one of each architecture; `profiles new DIR` writes one"
+LIST = "`portable-softmax profiles` lists all, 'VENDOR/*' selects one of each architecture"
 
 
 def find_profile(name: str) -> DeviceProfile:

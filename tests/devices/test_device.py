@@ -16,7 +16,6 @@ import triton
 from machine import RECORDED, RecordedDriver, forget, play, recorded
 from offline import read_problem
 
-from portable_probe.program import main
 from portable_softmax import (
     Device,
     DeviceError,
@@ -222,23 +221,3 @@ def test_lookalikes_cause_a_warning_and_launches_fit(monkeypatch, name, sentence
         assert chosen.occupancy.limits["registers (estimated)"] == 4 // chosen.tiling.num_warps >= 1  # a warp on a partition
         assert chosen.tiling.num_warps * other.hardware.warp_size <= other.hardware.max_threads_per_program
         assert chosen.resources.shared_memory_bytes == 0
-
-
-def test_a_new_device_is_a_profile_at_once(monkeypatch, tmp_path, capsys):
-    machine = RECORDED["driver_h200"]
-    unknown = {"target": ["cuda", 200, 32], "torch": [{**machine["torch"][0], "name": "NVIDIA X300 (lab)"}]}
-    play(monkeypatch, machine | unknown)
-    before = current_device()
-    assert before.profile.estimated
-    assert main(["profiles", "new", str(tmp_path)]) == 0
-    assert f"PORTABLE_SOFTMAX_PROFILES={tmp_path}" in capsys.readouterr().out
-    assert main(["profiles", "new", str(tmp_path)]) == 2
-    assert "FileExistsError" in capsys.readouterr().err
-    monkeypatch.setenv("PORTABLE_SOFTMAX_PROFILES", str(tmp_path))
-    detect._device.cache_clear()
-    after = current_device()
-    assert (after.profile.name, after.hardware) == ("nvidia/x300-lab", before.hardware)
-    offline = Device.from_profile("nvidia/x300-lab")
-    for key in (key for key, origin in before.origins.items() if origin in ("driver", "torch")):
-        assert getattr(offline.hardware, key) == getattr(before.hardware, key)
-        assert offline.profile.origins[key].verified == "measured"

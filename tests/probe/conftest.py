@@ -2,7 +2,7 @@
 
 import pytest
 
-from portable_probe import cases, program
+from portable_probe import program
 from portable_softmax import NoDeviceError
 from portable_softmax.devices import detect
 
@@ -30,5 +30,4 @@ def nothing_here(monkeypatch):
     def nothing(index=None):
         raise NoDeviceError("nothing there")
 
-    for module in (detect, cases):
-        monkeypatch.setattr(module, "current_device", nothing)
+    monkeypatch.setattr(detect, "current_device", nothing)

@@ -65,16 +65,16 @@ kernel EXAMPLES:add_kernel --on H200 --case nothing | 2 | has no function 'nothi
 kernel KERNELS:add --on H200 --args n=1 | 2 | ; pass --args 'x=... y=... z=...': f16[4096,4096] is a tensor, 4096
 kernel KERNELS:add --on H200 --args VECTORS BLOK=64 | 1 | CompileError: ;; BLOK is no parameter: did you mean BLOCK?
 kernel EXAMPLES:plain --on H200 X BLOCK_SISE=64 | 2 | BLOCK_SISE is no parameter: did you mean BLOCK_SIZE?; pass --args 'BLOCK_
-diff none.json --jsn | 2 | usage: portable-softmax diff ;; unrecognized arguments: --jsn
+diff none.json none.json --jsn | 2 | usage: portable-softmax diff ;; unrecognized arguments: --jsn
 kernel KERNELS:matmul --on H200 --args NARROW BM=16 BK=16 --suggest rows=M cols=N block=BN | 1 | grid cannot be computed.
     Type --suggest cols=N block=BN --case NAME, a function in the file that returns (grid, arguments, expected)
 kernel KERNELS:tuned --on H200 --args MATRICES | 2 | and none was chosen; select one with --config N:
 kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel requires the value of 'n_elements'; pass it
 kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
-diff none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
-profiles new | 2 | commands are profiles list, profiles show [NAME], and profiles new DIR
+diff none.json none.json | 2 | FileNotFoundError: there is no file none.json; `portable-softmax plan --save FILE`
+profiles list h200 | 2 | names of devices follow `profiles show`
 profiles show amd/none | 2 | ProfileError: no profile named 'amd/none'
---help | 0 | usage: portable-softmax ;; plan ;; report ;; exit codes: 0 success, ;; 4 not checked,
+--help | 0 | usage: portable-softmax ;; plan ;; diff ;; exit codes: 0 success, ;; 4 not checked,
 plan --on MI300X --shapes 64x781 --facts | 0 | device amd/mi300x (hip/gfx942, CDNA 3, absent) ;; 304 profile (vendor) [1]
 plan --on h200,MI300X --markdown | 0 | | device | launch | regs | ;; | nvidia/h200 | in registers
 plan --on H200 --shapes 512x512 --backward --at-least 1 --no-spills | 0 | 512 x 512 float32 backward on
@@ -226,37 +226,24 @@ def test_a_change_for_the_worse_is_3_and_what_is_not_compared_4(saved, tmp_path,
     assert (differences.code, words in " ".join(text.split())) == (3 if "worse |" in words else 4, True), text
 
 
-def test_a_saved_case_is_answered_again(saved, run, tmp_path):
+def test_two_saved_files_are_compared(saved, run, tmp_path):
     reports = json.loads(saved.read_text())
-    reports[0]["case"]["dtype"] = "int3"
-    (tmp_path / "altered.json").write_text(json.dumps(reports))
-    code, out, _ = run("diff", tmp_path / "altered.json", "--markdown", "--save", tmp_path / "again.json")
-    assert (code, "one as dtype= | worse |" in " ".join(out.split())) == (3, True), out
-    assert load(tmp_path / "again.json")[1:] == load(saved)[1:]
-    code, out, _ = run("diff", tmp_path / "altered.json", "--json")
+    reports[0] |= {"error": "PlanError", "message": "none fits"}
+    del reports[3]
+    (tmp_path / "new.json").write_text(json.dumps(reports))
+    code, out, _ = run("diff", saved, tmp_path / "new.json", "--markdown")
+    words = " ".join(out.split())
+    assert (code, "| error | - | PlanError: none fits | worse |" in words) == (3, True), out
+    assert "1 change in 4 cases, 1 for the worse, 2 not compared" in words, "one has no plan, and one no report"
+    code, out, _ = run("diff", saved, tmp_path / "new.json", "--json")
     (change,) = json.loads(out)["changes"]
     assert (code, change["device"], change["value"], change["worse"]) == (3, "nvidia/h200", "error", True)
+    assert run("diff", saved, saved)[:2] == (4, "0 changes in 4 cases, 0 for the worse, 2 not compared\n")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", "[" * 200_000, '[{"schema_version": 1}]', "older"])
 def test_a_file_without_reports_is_2(saved, tmp_path, run, text):
     file = tmp_path / "other.json"
     file.write_text(saved.read_text().replace('"schema_version": ', '"schema_version": -') if text == "older" else text)
-    code, out, err = run("diff", file)
+    code, out, err = run("diff", saved, file)
     assert (code, out, f"ValueError: {file} holds no reports" in err) == (2, "", True), err
-
-
-def test_a_kernel_that_is_not_named_does_not_run(tmp_path, run, saved):
-    file, name, ran = tmp_path / "kernel.json", f"{tmp_path}/mine.py:plain", tmp_path / "ran"
-    (tmp_path / "mine.py").write_text(f"open({str(ran)!r}, 'w')\nfrom example_kernels import plain\n")
-    command = "kernel", name, "--on", "nvidia/h200", "--args", "x_ptr=*fp32:16 BLOCK_SIZE=64", "--save", file
-    assert run(*command)[::2] == (0, f"wrote {file}\n")
-    ran.unlink()
-    for named in ([], ["--kernel", f"{tmp_path}/other.py:clear"]):
-        code, out, err = run("diff", file, *named)
-        assert (code, out, ran.exists()) == (2, "", False)
-        assert f"If you trust it: `portable-softmax diff {file} --kernel {name}`\n" in err
-    assert run("diff", saved, "--kernel", name)[0] == 2
-    assert run("diff", file, "--kernel", name) == (0, "0 changes in 1 case, 0 for the worse\n", "")
-    os.chdir(tmp_path)
-    assert run("diff", file, "--kernel", "mine.py:plain") == (0, "0 changes in 1 case, 0 for the worse\n", "")

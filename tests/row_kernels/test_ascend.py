@@ -91,7 +91,7 @@ def test_without_the_compiler_a_plan_is_an_estimate(monkeypatch, capsys, tmp_pat
         assert ("on ascend/910b3; an estimate, not compiled" in printed) == words.startswith("plan"), printed
     saved = str(tmp_path / "saved.json")
     assert program.main(["plan", "--on", A2, "--save", saved]) == 0
-    assert program.main(["diff", saved]) == 4
+    assert program.main(["diff", saved, saved]) == 4
 
 
 def test_resources_are_numbers_and_what_planned_them():
