@@ -18,7 +18,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, PortableSoftmaxError
 from portable_softmax.row_kernels.decorators import OF_CONFIG, apart, configurations, decorated, jit_function, layers
 from portable_softmax.runtime.absent import absent
-from portable_softmax.runtime.compile import target_to_compile_for, triton_version, unwritable
+from portable_softmax.runtime.compile import check_target, triton_version, unwritable
 
 RESERVED = {"self", "grid", "warmup", "device", "device_type", "stream"}  # keywords that Triton's launch does not pass on
 UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # errors of MLIR, which writes why to stderr
@@ -47,7 +47,7 @@ def compiled_for(
     threads = 1 if hooks or triton_version() < (3, 4) else os.cpu_count() or 1  # 3.3 does not compile in threads
     with contextlib.ExitStack() as left:
         key = left.enter_context(absent(device))
-        target_to_compile_for(device)
+        check_target(device)
         left.callback(setattr, jit, "pre_run_hooks", jit.pre_run_hooks)  # which may write to the arguments
         left.enter_context(contextlib.redirect_stdout(sys.stderr))  # where Triton prints a compiler's complaint
         jit.pre_run_hooks = []

@@ -1,4 +1,4 @@
-"""Compiles kernels for any target, here or not, with Triton 3.2 to 3.9 and triton-ascend 3.2; once per process."""
+"""Compiles kernels for any target, here or not, with Triton 3.2 to 3.9 and vendors' 3.2; once per process."""
 
 import functools
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from portable_softmax.devices.backends.base import Backend, KernelResources
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, DeviceError, TargetError
@@ -35,17 +35,8 @@ def compiled(kernel: Kernel, device: Device) -> Any:
 
 
 def resources_of(kernel: Kernel, device: Device) -> KernelResources:
-    """Reads what a program of the compiled kernel uses; cached, as plans of other row counts use the same kernel.
-
-    Raises:
-        CompileError: see `compiled`.
-    """
-    return _resources(device.vendor, compiled(kernel, device))
-
-
-@functools.cache
-def _resources(vendor: Backend, kernel: Any) -> KernelResources:
-    return vendor.resources(kernel)
+    """Returns what a program of a kernel uses; raises the errors of `compiled`."""
+    return device.vendor.resources(compiled(kernel, device))
 
 
 def compile_for(device: Device, function: Any, arguments: Mapping[str, Any], options: Options) -> Any:
@@ -62,12 +53,12 @@ def compile_for(device: Device, function: Any, arguments: Mapping[str, Any], opt
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
         DeviceError: Triton's cache cannot be written.
     """
-    target = target_to_compile_for(device)
+    check_target(device)
     import triton
 
     named = device.vendor.compile_options(*options, device.hardware)
     try:
-        return triton.compile(source_of(function, arguments), target=target, options=named)
+        return triton.compile(source_of(function, arguments), target=target_of(device), options=named)
     except OSError as error:
         raise unwritable(error) from error
     except Exception as error:  # every stage of every backend has its own exceptions
@@ -80,19 +71,16 @@ def source_of(function: Any, arguments: Mapping[str, Any]) -> Any:
     from triton.compiler import ASTSource
 
     types = {name: kind.partition(":")[0] for name, kind in arguments.items() if isinstance(kind, str)}
-    constants = {name: value for name, value in arguments.items() if not isinstance(value, str)}
+    constants = {name: value for name, value in arguments.items() if name not in types}
     aligned = [at for at, kind in enumerate(arguments.values()) if isinstance(kind, str) and kind.endswith(":16")]
     if triton_version() < (3, 3):
         from triton.backends.compiler import AttrsDescriptor
 
         attributes = AttrsDescriptor.from_hints(dict.fromkeys(aligned, 16))
         return ASTSource(function, signature=types, constants=constants, attrs=attributes)
-    return ASTSource(
-        function,
-        signature={name: types.get(name, "constexpr") for name in arguments},
-        constexprs={(at,): constants[name] for at, name in enumerate(arguments) if name in constants},
-        attrs={(at,): [["tt.divisibility", 16]] for at in aligned},
-    )
+    signature = {name: types.get(name, "constexpr") for name in arguments}
+    attributes = {(at,): [["tt.divisibility", 16]] for at in aligned}
+    return ASTSource(function, signature=signature, constexprs=constants, attrs=attributes)
 
 
 def unwritable(error: OSError) -> DeviceError:
@@ -108,40 +96,36 @@ def target_of(device: Device) -> Any:
     return GPUTarget(device.backend, arch, device.hardware.warp_size or 0)
 
 
-def target_to_compile_for(device: Device) -> Any:
-    """Returns Triton's GPUTarget for the device, for which this process can compile; raises the errors of check_target."""
-    check_target(device)
-    from triton.backends import backends
-
-    target = target_of(device)
-    if not any(backend.compiler.supports_target(target) for backend in backends.values()):
-        names, remedy = ", ".join(backends), device.vendor.missing() or device.vendor.elsewhere
-        raise TargetError(f"this Triton's backends ({names}) do not compile for {device.backend}; {remedy}")
-    return target
-
-
 def check_target(device: Device) -> None:
     """Raises an error if no kernel can be compiled for a device: some releases of Triton would end the process.
 
     Raises:
-        TargetError: this release is too old or too new for an absent device, or it interprets.
+        TargetError: this Triton does not compile for the vendor, or not for an absent device, or it interprets.
         CompileError: there is no Triton.
     """
-    releases, (major, minor) = device.profile.triton or "0.0", triton_version()
-    first, last = (tuple(map(int, release.split(".")[:2])) for release in f"{releases} to 99.0".split(" to ")[:2])
-    if device.index is None and not first <= (major, minor) <= last:
-        fault = f"Triton {major}.{minor} does not compile for {device.backend}/{device.arch} without the device"
-        raise TargetError(f"{fault}; install Triton {releases}{'' if ' to ' in releases else ' or later'}")
+    version, (first, _, last) = triton_version(), (device.profile.triton or "0.0").partition(" to ")
+    if device.index is None and not _release(first) <= version <= _release(last or "99.0"):
+        fault = f"Triton {version[0]}.{version[1]} does not compile for {device.backend}/{device.arch} without the device"
+        raise TargetError(f"{fault}; install Triton {first}{f' to {last}' if last else ' or later'}")
     if interpreting():
         raise TargetError("TRITON_INTERPRET is set, so nothing can be compiled; unset it to plan for another device")
+    from triton.backends import backends
+
+    target = target_of(device)
+    if not any(backend.compiler.supports_target(target) for backend in backends.values()):
+        remedy = device.vendor.missing() or device.vendor.elsewhere
+        raise TargetError(f"this Triton's backends ({', '.join(backends)}) do not compile for {device.backend}; {remedy}")
 
 
 @functools.cache
-def triton_version() -> tuple[int, int]:
+def triton_version() -> tuple[int, ...]:
     """Returns the major and minor number of Triton's release."""
     try:
         import triton
     except ImportError as error:
         raise CompileError(f"plans require compiled kernels, and Triton cannot be imported: {error}; {INSTALL}") from error
-    major, minor = triton.__version__.split(".")[:2]
-    return int(major), int(minor)
+    return _release(triton.__version__)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))

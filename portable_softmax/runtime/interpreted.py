@@ -1,10 +1,8 @@
 """Launches in Triton's interpreter: one at a time, and those of bfloat16 as launches of wider types."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -16,39 +14,19 @@ ONE_LAUNCH = threading.RLock()  # the interpreter patches Triton's language, and
 def interpreted(kernel: Kernel, grid: Any) -> Callable[[Sequence[Any]], None]:
     """Returns a call of a kernel in the interpreter, with all of its arguments in order.
 
-    The interpreter keeps bfloat16 as integers, truncates when it rounds to it, and converts it to float32 only. So
-    operands of bfloat16 are copied to float32, and torch rounds the result, the first of them.
+    The interpreter truncates when it rounds to bfloat16. So operands of bfloat16 are copied to float32, and torch rounds the
+    result, the first of them.
     """
     import numpy as np
 
-    function = kernel.function[grid]
-
     def run(arguments: Sequence[Any]) -> None:
         widened = [_widened(value) if isinstance(value, torch.Tensor) else value for value in arguments]
-        with ONE_LAUNCH, _patched_once(), np.errstate(all="ignore"):  # a GPU does not warn of nan either
-            function(*widened)
+        with ONE_LAUNCH, np.errstate(all="ignore"):  # a GPU does not warn of nan either
+            kernel.function[grid](*widened)
         if widened[0] is not arguments[0]:
             arguments[0].copy_(widened[0])
 
     return run
-
-
-@contextmanager
-def _patched_once() -> Iterator[None]:
-    """Makes the interpreter patch Triton's language once per launch for functions of a package: a launch takes half as long."""
-    from triton.runtime import interpreter
-
-    patch, packages = interpreter._patch_lang, set[str]()
-
-    def patch_once(function: Any) -> Any:
-        package = function.__module__.partition(".")[0]
-        if package in packages:
-            return None
-        packages.add(package)
-        return patch(function)
-
-    with mock.patch.object(interpreter, "_patch_lang", patch_once):
-        yield
 
 
 def _widened(x: torch.Tensor) -> torch.Tensor:

@@ -62,9 +62,10 @@ class Hip(Backend):
         """
         if not (assembly := compiled.asm.get("amdgcn")):  # another vendor's
             return self.without_binary(compiled)
+        metadata = assembly.rpartition("amdhsa.kernels:")[2]
 
         def count(key: str) -> int:
-            return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", assembly, re.MULTILINE)[-1])
+            return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", metadata, re.MULTILINE)[-1])
 
         scratch = count("private_segment_fixed_size")
         return KernelResources(
