@@ -47,7 +47,7 @@ def tune(options: argparse.Namespace) -> int:
     summary = f"least squares of {len(timed)} launches; left out of the fit: error near the fastest {half:.1%} (median), "
     summary += f"{error_90:.1%} (90%), regret {regret:.1%}, at most {worst:.1%}"
     vendor, _, product = device.profile.name.partition("/")
-    if device.profile.product is None:
+    if not device.profile.is_product:
         product = re.sub(r"[^a-z0-9]+", "-", device.name.lower().removeprefix(f"{vendor} ")).strip("-")
     path = options.out / vendor / f"{product}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,6 +66,6 @@ def profile_of(device: Device, summary: str, numbers: dict[str, float], error_90
         "matches": [re.escape(device.name)],
         "sources": {source: {"verified": "measured", "title": title}},
         "hardware": {fact: {"value": getattr(device.hardware, fact), "source": source} for fact in reported},
-        "cost": {**numbers, "error_90": round(error_90, 4), "source": source},
+        "launch": {"cost": {**numbers, "error_90": round(error_90, 4), "source": source}},
     }
     return "# Written by portable-softmax.\n" + yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=128)

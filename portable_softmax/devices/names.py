@@ -9,9 +9,10 @@ from difflib import get_close_matches
 import msgspec
 
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.profiles import MIN_LIKENESS, DeviceProfile, every_profile, profiles, reported_as
+from portable_softmax.devices.profiles import DeviceProfile, every_profile, profiles, reported_as
 from portable_softmax.errors import ProfileError
 
+MIN_LIKENESS = 0.75  # of a name that is suggested, by difflib: nvidea, mi300y have 0.83; vr200 and h200 have 0.67
 LIST = "`portable-softmax profiles` lists all, 'VENDOR/*' selects one of each architecture"
 
 
@@ -29,8 +30,8 @@ def find_profile(name: str) -> DeviceProfile:
         return products[name]
     matches = [p for p in products.values() if _key(name) in (_key(p.name), _key(_product(p)))]
     matches = matches or reported_as(name, every_profile())[::-1]  # as `match_profile` chooses for a live device
-    if matches := matches or _of_architecture(name):
-        return matches[0]
+    if found := (*matches, _of_architecture(name))[0]:
+        return found
     meant = "".join(f"did you mean {' or '.join(near)}? " for near in [_near(name)] if near)
     raise ProfileError(f"no profile named {name!r}; {meant}{LIST}")
 
@@ -42,10 +43,10 @@ def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
         if not {*"*?["} & {*name}:
             products.setdefault(find_profile(name).name, find_profile(name))
             continue
-        every = [p for p in every_profile() if p.product and fnmatch.fnmatch(p.name, name.lower())]
+        every = [p for p in every_profile() if p.is_product and fnmatch.fnmatch(p.name, name.lower())]
         if not every:
             raise ProfileError(f"no profile matches {name!r}; {LIST}")
-        matches = list({(p.backend, p.arch_pattern): p for p in reversed(every)}.values())[::-1]
+        matches = list({(p.backend, p.target_pattern): p for p in reversed(every)}.values())[::-1]
         products |= {profile.name: profile for profile in matches}
     return list(products.values())
 
@@ -59,19 +60,21 @@ def _near(name: str) -> list[str]:
     return [vendor + slash + product for product in near or get_close_matches(typed, alike, 1, MIN_LIKENESS)]
 
 
-def _of_architecture(name: str) -> list[DeviceProfile]:
-    """Returns the products of a compiler's target, or of an architecture by the name of its file."""
+def _of_architecture(name: str) -> DeviceProfile | None:
+    """Returns the first product of a compiler's target, or of an architecture by its file's name; None if there is none."""
     target = re.sub(rf"^({'|'.join(BACKENDS)})[:/]", "", name, flags=re.IGNORECASE)
     target = target.partition(":")[0].rpartition("/")[2]  # features follow: gfx942:sramecc+:xnack-
-    every, stem = every_profile(), _key(target).replace("compute", "sm")
-    if exact := [p for p in every if p.product and p.arch.lower() == target.lower()]:
-        return exact
-    families = [p for p in every if not (p.product or p.estimated)]
-    named = [p for p in families if re.fullmatch(_key(_product(p)) + "[af]?" * p.arch.isdecimal(), stem)]  # sm_90a
-    matched = [(p, known) for p in families for known in (target, target.lower()) if re.fullmatch(p.arch_pattern, known)]
-    alike = named or [p for p, _ in matched]
-    of_file = [p for p in every if p.product and (p.backend, p.arch_pattern) in {(q.backend, q.arch_pattern) for q in alike}]
-    return of_file if named or not of_file else [_with_target(of_file[0], matched[0][1])]
+    stem, products = _key(target).replace("compute", "sm"), [p for p in every_profile() if p.is_product]
+    if exact := [p for p in products if p.arch.lower() == target.lower()]:
+        return exact[0]
+    for family in (p for p in every_profile() if not (p.is_product or p.estimated)):
+        first = next((p for p in products if (p.backend, p.target_pattern) == (family.backend, family.target_pattern)), None)
+        if first and re.fullmatch(_key(_product(family)) + "[af]?" * family.arch.isdecimal(), stem):  # sm_90, sm_90a, 910b
+            return first
+        for known in (target, target.lower()):
+            if first and re.fullmatch(family.target_pattern, known):
+                return _with_target(first, known)
+    return None
 
 
 @functools.cache

@@ -149,7 +149,7 @@ class BufferBytes(Content, frozen=True):
 class LaunchPolicy(Content, frozen=True, kw_only=True):
     """Preferences for launches that were measured or reasoned, never limits. `extends` provides what a file leaves out."""
 
-    grid: Grid | Unset = msgspec.UNSET
+    grid: Grid
     polls: Count | Unset = msgspec.UNSET  # looks for a neighbour's numbers; then a program computes them itself
     line_elements: PowerOfTwo | Unset = msgspec.UNSET  # elements that a tile takes of each line, for rows side by side
     min_line_elements: PowerOfTwo | Unset = msgspec.UNSET  # the fewest that it takes, if it holds whole rows

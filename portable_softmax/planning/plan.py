@@ -110,7 +110,7 @@ class LaunchPlan:
 
     def because(self, device: Device) -> Iterator[str]:
         """Yields sentences: how rows are read, unknown registers, and num_programs."""
-        problem, tiling, programs, grid = self.problem, self.tiling, self.num_programs, device.profile.grid
+        problem, tiling, programs, grid = self.problem, self.tiling, self.num_programs, device.profile.launch.grid
         if problem.unaligned:
             yield f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements"
         if problem.in_place and device.profile.launch.polls:

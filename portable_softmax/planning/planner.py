@@ -205,7 +205,7 @@ def _launch(problem: Problem, tiling: Tiling, used: KernelResources, device: Dev
 def _sized(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> LaunchPlan:
     """Returns the launch of a tiling, without its time."""
     programs = _num_programs(problem, tiling, fit, device)
-    walks = device.profile.grid.value == "resident" and not tiling.is_shared  # all walk over equally many tiles
+    walks = device.profile.launch.grid.value == "resident" and not tiling.is_shared  # all walk over equally many tiles
     walks = walks or programs < problem.tiles(tiling.tile_rows) * tiling.splits
     if tiling.walk != walks:
         tiling = replace(tiling, walk=walks)
@@ -218,6 +218,6 @@ def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Devi
     threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
     most = min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)
     groups = min(problem.tiles(tiling.tile_rows), most // tiling.splits)
-    if not tiling.is_shared and device.profile.grid.value == "resident":
+    if not tiling.is_shared and device.profile.launch.grid.value == "resident":
         groups = min(groups, device.resident(fit) or groups)
     return groups * tiling.splits

@@ -102,7 +102,7 @@ def _replace_queries(
     torch: Any, device: Device, properties: dict[str, Any], capability: tuple[int, int], replaced: contextlib.ExitStack
 ) -> None:
     """Makes torch's queries of the current accelerator return the device's facts."""
-    patterns, kind = getattr(device.profile.product, "matches", ()), device.vendor.torch_device_type
+    patterns, kind = device.profile.matches, device.vendor.torch_device_type
     name = re.sub(r"\|[^)]*|(?<!\\)[()?]|\\|\.\*", "", next(iter(patterns), device.name))  # as the runtime reports it
     known = {"name": name, "gcnArchName": str(device.arch), "major": capability[0], "minor": capability[1]}
     answers = {

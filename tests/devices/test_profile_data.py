@@ -10,11 +10,11 @@ import yaml
 from portable_softmax import Device, ProfileError
 from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.names import find_profile, find_profiles
-from portable_softmax.devices.profiles import ProfileFile, every_profile, match_profile, profiles, read_profiles
+from portable_softmax.devices.profiles import DeviceProfile, entries_of, every_profile, match_profile, profiles, read_profiles
 
 FILES = sorted((Path(__file__).parents[2] / "device_profiles").glob("*/*.yaml"))
 ALL = read_profiles(FILES)
-PRODUCTS = [profile for profile in ALL if profile.product]
+PRODUCTS = [profile for profile in ALL if profile.is_product]
 
 # Triton's architecture, the name that torch reports, the profile: a product, else the architecture, else the estimate.
 REPORTED = Path(__file__).with_name("reported_names.txt").read_text().splitlines()[1:]
@@ -37,42 +37,39 @@ def test_each_product_has_a_name_of_its_own_that_is_reported():
     names = {profile.name for profile in PRODUCTS}
     assert len(PRODUCTS) == len(names) == len(profiles()), "no name twice"
     assert names - {expected for _, _, expected in DEVICES} == NAMELESS
-    assert {profile.name for profile in PRODUCTS if not profile.product.matches} == NAMELESS
+    assert {profile.name for profile in PRODUCTS if not profile.matches} == NAMELESS
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_source_is_used_and_listed(path):
     content = yaml.safe_load(path.read_text())
     products = content.get("products", {}).values()
-    groups = [content["hardware"], content.get("launch", {}), *products, *(product["hardware"] for product in products)]
+    groups = [one.get(key, {}) for one in (content, *products) for key in ("hardware", "launch")]
     facts = [fact for group in groups for fact in group.values() if isinstance(fact, dict) and "source" in fact]
     assert {fact["source"] for fact in facts} == set(content["sources"])
     assert not re.search(r"/work|/tmp|research/", path.read_text())
 
 
-def mappings(content):
-    """Yields a file's mappings whose keys are not its own choice."""
-    yield content
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield from mappings(value) if name not in ("sources", "products", "value") else ()
-            yield from (inner for each in value.values() if name in ("sources", "products") for inner in mappings(each))
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_unknown_keys_are_refused_wherever_they_stand(path):
     content = yaml.safe_load(path.read_text())
-    for mapping in list(mappings(content)):
+    base = yaml.safe_load((path.parents[1] / f"{content['extends']}.yaml").read_text()) if "extends" in content else {}
+    products = content.get("products", {}).values()
+    groups = [one[key] for one in (content, *products) for key in ("hardware", "launch") if key in one]
+    facts = [fact for group in (*groups, content["sources"]) for fact in group.values()]
+    for mapping in (content, *products, *groups, *facts):
         mapping["unknown"] = 1
+        entries = entries_of(content, path.stem, {content.get("extends"): base})
+        named = [{**entry, "name": name} for name, entry in entries.items()]
         with pytest.raises(msgspec.ValidationError, match="unknown field `unknown`"):
-            msgspec.convert(content, ProfileFile)
+            msgspec.convert(named, list[DeviceProfile])
         del mapping["unknown"]
 
 
 def test_reported_names_find_their_product():
     for arch, name, expected in DEVICES:
         assert match_profile(BACKENDS[expected.partition("/")[0]], arch, name).name == expected
-        claiming = [p.name for p in PRODUCTS if any(re.fullmatch(pattern, name) for pattern in p.product.matches)]
+        claiming = [p.name for p in PRODUCTS if any(re.fullmatch(pattern, name) for pattern in p.matches)]
         assert claiming == ([expected] if expected in profiles() else []), name
 
 
@@ -80,7 +77,7 @@ def gpus_have_what_occupancy_needs(profile):
     needed = ["partitions_per_multiprocessor", *OCCUPANCY, ALLOCATED[profile.backend], PROGRAM_LIMIT[profile.backend]]
     if profile.name != "amd/estimated":  # its waves have 32 or 64 lanes
         needed.append("warp_size")
-    if profile.product:
+    if profile.is_product:
         needed += ["multiprocessor_count", "memory_bandwidth_gb_per_s"]
     assert [key for key in needed if getattr(profile.hardware, key) is None] == []
     other = PROGRAM_LIMIT["cuda" if profile.backend != "cuda" else "hip"]
@@ -132,15 +129,14 @@ def estimates_never_promise_more_than_a_described_gpu(profile):
         assert set(estimate.hardware.shared_memory_sizes) <= set(profile.hardware.shared_memory_sizes)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_numbers_of_a_file(path):
-    for profile in read_profiles([path]):
-        caches_are_ordered_and_a_vector_core_holds_a_row(profile)
-        if profile.backend in ("cuda", "hip", "xpu"):
-            gpus_have_what_occupancy_needs(profile)
-            gpu_numbers_are_physically_possible(profile)
-            every_gpu_has_its_limit_of_a_launch(profile)
-            estimates_never_promise_more_than_a_described_gpu(profile)
+@pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
+def test_numbers_of_a_profile(profile):
+    caches_are_ordered_and_a_vector_core_holds_a_row(profile)
+    if profile.backend in ("cuda", "hip", "xpu"):
+        gpus_have_what_occupancy_needs(profile)
+        gpu_numbers_are_physically_possible(profile)
+        every_gpu_has_its_limit_of_a_launch(profile)
+        estimates_never_promise_more_than_a_described_gpu(profile)
 
 
 MEANT = {
@@ -175,7 +171,7 @@ def test_a_target_is_compiled_for_itself():
         assert find_profile(profile.arch).arch == profile.arch
     for target in ("gfx1153", "GFX1153", "amd/gfx1153:sramecc-", "hip:gfx1153"):  # of no product
         device = Device.from_profile(target)
-        assert (device.name, device.arch, device.profile.product is not None) == ("amd/gfx1153", "gfx1153", True)
+        assert (device.name, device.arch, device.profile.is_product) == ("amd/gfx1153", "gfx1153", True)
         assert Device.from_profile(device.name) is device
 
 
@@ -187,8 +183,8 @@ def test_each_architecture_is_named_for_one_of_its_products():
     for _, reported, name in DEVICES:
         assert name not in profiles() or find_profile(reported).name == name
     for family in every_profile():
-        if not family.product and not family.estimated and family.backend != "interpreter":
-            assert find_profile(family.name).arch_pattern == family.arch_pattern
+        if not family.is_product and not family.estimated and family.backend != "interpreter":
+            assert find_profile(family.name).target_pattern == family.target_pattern
 
 
 @pytest.mark.parametrize(("name", "answer"), REFUSED.items())
@@ -201,6 +197,6 @@ def test_globs_mean_several_and_each_once():
     names = [profile.name for profile in find_profiles(["h200", "MI300X", "amd/mi3*", "sm_90", "h200"])]
     assert names == ["nvidia/h200", "amd/mi300x", "amd/mi350x", "nvidia/h100-sxm"]
     every = find_profiles(["*/*"])
-    assert len({(p.backend, p.arch_pattern) for p in profiles().values()}) == len(every)
+    assert len({(p.backend, p.target_pattern) for p in profiles().values()}) == len(every)
     with pytest.raises(ProfileError, match="no profile matches 'ibm/"):
         find_profiles(["ibm/*"])
