@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from portable_softmax.row_kernels.row_settings import Request
-from portable_softmax.row_kernels.trace import LAST, Trace
+from portable_softmax.row_kernels.trace import Trace
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, Access
 
@@ -18,14 +18,11 @@ MEET = {"store": ["store"], "atomic": ["store"], "load": ["store", "atomic"]}  #
 def corners(
     function: Function, arguments: Mapping[str, Any], grid: tuple[int, int, int], block: int = 0, rows: int = 0
 ) -> list[Trace]:
-    """Traces programs at the ends of a grid, and one that may take the last of so many rows.
-
-    Of loops the first turns and the last one are traced; `block` is that of Trace.
-    """
+    """Traces programs at the ends of a grid, and one that may take the last of so many rows; `block` is that of Trace."""
     x, y, z = grid
     ends = sorted({0, 1, (rows - 1) % max(1, x), x - 2, x - 1} & {*range(x)})
     programs = itertools.product(ends, sorted({0, y - 1}), sorted({0, z - 1}))
-    return [Trace(function, arguments, program, grid, also=LAST, block=block) for program in programs]
+    return [Trace(function, arguments, program, grid, block=block) for program in programs]
 
 
 def conflict(traces: Sequence[Trace], several: Collection[str] = ()) -> str:
@@ -37,10 +34,10 @@ def conflict(traces: Sequence[Trace], several: Collection[str] = ()) -> str:
     every = [(trace.program[0], one) for trace in traces if trace.program for one in trace.accesses]
     for root in dict.fromkeys(one.root for _, one in every if one.kind != "load"):
         of_root = [(program, one) for kind in MEET for program, one in every if (one.root, one.kind) == (root, kind)]
-        bounds = np.unique(np.concatenate([one.intervals.reshape(-1) for _, one in of_root]))
+        bounds = np.unique(np.concatenate([one.runs.reshape(-1) for _, one in of_root]))
         earlier = {kind: np.full((2, len(bounds)), -1) for kind in MEET}  # the first and the last access to what is between
         for number, (program, one) in enumerate(of_root):
-            first, end = np.searchsorted(bounds, one.intervals).T
+            first, end = np.searchsorted(bounds, one.runs).T
             at = np.repeat(end - np.cumsum(end - first), end - first) + np.arange((end - first).sum())
             for other in (other for kind in MEET[one.kind] for other in np.unique(earlier[kind][:, at]) if other >= 0):
                 by, before = of_root[other]
@@ -62,7 +59,7 @@ def _sentence(root: str, program: int, one: Access, by: int, other: Access) -> s
     """Returns a sentence about two accesses to an element."""
     whose = f"program {by} {VERBS[other.kind]}" if by != program else f"it {VERBS[other.kind]} for another row"
     text = f"program {program} {VERBS[one.kind]} an element of {root} that {whose} ({one.op.line})"
-    if one.kind == "store" and one.intervals[0][0] != other.intervals[0][0]:
+    if one.kind == "store" and one.runs[0, 0] != other.runs[0, 0]:
         text += ", as rows overlap: a mask or a larger stride is missing"
     return text
 
@@ -80,7 +77,7 @@ def outside(traces: Sequence[Trace], arguments: Mapping[str, Any]) -> Iterator[t
     """Yields accesses of traced programs outside of their tensors, of each line the furthest, and sentences about them."""
     worst: dict[tuple[str, str, str], Access] = {}
     sizes = {name: (extent_of(value), getattr(value, "itemsize", None)) for name, value in arguments.items()}
-    for one in (one for trace in traces for one in trace.accesses if one.sure and one.runs is not None):
+    for one in (one for trace in traces for one in trace.accesses if one.sure):
         extent, itemsize = sizes.get(one.root, (None, None))
         is_inside = extent is None or (one.runs.min() >= 0 and one.runs.max() <= extent)
         if not is_inside and itemsize in (one.op.size, None):
@@ -95,13 +92,13 @@ def unhidden(traces: Sequence[Trace], cols: int, block: int) -> Access | None:
     """Returns an access to a block of columns of which no mask ever hides one, where blocks do not divide a row."""
     accesses = [one for trace in traces for one in trace.accesses if {COLUMNS, PROGRAM} <= one.address.sources]
     of_columns = [one for one in accesses if one.op.elements % block == 0 and cols % block]
-    hiding = {(one.root, one.kind, one.op.line) for one in of_columns if one.hides or one.runs is None}
-    return next((one for one in of_columns if (one.root, one.kind, one.op.line) not in hiding), None)
+    hiding = {one.op for one in of_columns if one.hides or not one.is_known}
+    return next((one for one in of_columns if one.op not in hiding), None)
 
 
 def missing(traces: Sequence[Trace], arguments: Mapping[str, Any], cols: int, block: int) -> Access | None:
     """Returns the last access to a block of columns, if what is left of its row is left out up to the tensor's end."""
-    accesses = [one for trace in traces for one in trace.accesses if one.runs is not None]
+    accesses = [one for trace in traces for one in trace.accesses if one.is_known]
     for last in {one.root: one for one in sorted(accesses, key=lambda one: int(one.runs.max()))}.values():
         left = (extent_of(arguments.get(last.root)) or 0) - int(last.runs.max())
         if COLUMNS in last.address.sources and not last.hides and 0 < left < cols and (cols - left) % block == 0:

@@ -1,9 +1,7 @@
 """Facts in a kernel's TTIR: which rows a program takes, and what it moves."""
 
 import functools
-import itertools
 import math
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,11 +11,11 @@ from portable_softmax.planning.facts import Traffic
 from portable_softmax.row_kernels import addresses
 from portable_softmax.row_kernels.decorators import jit_function
 from portable_softmax.row_kernels.row_settings import Request
-from portable_softmax.row_kernels.trace import LAST, MAX_TURNS, Trace
+from portable_softmax.row_kernels.trace import Trace, traces
 from portable_softmax.row_kernels.ttir import Function, Op
 from portable_softmax.row_kernels.values import PROGRAM, Loop
 
-ROWS, PROGRAMS = (5, 40, MAX_TURNS), (1, 2, 3, 7)  # small launches that are traced
+ROWS, PROGRAMS = (5, 40, 300), (1, 2, 3, 7)  # small launches that are traced
 MAX_SUM = 4096  # programs that are traced in turn
 FIRST = 16  # programs of one for each row that are traced, beside those at powers of two
 BLOCKS = 3  # of a row, where its length is no constexpr
@@ -45,25 +43,17 @@ def form_of(
     form = Form(True)
     if computed:
         form = _of_launches(function, arguments, rows)
-        if form.walks and rows and (why := addresses.conflict(_one_for_each_row(function, arguments, arguments[rows]))):
-            form = Form(False, what=why)
-    trace = Trace(function, arguments, (0, 0, 0), (1, 1, 1))
+        if form.walks and rows:
+            count = arguments[rows]  # programs of which two differ by any period
+            programs = {*range(min(count, FIRST)), *(1 << power for power in range((count - 1).bit_length()))}
+            if why := addresses.conflict(traces(function, arguments, sorted(programs), count)):
+                form = Form(False, what=why)
+    (trace,) = traces(function, arguments, [0], 1)
     strides = [one.address.sources for one in trace.accesses if one.root in form.parts]
     decisive = {name for name in trace.decisive.union(*strides) if isinstance(arguments.get(name), int)}
     n_cols = max(arguments[cols], BLOCKS * block) if cols in function.parameters.values() else arguments[cols]
     in_blocks = _in_blocks(function, {**arguments, cols: n_cols}, -(-n_cols // block), block)
     return form._replace(in_blocks=in_blocks, decisive=frozenset(decisive))
-
-
-def _launch(function: Function, arguments: Mapping[str, Any], programs: int) -> list[Trace]:
-    """Traces all programs of a launch."""
-    return [Trace(function, arguments, (program, 0, 0), (programs, 1, 1), MAX_TURNS) for program in range(programs)]
-
-
-def _one_for_each_row(function: Function, arguments: Mapping[str, Any], rows: int) -> list[Trace]:
-    """Traces some programs of one for each row: the first ones, and those at powers of two, which differ by any period."""
-    programs = {*range(min(rows, FIRST)), *(1 << power for power in range((rows - 1).bit_length()))}
-    return [Trace(function, arguments, (program, 0, 0), (rows, 1, 1)) for program in sorted(programs)]
 
 
 def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: str | None) -> Form:
@@ -76,8 +66,8 @@ def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: st
     form = Form(False, what=UNKNOWN_ROWS)
     for rows in ROWS:
         sized = {**arguments, **({rows_name: rows} if rows_name else {})}
-        launches = [_launch(function, sized, programs) for programs in PROGRAMS]
-        if axes := launches[0][0].axes:
+        launches = [traces(function, sized, range(programs), programs, max(ROWS)) for programs in PROGRAMS]
+        if axes := launches[0][0].axes - {0}:
             return Form(False, what=f"it reads tl.program_id({min(axes)})")
         counted = [Counter(one.place for trace in launch for one in trace.accesses) for launch in launches]
         odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
@@ -100,10 +90,10 @@ def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: st
 
 def _is_part(root: str, launches: Sequence[Sequence[Trace]]) -> bool:
     """True if all programs of all launches access as many elements of a parameter."""
-    known = [[one.runs for one in trace.accesses if one.root == root] for launch in launches for trace in launch]
-    if not all(runs and all(one is not None for one in runs) for runs in known):
+    of_programs = [[one for one in trace.accesses if one.root == root] for launch in launches for trace in launch]
+    if not all(several and all(one.is_known for one in several) for several in of_programs):
         return False
-    return len({tuple(int((one[:, 1] - one[:, 0]).sum()) for one in runs) for runs in known}) == 1
+    return len({tuple(int((one.runs[:, 1] - one.runs[:, 0]).sum()) for one in several) for several in of_programs}) == 1
 
 
 def _carried(launches: Sequence[Sequence[Trace]], odd: Collection[str]) -> str:
@@ -120,11 +110,12 @@ def _carried(launches: Sequence[Sequence[Trace]], odd: Collection[str]) -> str:
 
 def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block: int) -> bool:
     """True if all that is as long as a block is accessed in loops over the blocks of a row."""
-    accesses = Trace(function, values, (0, 0, 0), (1, 1, 1)).accesses
-    places = {(loop, one.place) for one in accesses for loop in one.loops if loop.trips == blocks > 1}
+    (trace,) = traces(function, values, [0], 1)
+    places = {(loop, one.place) for one in trace.accesses for loop, _ in one.turns if loop.trips == blocks > 1}
     counts = Counter((loop, root) for loop, (root, *_) in places)
     moving = {loop for (loop, _), count in counts.items() if count > 1}
-    return bool(moving) and all(moving.intersection(one.loops) for one in accesses if one.op.elements >= block)
+    long = [one for one in trace.accesses if one.op.elements >= block]
+    return bool(moving) and all(moving.intersection(loop for loop, _ in one.turns) for one in long)
 
 
 def check_form(form: Form, request: Request) -> None:
@@ -146,44 +137,31 @@ def check_form(form: Form, request: Request) -> None:
 
 def turns_of_rows(function: Function, arguments: Mapping[str, Any], parts: Collection[str], program: int, programs: int) -> int:
     """Counts the turns of loops over rows in which a program accesses memory; a kernel without such a loop has one."""
-
-    def accessed(also: int) -> dict[Any, tuple[int, int]]:
-        """Returns the last turn in which each loop accesses memory, and all of its turns."""
-        last: dict[Any, tuple[int, int]] = {}
-        for one in Trace(function, arguments, (program, 0, 0), (programs, 1, 1), also=also).accesses:
-            loop, turn = one.of_rows
-            if one.root not in parts and loop:
-                last[loop.op] = max(last.get(loop.op, (0, 0)), (turn, loop.trips or 1))
-            elif one.root not in parts and PROGRAM in one.address.sources:
-                last[None] = 0, 1
-        if len(last) > 1:
-            last.pop(None, None)
-        return last
-
-    count = 0
-    for op, (last, turns) in accessed(LAST).items():  # a branch or a mask may leave the last turns out
-        left_out = functools.partial(lambda op, turn: accessed(turn)[op][0] != turn, op)
-        count += last + 1 + bisect_left(range(last + 1, turns), True, key=left_out)
-    return count
+    turns = Counter[Loop | None]()
+    (trace,) = traces(function, arguments, [program], programs)
+    for one in (one for one in trace.accesses if one.root not in parts):
+        loop, turn = one.of_rows
+        if loop or PROGRAM in one.address.sources:
+            turns[loop] = max(turns[loop], turn + 1)
+    if len(turns) > 1:
+        del turns[None]
+    return turns.total()
 
 
 def check_rows(form: Form, request: Request, function: Function, programs: int) -> None:
     """Raises PlanError if programs of a computed grid take more or fewer turns over rows than one program does."""
-    turns = functools.cache(functools.partial(turns_of_rows, function, request.arguments, form.parts))
+    of_program = functools.partial(turns_of_rows, function, request.arguments, form.parts)
+    turns, every = functools.cache(functools.partial(of_program, programs=programs)), of_program(0, 1)
+    longer = every % programs  # programs that take a turn more, where programs take rows in turn
 
     def total(first: int, last: int) -> int:
         """Adds the turns of programs, whose numbers grow or fall."""
-        if turns(first, programs) == turns(last, programs) or last - first < 2:
-            return turns(first, programs) * (last - first) + turns(last, programs)
-        middle = (first + last) // 2
-        return total(first, middle) + total(middle, last) - turns(middle, programs)
+        if turns(first) == turns(last):
+            return turns(first) * (last - first + 1)
+        middle = longer if first < longer <= last else (first + last + 1) // 2
+        return total(first, middle - 1) + total(middle, last)
 
-    one = turns(0, 1)
-    first = one % programs  # programs that take a turn more, where programs take rows in turn
-    ranges = [(0, first - 1), (first, programs - 1)] if first else [(0, programs - 1)]
-    if programs == 1 or sum(itertools.starmap(total, ranges)) == one:
-        return
-    if programs > MAX_SUM or sum(turns(program, programs) for program in range(programs)) != one:
+    if total(0, programs - 1) != every and (programs > MAX_SUM or sum(map(turns, range(programs))) != every):
         check_form(Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
 
 
@@ -210,10 +188,10 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         part = cols / (block * blocks) if op.elements == block else 1
         return math.prod(trips) * op.elements * part
 
-    for one in (one for one in trace.accesses if not any(one.turns)):
-        trips, size, moves = inside(one.loops), one.op.size, PROGRAM in one.address.sources
+    for one in (one for one in trace.accesses if not any(turn for _, turn in one.turns)):
+        trips, size, moves = inside([loop for loop, _ in one.turns]), one.op.size, PROGRAM in one.address.sources
         elements, part = filled(one.op, trips), (one.root, one.kind == "load")
-        if walks and len(trips) == len(one.loops):
+        if walks and len(trips) == len(one.turns):
             counts["program"] += size * elements if moves else 0
             counts["program_operands"] += elements / cols
             continue

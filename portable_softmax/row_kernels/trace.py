@@ -1,4 +1,4 @@
-"""Traces a program in Triton's IR: its integers, and the addresses of its loads, stores and atomic operations."""
+"""Traces programs in Triton's IR: their integers, and the addresses of their loads, stores and atomic operations."""
 
 import contextlib
 import re
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from portable_softmax.row_kernels.ttir import ACCESSES, MOVED, SAME, VALUE, Function, Op
-from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, Access, Loop, Value, ahead, digest, number, runs_of, wide_of
+from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, UNKNOWN, Access, Loop, Value, ahead, number, runs_of, wide_of
 
-MAX_TURNS, LAST = 300, -1  # turns of a loop that are traced, and its last one
 AXIS = re.compile(r"axis = (\d+)")
 LABEL = re.compile(r"\^\w+")
 WORK = "reduce", "exp", "exp2"
+ONE = Value(np.int64(1))
 
 
 @dataclass
@@ -23,20 +23,20 @@ class Trace:
     """Traces one program.
 
     What is loaded is unknown, of an unknown condition both branches are traced, and a loop whose bounds are unknown has one
-    turn. Numbers that a loop changes by the same amount in every turn are known in turns that follow others.
+    turn. Of other loops the first turns and the last one that accesses memory are traced: what a loop changes by the same
+    amount in every turn is known in turns that follow others.
     """
 
     function: Function
     arguments: Mapping[str, Any]  # values of its parameters by name
     program: tuple[int, int, int] | None  # its number along each axis; None for any
     grid: tuple[int, int, int]  # programs along each axis
-    turns: int = 2  # that are traced of loops whose turns depend on the program; of others, two
-    also: int | None = None  # another turn that is traced, or LAST
+    turns: int = 2  # first ones that are traced of loops whose turns depend on the program; of others, two
     block: int = 0  # elements of a block, whose ranges are the columns
 
     def __post_init__(self) -> None:
         self.accesses: list[Access] = []
-        self.axes: set[int] = set()  # other than 0, along which the number of the program is read
+        self.axes: set[int] = set()  # along which the number of the program is read
         self.decisive: set[str] = set()  # what turns of loops, and branches, depend on
         self.work: list[tuple[Op, tuple[Loop, ...]]] = []  # reductions and exponents of first turns, and the loops around them
         self._open: list[Loop] = []
@@ -47,12 +47,13 @@ class Trace:
         for value, name in self.function.parameters.items():
             argument: Any = self.arguments.get(name)
             known = Value(None, "", frozenset((name,)), name)
-            if isinstance(argument, int):
-                known = known._replace(number=int(argument), key=None)
+            if isinstance(argument, int) and -UNKNOWN < argument < UNKNOWN:
+                known = known._replace(number=np.int64(argument))
             elif hasattr(argument, "data_ptr") or hasattr(argument, "base"):
-                known = known._replace(number=0, root=name, key=None)
+                known = known._replace(number=np.int64(0), root=name)
             self._values[value] = known
-        self._region(self.function.body)
+        with np.errstate(all="ignore"):
+            self._region(self.function.body)
 
     @contextlib.contextmanager
     def _inside(self, *loops: Loop) -> Iterator[None]:
@@ -86,7 +87,7 @@ class Trace:
                 op = ops[at]
                 at += 1
                 if op.name in ("cf.br", "cf.cond_br"):
-                    condition, values = Value(1), op.operands
+                    condition, values = ONE, op.operands
                     if op.name == "cf.cond_br":
                         condition, values = self._values[op.operands[0]], op.operands[1:]
                     is_known = self._branch(condition) and is_known
@@ -125,13 +126,12 @@ class Trace:
         loop, names = Loop(op, of), self._carried(op, of)
         index = Value(None, "", of, hash(tuple(self._values[bound].identity for bound in bounds)))
         if first is not None and end is not None and step:
-            turns = range(first, end, step)
-            loop.trips, index = len(turns), Value(first, "", of)
+            loop.trips, index = len(range(first, end, step)), Value(first, "", of)
         with self._inside(loop):
             self._branch(index)
             for turn in self._turns(loop, names):
                 if loop.trips is not None:
-                    index = Value(turns[turn], "", of)
+                    index = index._replace(number=first + turn * step)
                 self._values[variable] = index
                 self._set(names, self._region(op.regions[0]), self._of(names))
         self._set(op.results, [self._values[name] for name in names], of)
@@ -139,7 +139,7 @@ class Trace:
     def _while(self, op: Op) -> None:
         before, after = op.regions
         names, gaps = self._carried(op, frozenset()), list[Any]()
-        loop = Loop(op, self._of(names), is_while=True)
+        loop = Loop(op, self._of(names))
         with self._inside(loop):
             for turn in self._turns(loop, names):
                 condition, *passed = self._region(before) or [Value()]
@@ -151,7 +151,7 @@ class Trace:
                 self._branch(condition)
                 gaps.append(self._gap(before))
                 if turn == 1 and None not in gaps and gaps[0] > gaps[1]:
-                    loop.trips = -(-gaps[0] // (gaps[0] - gaps[1]))
+                    loop.trips = int(-(-gaps[0] // (gaps[0] - gaps[1])))
                 self._set(after[0].results if after and after[0].name == "label" else [], passed, condition.sources)
                 self._set(names, self._region(after), self._of(names))
             else:
@@ -164,10 +164,7 @@ class Trace:
             if op.results == before[-1].operands[:1] and op.kind == "cmpi" and op.predicate[0] in "lg":
                 a, b = (self._values[name].number for name in op.operands)
                 if a is not None and b is not None:
-                    gap = b - a
-                    if op.predicate[0] == "g":
-                        gap = a - b
-                    return gap + int(op.predicate[1] == "e")
+                    return {"l": b - a, "g": a - b}[op.predicate[0]] + int(op.predicate[1] == "e")
         return None
 
     def _carried(self, op: Op, of: frozenset[str]) -> list[str]:
@@ -177,110 +174,119 @@ class Trace:
 
     def _turns(self, loop: Loop, names: Sequence[str]) -> Iterator[int]:
         """Yields the turns of a loop that are traced, with all that it carries set to its values then, and at its end."""
-        states, done = list[list[Value]](), 0
-        while (turn := self._following(loop, done)) is not None:
-            self._skip(names, states, turn - done)
+        states = [[self._values[name] for name in names]]
+        while (done := len(states) - 1) < self._first_turns(loop):
+            loop.turn = done
+            yield done
             states.append([self._values[name] for name in names])
-            loop.turn, done = turn, turn + 1
+        low, high = done, loop.trips or 0
+        turn = high - 1
+        while low < high:  # searches for the last turn that accesses memory
+            made = len(self.accesses)
+            loop.turn = turn
+            self._jump(names, states, turn - done)
             yield turn
-        self._skip(names, states, loop.trips and loop.trips - done)
+            if len(self.accesses) > made:
+                low = turn + 1
+            else:
+                high = turn
+            turn = (low + high) // 2
+        self._jump(names, states, loop.trips and loop.trips - done)
 
-    def _following(self, loop: Loop, done: int) -> int | None:
-        """Returns the next turn of a loop that is traced, after so many; None if there is none."""
-        most, also = 2, self.also
-        if PROGRAM in loop.sources:
-            most = self.turns
-        if loop.trips is None:
-            also = None
-            if not loop.is_while:
-                most = 1
-        else:
-            most = min(most, loop.trips)
-            if also == LAST:
-                also = loop.trips - 1
-        if done < most:
-            return done
-        return also if also is not None and done <= also < (loop.trips or 0) else None
+    def _first_turns(self, loop: Loop) -> int:
+        """Returns how many first turns of a loop are traced."""
+        most = self.turns if PROGRAM in loop.sources else 2
+        if loop.trips is not None:
+            return min(most, loop.trips)
+        return most if loop.op.name == "scf.while" else 1  # whose condition may end it
 
-    def _skip(self, names: Sequence[str], states: Sequence[Sequence[Value]], turns: int | None) -> None:
-        """Sets what a loop carries to its values after more turns that are not traced, None if their number is unknown."""
-        for at, name in enumerate(names if turns != 0 else ()):
-            self._values[name] = ahead([*(state[at] for state in states[-2:]), self._values[name]], turns)
+    def _jump(self, names: Sequence[str], states: Sequence[Sequence[Value]], turns: int | None) -> None:
+        """Sets what a loop carries to its values after more turns than those of which there are states; None if unknown."""
+        for at, name in enumerate(names):
+            self._values[name] = ahead([state[at] for state in states[-3:]], turns)
 
     def _identity(self, op: Op) -> Any:
         return op.kind, op.words, *(self._values[name].identity for name in op.operands)
 
     def _operation(self, op: Op) -> None:
+        """Traces an operation without regions."""
         operands, kind = [self._values[name] for name in op.operands], op.kind
-        if operands and (kind in SAME or (kind == "expand_dims" and not isinstance(operands[0].number, np.ndarray))):
-            self._set(op.results, operands)
-            return
-        if kind == "select" and isinstance(operands[0].number, int):
-            self._set(op.results, operands[1:] if operands[0].number else operands[2:], operands[0].sources)
-            return
-        value = Value(None, "", self._of(op.operands), None, max((one.wide for one in operands), key=abs, default=0))
         if kind in ACCESSES:
             self._access(op, ACCESSES[kind])
         elif kind in WORK and not any(loop.turn for loop in self._open):
             self.work.append((op, tuple(self._open)))
-        elif kind in ("get_program_id", "get_num_programs"):
-            value = self._program(kind, "xyz".index(op.text.split()[1]))
-        elif kind == "make_range":
-            value = Value(op.literal, "", frozenset({COLUMNS} if op.elements == self.block else ()))
-        elif kind == "constant":
-            value = Value(op.literal)
-        elif kind == "expand_dims":
-            value = operands[0]._replace(number=np.expand_dims(operands[0].number, int(AXIS.findall(op.text)[0])))
-        elif kind in MOVED:
-            value = value._replace(root=operands[0].root)
-            if kind == "addptr" and operands[0].number is not None and operands[1].number is not None:
-                value = value._replace(number=operands[0].number + operands[1].number)
-        elif not any(one.root or one.number is None for one in operands):
-            value = self._computed(op, value, [one.number for one in operands])
-        if value.number is None:
-            value = value._replace(key=hash(self._identity(op)))
+        if operands and (kind in SAME or (kind == "expand_dims" and np.ndim(operands[0].number) == 0)):
+            value = operands[0]
+        elif kind == "select" and operands[0].number is not None and operands[0].number.ndim == 0:
+            condition, chosen, other = operands
+            if not condition.number:
+                chosen = other
+            value = chosen._replace(sources=chosen.sources | condition.sources)
+        else:
+            value = self._result(op, operands)
         self._set(op.results, [value] * len(op.results))
 
-    def _program(self, kind: str, axis: int) -> Value:
-        """Returns the number of the program along an axis, or of all."""
-        number: int | None = self.grid[axis]
-        if kind == "get_program_id":
-            self.axes |= {axis} - {0}
-            number = self.program and self.program[axis]
-        return Value(number, "", frozenset((PROGRAM,)))
-
-    def _computed(self, op: Op, value: Value, operands: Sequence[Any]) -> Value:
-        """Returns the result of an operation on numbers, of which the rest is known."""
-        if op.kind == "select":
-            return value._replace(number=np.where(operands[0] != 0, *operands[1:]))
-        result = number(op.predicate if op.kind == "cmpi" else op.kind, operands)
-        wide = wide_of(result) if op.has_32_bits else 0
-        return value._replace(number=result, wide=max(value.wide, wide, key=abs))
+    def _result(self, op: Op, operands: Sequence[Value]) -> Value:
+        """Returns the result of an operation that computes a value."""
+        numbers, kind = [one.number for one in operands], op.kind
+        result: Any = None
+        is_known = all(one is not None for one in numbers)
+        value = Value(None, "", self._of(op.operands), None, max((one.wide for one in operands), key=abs, default=0))
+        if kind in ("get_program_id", "get_num_programs"):
+            axis = "xyz".index(op.text.split()[1])
+            result, value = np.int64(self.grid[axis]), Value(sources=frozenset((PROGRAM,)))
+            if kind == "get_program_id":
+                result = self.program and np.int64(self.program[axis])
+                self.axes.add(axis)
+        elif kind in ("constant", "make_range"):
+            result = op.literal
+            if kind == "make_range" and op.elements == self.block:
+                value = Value(sources=frozenset((COLUMNS,)))
+        elif kind == "expand_dims":
+            result = np.expand_dims(numbers[0], int(AXIS.findall(op.text)[0]))
+        elif kind in MOVED:
+            value = value._replace(root=operands[0].root)
+            if kind == "addptr" and is_known:
+                result = numbers[0] + numbers[1]
+        elif is_known and not any(one.root for one in operands):
+            result = number(op.predicate if kind == "cmpi" else kind, numbers)
+            if result is not None and op.has_32_bits and kind != "select":
+                value = value._replace(wide=max(value.wide, wide_of(result), key=abs))
+        if result is None:
+            return value._replace(key=hash(self._identity(op)))
+        return value._replace(number=result)
 
     def _access(self, op: Op, kind: str) -> None:
-        address, mask = self._values[op.operands[0]], Value(1)
+        address, mask = self._values[op.operands[0]], ONE
         if op.mask:
             mask = self._values[op.mask[0]]
-        place, runs = address.identity, None
-        hides = mask.number is None or "array<i32: " in op.text  # bounds are checked
+        if mask.number is not None and not np.any(mask.number):
+            return
+        place, hides = address.identity, mask.number is None or "array<i32: " in op.text  # bounds are checked
         if "descriptor" in op.name:
             names = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
             place, hides = (place, *(self._values[name].identity for name in names)), True
             wide = max((self._values[name].wide for name in names), key=abs, default=0)
-            address = address._replace(sources=address.sources | self._of(names), wide=wide)
-        elif mask.number is not None and not np.any(mask.number):
-            return
-        elif address.number is not None:
-            offsets = np.reshape(address.number, -1)[:1]
-            if mask.number is not None:
-                offsets, seen = np.broadcast_arrays(address.number, mask.number)
-                hides = hides or not np.all(seen)
-                offsets = offsets[seen != 0]
-            runs = runs_of(offsets)
-            place = digest(runs)
-        sure, stored = mask.number is not None and not self._unknown, None
+            address = address._replace(number=None, sources=address.sources | self._of(names), wide=wide)
+        if address.number is None:
+            start = UNKNOWN + hash((address.root, kind, place)) % UNKNOWN
+            runs = np.array([[start, start + 1]])
+        elif mask.number is None:
+            runs = runs_of(address.number.reshape(-1)[:1])
+        else:
+            offsets, seen = np.broadcast_arrays(address.number, mask.number)
+            hides = hides or not np.all(seen)
+            runs = runs_of(offsets[seen != 0])
+        sure = address.number is not None and mask.number is not None and not self._unknown
+        stored = None
         if kind != "load" and len(op.operands) > 1:  # and whether it is stored
             stored = self._values[op.operands[1]].identity, mask.key, *self._unknown
-        loops, place = tuple(self._open), (address.root, kind, place)
-        turns = tuple(loop.turn for loop in loops)
-        self.accesses.append(Access(address.root, kind, place, runs, address, loops, turns, hides, sure, stored, op))
+        turns = tuple((loop, loop.turn) for loop in self._open)
+        self.accesses.append(Access(op, kind, address, runs, turns, hides, sure, stored))
+
+
+def traces(
+    function: Function, arguments: Mapping[str, Any], programs: Sequence[int], of_all: int, turns: int = 2
+) -> list[Trace]:
+    """Traces some programs of a launch along axis 0."""
+    return [Trace(function, arguments, (program, 0, 0), (of_all, 1, 1), turns) for program in programs]

@@ -65,7 +65,7 @@ class Op:
             end, start = map(int, RANGE.search(self.text).groups())  # type: ignore[union-attr]
             return np.arange(start, end)
         constant = CONSTANT.match(self.text)
-        return constant and int(json.loads(constant[1]))
+        return constant and np.int64(json.loads(constant[1]))
 
     @functools.cached_property
     def carried(self) -> list[tuple[str, str]]:
@@ -153,20 +153,17 @@ def _op(text: str, line: str) -> Op:
 
 def stored(function: Function) -> set[str] | None:
     """Returns the names of parameters, all that a kernel may store to among them; None if Triton's IR does not show them."""
-    sources = defaultdict[str, set[str]](set)  # values that a value may be, or be computed from
-    labels = [name for op in function.every if op.name == "label" for name in op.results]
-    for op in function.every:
-        inner = [one for region in op.regions for one in region]
-        values = [*op.operands, *(name for one in inner if one.kind in ("yield", "condition") for name in one.operands)]
-        names = (
-            labels
-            if op.name in ("cf.br", "cf.cond_br")
-            else [name for one in inner if one.name == "label" for name in one.results]
-        )
-        for name in (*op.results, *names, *(name for name, _ in op.carried)):
-            sources[name].update(values)
     if any(op.kind in ("int_to_ptr", "call") or "pure = false" in op.text for op in function.every):
         return None  # pointers in memory, and functions and assembly that may store
+    sources = defaultdict[str, set[str]](set)  # values that a value may be, or be computed from
+    between = "values between blocks"  # of which any may be any other
+    for op in function.every:
+        values = set(op.operands)
+        if op.name.startswith(("scf.", "cf.", "label")):
+            sources[between] |= values
+            values = {between}
+        for name in (*op.results, *(name for name, _ in op.carried)):
+            sources[name] |= values
     left, seen = [op.operands[0] for op in function.every if ACCESSES.get(op.kind, "load") != "load"], set[str]()
     while left:
         if (value := left.pop()) not in seen:

@@ -21,20 +21,21 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 OPERATORS = "addi add, subi sub, muli mul, andi and_, ori or_, xori xor, shli lshift, shrsi rshift, shrui rshift"
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+ARITHMETIC: dict[str, Callable[..., Any]] = {
     **{kind: getattr(operator, name) for kind, name in map(str.split, OPERATORS.split(","))},
     **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},  # predicates, without their sign
     **dict.fromkeys(("divsi", "divui"), _quotient),
     **dict.fromkeys(("remsi", "remui"), lambda a, b: a - _quotient(a, b) * b),
     **dict.fromkeys(("minsi", "minui"), np.minimum),
     **dict.fromkeys(("maxsi", "maxui"), np.maximum),
+    "select": np.where,
 }
 
 
 class Value(NamedTuple):
     """What is known of a number, a tensor of numbers, or a pointer."""
 
-    number: Any = None  # an integer, an array of integers, or a pointer's offset in elements; None if it is unknown
+    number: Any = None  # int64, or an array of them; of a pointer its offset in elements; None if it is unknown
     root: str = ""  # the parameter that a pointer points to; "" if it is unknown, and for numbers
     sources: frozenset[str] = frozenset()  # parameters, PROGRAM and COLUMNS that it depends on
     key: Any = None  # of an unknown value: equal for those that are computed alike
@@ -43,7 +44,7 @@ class Value(NamedTuple):
     @property
     def identity(self) -> Any:
         """Returns what is equal for equal values."""
-        return self.root, self.key if self.number is None else digest(self.number)
+        return self.root, self.key if self.number is None else self.number.tobytes()
 
 
 @dataclass(eq=False)
@@ -53,36 +54,40 @@ class Loop:
     op: Op
     sources: frozenset[str]  # what its bounds depend on
     trips: int | None = None  # all of its turns; None if they are unknown
-    is_while: bool = False  # its condition may end it before its trips are known
     turn: int = 0  # that is traced
 
 
 class Access(NamedTuple):
     """A load, store or atomic operation."""
 
-    root: str  # parameter that the address points to; "" if it is unknown
-    kind: str  # "load", "store" or "atomic"
-    place: Any  # equal for accesses to the same elements
-    runs: Any  # intervals of elements, [first, end), that no mask hides; None if they are unknown
-    address: Value
-    loops: tuple[Loop, ...]  # around it, outermost first
-    turns: tuple[int, ...]  # of these
-    hides: bool  # a mask hides elements, or may
-    sure: bool  # no unknown mask, branch or loop decides about it
-    stored: Any  # equal for values that are computed and masked alike
     op: Op
+    kind: str  # "load", "store" or "atomic"
+    address: Value
+    runs: Any  # intervals of elements, [first, end), that no mask hides; of an unknown place one of its own behind all memory
+    turns: tuple[tuple[Loop, int], ...]  # the loops around it, outermost first, and their turns
+    hides: bool  # a mask hides elements, or may
+    sure: bool  # its elements are known, and that it is made
+    stored: Any  # equal for values that are computed and masked alike
+
+    @property
+    def root(self) -> str:
+        """Returns the parameter that the address points to; "" if it is unknown."""
+        return self.address.root
+
+    @property
+    def is_known(self) -> bool:
+        """True if its elements are known, but for an unknown mask."""
+        return bool(self.runs[0, 0] < UNKNOWN)
+
+    @property
+    def place(self) -> Any:
+        """Returns what is equal for accesses of a kind to the same elements."""
+        return self.root, self.kind, self.runs.tobytes()
 
     @property
     def of_rows(self) -> tuple[Loop | None, int]:
         """Returns the outermost loop whose turns depend on the program, and its turn; (None, 0) without such a loop."""
-        pairs = zip(self.loops, self.turns, strict=True)
-        return next(((loop, turn) for loop, turn in pairs if PROGRAM in loop.sources), (None, 0))
-
-    @property
-    def intervals(self) -> Any:
-        """Returns its runs; if they are unknown, one behind all memory, equal for accesses to the same elements alone."""
-        start = UNKNOWN + hash(self.place) % UNKNOWN
-        return np.array([[start, start + 1]]) if self.runs is None else self.runs
+        return next(((loop, turn) for loop, turn in self.turns if PROGRAM in loop.sources), (None, 0))
 
     @property
     def words(self) -> str:
@@ -91,28 +96,17 @@ class Access(NamedTuple):
 
 
 def number(kind: str, operands: Sequence[Any]) -> Any:
-    """Returns the result of an operation of two numbers or arrays; None if it is unknown."""
-    if len(operands) != 2 or kind not in ARITHMETIC or any(operand is None for operand in operands):
+    """Returns the result of an operation on numbers; None if it is unknown."""
+    if kind not in ARITHMETIC or (kind.startswith(("div", "rem")) and not np.all(operands[1])):
         return None
-    a, b = operands
-    if (kind[:3] in ("div", "rem") and np.any(b == 0)) or (kind[:2] == "sh" and not np.all((b >= 0) & (b < 64))):
-        return None
-    try:
-        result = ARITHMETIC[kind](a, b)
-    except OverflowError:  # a number and an array of 64 bits
-        return None
-    return int(result) if np.ndim(result) == 0 else result.astype(np.int64, copy=False)
-
-
-def digest(value: Any) -> Any:
-    """Returns what is equal for equal numbers, and for equal arrays."""
-    return hash(value.tobytes()) if isinstance(value, np.ndarray) else value
+    return ARITHMETIC[kind](*operands).astype(np.int64)
 
 
 def wide_of(result: Any) -> int:
     """Returns the number of a 32-bit result that is farthest outside of 32 bits; 0 if all fit."""
-    ends = [] if result is None else [int(np.max(result)), int(np.min(result))]
-    return max((end for end in ends if not -MAX_32_BITS <= end < MAX_32_BITS), key=abs, default=0)
+    return max(
+        (int(end) for end in (np.max(result), np.min(result)) if not -MAX_32_BITS <= end < MAX_32_BITS), key=abs, default=0
+    )
 
 
 def ahead(states: Sequence[Value], turns: int | None) -> Value:
@@ -121,15 +115,15 @@ def ahead(states: Sequence[Value], turns: int | None) -> Value:
     `states` are its values before the last turns and now.
     """
     last = states[-1]
-    unknown = last._replace(number=None, key=hash(("ahead", last.identity)))
-    if any(state.number is None or state.root != last.root for state in states):
-        return unknown
-    steps = [after.number - before.number for before, after in itertools.pairwise(states)]
-    if not steps:
+    if turns == 0:
         return last
-    if len({digest(step) for step in steps}) > 1 or (turns is None and np.any(steps[0] != 0)):
-        return unknown
-    return last._replace(number=last.number + (turns or 0) * steps[-1])
+    if all(state.number is not None and state.root == last.root for state in states):
+        steps = [after.number - before.number for before, after in itertools.pairwise(states)]
+        if not steps or (turns is None and not np.any(steps)):
+            return last
+        if turns and len({step.tobytes() for step in steps}) == 1:
+            return last._replace(number=last.number + turns * steps[0])
+    return last._replace(number=None, key=hash(("ahead", last.identity)))
 
 
 def runs_of(offsets: Any) -> Any:
