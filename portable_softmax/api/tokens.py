@@ -114,5 +114,5 @@ def sample_token(
         actual = f"{type(generator).__name__}; pass seed= and position="
         raise TypeError(checks.wrong(SAMPLE.name, "generator", "be None", actual))
     args = checks.normalized(SAMPLE.name, SAMPLE.Args(logits, mask, temperature, min_p, seed, position))
-    results: tuple[Tensor, Tensor] = SAMPLE.call(args, (softcap,), (type(softcap),))
+    results: tuple[Tensor, Tensor] = SAMPLE.call(args, (softcap,))
     return results

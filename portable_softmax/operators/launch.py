@@ -16,13 +16,12 @@ from portable_softmax.devices.device import Device
 from portable_softmax.operators.arguments import DTYPES, HUGE, TINY
 from portable_softmax.operators.checks import FACTORS, INTEGERS
 from portable_softmax.planning.problem import MAX_COLS, Scores
-from portable_softmax.runtime.bind import allocator, guarded, pack
+from portable_softmax.runtime.bind import allocator, guarded
 from portable_softmax.runtime.layout import bind_call, name_of
 
 MASKS = {torch.bool: "bool", torch.int32: "bits"} | {dtype: name_of(dtype) for dtype in DTYPES}  # that kernels read
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
 calls: dict[tuple[Any, ...], Any] = {}
-FIELDS = {"d_out_ptr": "dpicked", "d_lse_ptr": "dlse", "d_entropy_ptr": "dentropy"}  # of arguments that kernels name otherwise
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
 
 
@@ -85,23 +84,21 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
     """
     named, whole, results = args._asdict(), [t for t in args[: operator.whole] if t is not None], out
     if results is None:
-        results = operator.empty(args, options)
+        results = operator.empty_results(args, options)
     x, made = whole[-1], (results,) if isinstance(results, Tensor) else results
     dim, device, is_like_x = getattr(options, "dim", x.dim() - 1), x.device, made is not results
     launch = bind_call((*made, *whole) if is_like_x else tuple(whole), dim, device_of(x), named.get("mask"), **about)
     empty, layouts = allocator(device), [(tuple(t.shape), t.stride(), t.dtype) for t in made]
-    fields = [FIELDS.get(name, name.removesuffix("_ptr")) for name in launch.operands[len(made) :]]
-    order = [args._fields.index(field) if field in named else len(args) for field in fields]
+    fields, known = [name.removesuffix("_ptr") for name in launch.operands[len(made) :]], operator.operands
+    order = [known.index(field) if field in known else len(known) for field in fields]
     row_shape = torch.Size([1 if at == dim else size for at, size in enumerate(x.shape)])
     of_rows: list[tuple[int, torch.Size, torch.dtype]] = []
-    for at, (name, value) in enumerate(named.items()):
-        if kind_of(value) == "rows" and name in FACTORS:
+    for at, name in enumerate(known):
+        if name in FACTORS and kind_of(named[name]) == "rows":
             of_rows.append((at, row_shape, torch.float32))
-        elif kind_of(value) == "rows" and name in INTEGERS:
+        elif name in INTEGERS and kind_of(named[name]) == "rows":
             of_rows.append((at, x.shape[:-1], torch.int64))
-    in_order, converted = order == [*range(len(args))] and not of_rows, operator.converted
-    if converted and all(after is before for after, before in zip(converted(args), args, strict=True)):
-        converted = None
+    in_order, converted = order == [*range(len(known))] and not of_rows, operator.converted
     layout, is_plain = layouts[0], is_like_x and in_order and converted is None
 
     def run(args: Any, out: Tensor | None = None) -> Any:
@@ -130,8 +127,3 @@ def _by_row(factor: Any, shape: torch.Size, dtype: torch.dtype, device: torch.de
     if factor.dtype is dtype and factor.shape == shape and factor.is_contiguous():
         return factor
     return factor.to(dtype).expand(shape).contiguous()
-
-
-def packing(kept: Tensor) -> Callable[[Tensor, int], Tensor] | None:
-    """Returns the launch that packs ids of kept elements into bits; None if no kernel does."""
-    return guarded(pack, device_of(kept)) if kept.numel() and has_kernels(kept) else None

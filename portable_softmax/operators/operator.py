@@ -50,12 +50,9 @@ class Operator:
         check: check(args, *options) returns the options after checks, idempotent.
         reference: reference(args, options) computes results by PyTorch's operators.
         problem: problem(args, options, invariant) returns what no kernel supports, or "", and what Problem describes.
-        empty: empty(args, options) returns contiguous results of a launch without contents; a Tensor has the shape of x.
+        empty: empty(args, options) returns contiguous results without contents; None for one Tensor of the shape of x.
         whole: number of arguments of the shape of x, which come first.
-        converted: converted(args) returns them as kernels read them.
-        finished, stored, started: of an operator that returns other results than a launch. finished(options, results) returns
-            them, stored(args, options) computes those of a launch by the reference, and started(options, *gradients) returns
-            the gradients of the operator's results from those of a launch's.
+        converted: converted(args) returns the tensors that kernels read, by the names of `operands`: those of args by default.
         saved: saved(call, args, results) returns what gradients(call, saved, dresults) needs; None without autograd.
         of_gradient: of_gradient(args, options) returns the options of the gradient.
     """
@@ -64,12 +61,10 @@ class Operator:
     check: Callable[..., Any]
     reference: Callable[..., Any]
     problem: Callable[..., tuple[str, dict[str, Any]]]
-    empty: Callable[..., Any]
+    empty: Callable[..., Any] | None = None
     whole: int = 1
     converted: Callable[..., Any] | None = None
-    finished: Callable[..., Any] | None = None
-    stored: Callable[..., Any] | None = None
-    started: Callable[..., tuple[Any, ...]] | None = None
+    operands: tuple[str, ...] = ()
     saved: Callable[..., tuple[Any, ...]] = lambda *inputs: ()
     gradients: Callable[..., Any] | None = None
     of_gradient: Callable[..., Any] = lambda args, options: options
@@ -82,41 +77,39 @@ class Operator:
         self.numbers = [name for name in tensors if "|" in kinds[name]]
         self.Args = _named_tuple("Args", tensors, defaults=[None for name in tensors if "?" in kinds[name]])
         self.Options = _named_tuple("Options", options)
+        self.operands = self.operands or self.Args._fields
         self.n_tensors, self.n_options = len(tensors), len(options)
         flat = [f"{kinds[name].rsplit('|')[-1]} {name}" for name in tensors]
         flat += [f"{kinds[name].split('|')[0]} {name}_number" for name in self.numbers]
         flat += [f"{kinds[name]} {name}" for name in options]
         name, schema = f"portable_softmax::{self.name}", f"({', '.join(flat)}) -> {results}"
         self.registered = torch.library.custom_op(name, self._computed, mutates_args=(), schema=schema)
-        self.registered.register_fake(lambda *values: self.empty(*self.joined(values)))
+        self.registered.register_fake(lambda *values: self.empty_results(*self.joined(values)))
         if self.gradients:
             self.registered.register_autograd(self._gradients_of_operator, setup_context=self._save_of_operator)
 
-    def call(self, args: Any, options: tuple[Any, ...], types: tuple[Any, ...] = (), in_place: bool = False) -> Any:
+    def call(self, args: Any, options: tuple[Any, ...], in_place: bool = False) -> Any:
         """Computes results: by a launch for plain calls, as an operator of compilers, or by the reference.
 
-        Numbers are floats; `types` are those of options that may be equal though they are of other types. With `in_place`, the
-        gradient of x is written over x.
+        Numbers in args are floats. With `in_place`, the gradient of x is written over x.
         """
         if is_compiling():
             options = self.check(args, *options)
             dtypes = {args[0].dtype, self.dtype_of(args, options)}
             if arguments.transforms_are_active() or not dtypes <= arguments.DTYPES:
                 return self.reference(args, options)
-            results = self.call_registered(args, options)
-            return self.finished(options, results) if self.finished else results
-        call = self.call_of(args, options, types)
+            return self.call_registered(args, options)
+        call = self.call_of(args, options)
         if call is None:
             return self.reference(args, self.check(args, *options))
         if call.run is None or (call.needs and arguments.transforms_are_active()):
             return self.reference(args, call.options)
         if call.needs:
             return _recorded(call._replace(in_place=True) if in_place else call, *args)
-        results = call.run(args)
-        return self.finished(call.options, results) if self.finished else results
+        return call.run(args)
 
     def call_of(
-        self, args: Any, options: tuple[Any, ...], types: tuple[Any, ...] = (), invariant: bool | None = None, out: Any = None
+        self, args: Any, options: tuple[Any, ...], invariant: bool | None = None, out: Tensor | None = None
     ) -> Call | None:
         """Returns the cached form of a call with plain tensors, else None; arguments are checked once per key.
 
@@ -129,6 +122,7 @@ class Operator:
             facts = arguments.facts(args if out is None else (*args, out))
             if out is not None:  # elements of another type lie elsewhere
                 over = out.data_ptr() == args[0].data_ptr() and out.dtype is args[0].dtype
+            types = tuple(map(type, options))  # options of other types may be equal
             key = self.name, options, types, invariant, torch.is_grad_enabled(), over, facts
             call: Call | None = launch.calls.get(key)
         except (arguments.SpecialCallError, TypeError):  # of an option without a hash, which `check` refuses
@@ -150,11 +144,15 @@ class Operator:
         """Returns the type of a result of the shape of x."""
         return getattr(options, "dtype", args[0].dtype)
 
-    def into(
-        self, out: Tensor, args: Any, options: tuple[Any, ...], types: tuple[Any, ...] = (), invariant: bool | None = None
-    ) -> bool:
+    def empty_results(self, args: Any, options: Any) -> Any:
+        """Returns results of a launch without contents."""
+        if self.empty:
+            return self.empty(args, options)
+        return torch.empty(args[0].shape, dtype=self.dtype_of(args, options), device=args[0].device)
+
+    def into(self, out: Tensor, args: Any, options: tuple[Any, ...], invariant: bool | None = None) -> bool:
         """Launches a call that writes to out, and returns True; False for one that reads its memory, or is not launched."""
-        call = None if is_compiling() else self.call_of(args, options, types, invariant, out)
+        call = None if is_compiling() else self.call_of(args, options, invariant, out)
         if call is None or call.run is None or (out.is_inference() and not torch.is_inference_mode_enabled()):
             return False
         start = out.data_ptr()
@@ -167,10 +165,8 @@ class Operator:
 
     def launched(self, args: Any, options: Any, invariant: bool | None = None) -> Any:
         """Computes results of a launch of a call that autograd does not record, by the reference if there is none."""
-        call = self.call_of(args, options, (), invariant)
-        if call is not None and call.run is not None:
-            return call.run(args)
-        return (self.stored or self.reference)(args, options)
+        call = self.call_of(args, options, invariant)
+        return self.reference(args, options) if call is None or call.run is None else call.run(args)
 
     def of_call(self, call: Call, args: Any, options: Any) -> Any:
         """Computes a gradient for a call: for compilers, by a launch, or by the reference, as in second derivatives."""
@@ -209,7 +205,6 @@ class Operator:
         _save(ctx, call, args, output)
 
     def _gradients_of_operator(self, ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:
-        dresults = self.started(ctx.call.options, *dresults) if self.started else dresults
         return *_gradients(ctx, dresults), *(None,) * (len(self.numbers) + self.n_options)
 
 
@@ -220,7 +215,7 @@ class Recorded(torch.autograd.Function):
     def forward(ctx: Any, call: Call, *args: Any) -> Any:  # noqa: D102
         results = call.run(args)  # type: ignore[misc]
         _save(ctx, call, args, results)
-        return call.operator.finished(call.options, results) if call.operator.finished else results
+        return results
 
     @staticmethod
     def backward(ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:  # noqa: D102
@@ -247,13 +242,12 @@ def saved(ctx: Any) -> list[Any]:
 
 def _save(ctx: Any, call: Call, args: Any, results: Any) -> None:
     ctx.call = call
-    if call.operator.started:
-        ctx.set_materialize_grads(False)  # gradients of results that are not used are None
+    ctx.set_materialize_grads(False)  # gradients of results that are not used are None
     save(ctx, call.operator.saved(call, args, results))
 
 
 def _gradients(ctx: Any, dresults: tuple[Tensor | None, ...]) -> Any:
     operator = ctx.call.operator
-    if operator.started and all(dy is None for dy in dresults):
+    if all(dy is None for dy in dresults):
         return (None,) * operator.n_tensors
     return operator.gradients(ctx.call, saved(ctx), dresults)

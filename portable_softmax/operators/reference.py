@@ -16,7 +16,6 @@ from portable_softmax.operators.checks import is_known
 INF = float("inf")
 LOW = 0xFFFFFFFF
 GROUP = 8  # columns that share noise, as in kernels
-Results = tuple[Tensor, Tensor | None, Tensor | None]  # log-probabilities; logsumexp and entropies if they are requested
 
 
 def softmax(args: Any, options: Any) -> Tensor:
@@ -25,8 +24,7 @@ def softmax(args: Any, options: Any) -> Tensor:
     if not x.dim():
         return softmax(args._replace(x=x[None]), options)[0]
     function, nothing = (torch.log_softmax, -INF) if log else (torch.softmax, 0.0)
-    is_plain = mask is sink is scale is temperature is softcap is None and not causal and not zero_rows
-    if is_plain or is_known(x.shape[dim] == 0):
+    if mask is sink is scale is temperature is softcap is None and not causal and not zero_rows:
         return function(x, dim, dtype=dtype)
     x = x.to(dtype).to(torch.promote_types(dtype, torch.float32))
     values, unshared, greedy = weighted(x, args, softcap, dim, has_voids(args, options), causal)
@@ -81,11 +79,11 @@ def weighted(
     With voids, gradients are 0 where elements have no weight, as in softmax_gradient.
     """
     if voids:
-        x = torch.where(x.isnan(), x.detach(), x)  # the gradient of tanh would be 0 * nan
+        x = torch.where(x.isnan(), torch.nan, x)  # without a gradient, as that of tanh would be 0 * nan
     values, greedy = scores(x, getattr(args, "scale", None), args.temperature, softcap)
     values = unshared = masked(values, args.mask, greedy, causal, dim)
-    if greedy is None and not voids:
-        return values, unshared, None
+    if (greedy is None and not voids) or is_known(x.shape[dim] == 0):
+        return values, unshared, greedy
     peak = values.detach().amax(dim, keepdim=True)
     if greedy is not None:
         # The largest are 0 and all others -inf: a softmax of these shares the weight, and has no gradient.
@@ -134,11 +132,12 @@ def unpacked(words: Tensor, size: int, dim: int) -> Tensor:
 
 def packed(ids: Tensor, size: int) -> Tensor:
     """Returns words of 32 bits, [..., ceil(size / 32)], with the bits of ids [..., K]; those that are no element set none."""
-    n_words = -(-size // 32)
-    at = torch.where((ids >= 0) & (ids < size), ids, 32 * n_words).to(torch.int64)
-    bits = torch.zeros((*ids.shape[:-1], 32 * n_words + 1), dtype=torch.int64, device=ids.device).scatter(-1, at, 1)
-    weights = torch.ones((), dtype=torch.int64, device=ids.device) << torch.arange(32, device=ids.device)
-    return (bits[..., :-1].unflatten(-1, (n_words, 32)) * weights).sum(-1).to(torch.int32)
+    ids = ids.to(torch.int64).sort(-1).values
+    before = torch.nn.functional.pad(ids, (1, 0), value=-1)[..., :-1]
+    is_first = (ids != before) & (ids >= 0) & (ids < size)  # so that the sum of bits is their union
+    words = torch.zeros((*ids.shape[:-1], -(-size // 32)), dtype=torch.int64, device=ids.device)
+    bits = torch.where(is_first, torch.ones_like(ids) << (ids & 31), 0)
+    return words.scatter_add(-1, torch.where(is_first, ids >> 5, 0), bits).to(torch.int32)
 
 
 def sample(args: Any, options: Any) -> tuple[Tensor, Tensor]:
@@ -199,52 +198,50 @@ def _product(word: Tensor, factor: int) -> tuple[Tensor, Tensor]:
     return high + (low >> 16) >> 16, (high << 16) + low & LOW
 
 
-def log_probs(args: Any, options: Any) -> Results:
-    """Computes log-probabilities of ids, logsumexp and entropies of scores."""
+def log_probs(args: Any, options: Any) -> tuple[Tensor, Tensor]:
+    """Computes log-probabilities of ids, and statistics: logsumexp, its rounding error of 0, entropies if requested."""
     (x, ids, mask, *_), (softcap, dim, ignore_index, entropy, lse, zero_rows) = args, options
     x, rows = x.to(torch.promote_types(x.dtype, torch.float32)), [*x.shape[:dim], *x.shape[dim + 1 :]]
     many = ids.to(torch.int64).reshape([*rows, ids.shape[-1] if ids.dim() == x.dim() else 1])
     ignored = many == ignore_index
     outside = ~ignored & ((many < 0) | (many >= x.shape[dim]))
-    if is_known(x.shape[dim] == 0):
-        zeros = x.sum(dim)
-        picked = (zeros.unsqueeze(-1) + torch.where(ignored, 0.0, torch.nan)).to(x.dtype).reshape(ids.shape)
-        return picked, zeros - INF if lse else None, zeros if entropy else None
     if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
         x = torch.where(ignored.all(-1, keepdim=True).movedim(-1, dim), 0.0, x)
     values, unshared, greedy = weighted(x, args, softcap, dim, hides(mask) or zero_rows)
     values, unshared = values.movedim(dim, -1), unshared.movedim(dim, -1)
-    logs, total = values.log_softmax(-1), None
-    if lse:
-        total = values.logsumexp(-1)
-        if greedy is not None:
-            greedy = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1)
-            peak = unshared.detach().amax(-1, keepdim=True)
-            total = total + torch.where(greedy, scores(peak, None, None, softcap)[0], 0.0).squeeze(-1)
-        total = torch.where((unshared == INF).any(-1), INF, total)  # whatever else they hold
+    if is_known(x.shape[dim] == 0):
+        zeros = values.sum(-1)
+        picked = zeros.unsqueeze(-1) + torch.where(ignored, 0.0, torch.nan)
+        return picked.to(x.dtype).reshape(ids.shape), torch.stack([zeros - INF, zeros, zeros][: 2 + entropy])
+    logs, top = values.log_softmax(-1), values.argmax(-1, keepdim=True)
+    total = (values.gather(-1, top) - logs.gather(-1, top)).squeeze(-1)  # logsumexp refuses sizes that compilers leave open
+    if greedy is not None:
+        greedy = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1)
+        peak = unshared.detach().amax(-1, keepdim=True)
+        total = total + torch.where(greedy, scores(peak, None, None, softcap)[0], 0.0).squeeze(-1)
+    is_empty = (unshared == -INF).all(-1, keepdim=True)
+    total = torch.where(is_empty.squeeze(-1), -INF, total)
+    total = torch.where((unshared == INF).any(-1), INF, total)  # whatever else they hold
     if zero_rows:
-        logs = torch.where((unshared == -INF).all(-1, keepdim=True), -INF, logs)
+        logs = torch.where(is_empty, -INF, logs)
     picked = logs.gather(-1, torch.where(ignored | outside, 0, many))
     picked = torch.where(ignored, 0.0, torch.where(outside, torch.nan, picked)).reshape(ids.shape)
-    return picked, total, -(logs.exp() * logs.clamp(min=-1000)).sum(-1) if entropy else None  # exp(-1000) is 0
+    statistics = [total if lse else total.detach(), torch.zeros_like(total)]
+    if entropy:
+        statistics.append(-(logs.exp() * logs.clamp(min=-1000)).sum(-1))  # exp(-1000) is 0
+    return picked.contiguous(), torch.stack(statistics)
 
 
 def differentiate(
     function: Callable[..., Any], args: Any, options: Any, needs: tuple[bool, ...], dresults: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """Returns gradients of function(args, options) for arguments that need one, differentiable where autograd records them."""
-    twice, needed = torch.is_grad_enabled(), [at for at, needs_gradient in enumerate(needs) if needs_gradient]
-    inputs, gradients = list(args), list[Any]([None] * len(args))
-    with torch.enable_grad():
-        for at in needed:
-            leaf = args[at] if twice else args[at].detach().requires_grad_()
-            inputs[at] = leaf.view_as(leaf)  # one tensor may be two arguments
-        results = function(type(args)(*inputs), options)
-    results = (results,) if isinstance(results, Tensor) else results
-    pairs = [(y, dy.to(y.dtype)) for y, dy in zip(results, dresults, strict=True) if dy is not None and y.requires_grad]
-    if pairs:
-        ys, dys = zip(*pairs, strict=True)
-        leaves = [inputs[at] for at in needed]
-        for at, dx in zip(needed, torch.autograd.grad(ys, leaves, dys, create_graph=twice, allow_unused=True), strict=True):
-            gradients[at] = dx
-    return tuple(gradients)
+    leaves = {name: t for name, t, needs_gradient in zip(args._fields, args, needs, strict=True) if needs_gradient}
+
+    def used(leaves: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        results = function(args._replace(**leaves), options)
+        results = (results,) if isinstance(results, Tensor) else results
+        return tuple(y for y, dy in zip(results, dresults, strict=True) if dy is not None)
+
+    (gradients,) = torch.func.vjp(used, leaves)[1](tuple(dy for dy in dresults if dy is not None))
+    return tuple(gradients.get(name) for name in args._fields)

@@ -42,7 +42,6 @@ GRADIENT = Operator(
     check=_check_gradient,
     reference=reference.softmax_gradient,
     problem=_gradient_problem,
-    empty=lambda args, options: torch.empty(args.y.shape, dtype=options.dtype, device=args.y.device),
     whole=3,
 )
 
@@ -118,7 +117,6 @@ SOFTMAX = Operator(
     check=_check,
     reference=reference.softmax,
     problem=_problem,
-    empty=lambda args, options: torch.empty(args.x.shape, dtype=options.dtype, device=args.x.device),
     saved=_saved,
     gradients=_gradients,
     of_gradient=_of_gradient,
@@ -140,11 +138,11 @@ def compute(
         raise _wrong_causal(FORMS[log], causal)
     if masked_rows != "nan":
         checks.check_masked_rows(FORMS[log], masked_rows)
-    options, types = (softcap, log, dim, dtype, causal, masked_rows == "zero"), (type(softcap), type(dim), type(causal))
+    options = softcap, log, dim, dtype, causal, masked_rows == "zero"
     if out is None:
-        return SOFTMAX.call(args, options, types)
+        return SOFTMAX.call(args, options)
     if not isinstance(out, Tensor):
         checks.check_tensor(FORMS[log], "out", out)
-    if SOFTMAX.into(out, args, options, types):
+    if SOFTMAX.into(out, args, options):
         return out
-    return written(FORMS[log], out, SOFTMAX.call(args, options, types))
+    return written(FORMS[log], out, SOFTMAX.call(args, options))

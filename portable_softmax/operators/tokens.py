@@ -10,6 +10,7 @@ from portable_softmax.errors import DtypeError
 from portable_softmax.operators import arguments, checks, launch, reference
 from portable_softmax.operators.operator import Call, Operator
 from portable_softmax.planning.problem import MAX_COLS, LogProbs
+from portable_softmax.runtime import bind
 
 NAME, SAMPLE_NAME = "token_log_probs", "sample_token"
 SCORES = (
@@ -56,19 +57,12 @@ def _problem_of(args: Any, options: Any, invariant: bool, wanted: LogProbs) -> A
 def _check_gradient(args: Any, *options: Any) -> Any:
     """Raises an error unless tensors that kernels read without strides are of the results' shapes, dtype and device."""
     checked, name = check(NAME, args, *options), "token_log_probs_backward"
-    x, ids, statistics, dpicked, dlse, dentropy, *_ = args
-    rows, like = rows_of(x, checked.dim), (torch.promote_types(x.dtype, torch.float32), x.device)
-    n_statistics = LogProbs(entropy=checked.entropy).n_statistics
-    for argument, t, shape, requested in (
-        ("statistics", statistics, (n_statistics, *rows), True),
-        ("dpicked", dpicked, ids.shape, True),
-        ("dlse", dlse, rows, checked.lse),
-        ("dentropy", dentropy, rows, checked.entropy),
-    ):
-        if t is not None or argument == "statistics":
-            checks.check_alike(name, argument, t, shape, *like)
-            if not requested:
-                raise RuntimeError(f"{name}(): argument '{argument}' is the gradient of a result that was not requested")
+    x, ids, statistics, dpicked, dstatistics, *_ = args
+    shape = LogProbs(entropy=checked.entropy).n_statistics, *rows_of(x, checked.dim)
+    checks.check_alike(name, "statistics", statistics, shape, torch.promote_types(x.dtype, torch.float32), x.device)
+    for argument, t, like in (("dpicked", dpicked, ids), ("dstatistics", dstatistics, statistics)):
+        if t is not None:
+            checks.check_alike(name, argument, t, like.shape, statistics.dtype, x.device)
     return checked
 
 
@@ -76,37 +70,34 @@ def _gradient_problem(args: Any, options: Any, invariant: bool) -> About:
     # The derivative of a cap is that of the score ahead of an added mask, and the kernel has the score behind it.
     if options.softcap is not None and args.mask is not None and args.mask.is_floating_point():
         return "gradients behind a softcap and an added mask", {}
-    has_lse, has_entropy = args.dlse is not None, args.dentropy is not None
-    many = args.ids.dim() == args.x.dim() and args.ids.shape[-1] != 1
-    return _problem_of(args, options, False, LogProbs(gradient=True, many=many, entropy=has_entropy, lse=has_lse))
+    many, has_rows = args.ids.dim() == args.x.dim() and args.ids.shape[-1] != 1, args.dstatistics is not None
+    wanted = LogProbs(gradient=True, many=many, entropy=has_rows and options.entropy, lse=has_rows and options.lse)
+    return _problem_of(args, options, False, wanted)
 
 
 def _gradient_reference(args: Any, options: Any) -> Tensor:
-    """Computes the gradient in an operator, where autograd records nothing."""
-    x, ids, _, *dresults, mask, scale, temperature = args
-
-    def differentiated(x: Tensor) -> tuple[Any, ...]:
-        results = reference.log_probs(TOKENS.Args(x, ids, mask, scale, temperature), options)
-        return tuple(y for y, dy in zip(results, dresults, strict=True) if dy is not None)
-
-    dx: Tensor = torch.func.vjp(differentiated, x)[1](tuple(dy for dy in dresults if dy is not None))[0]
+    x, ids, _, dpicked, dstatistics, *scores = args
+    inputs, needs = TOKENS.Args(x, ids, *scores), (True, False, False, False, False)
+    dx: Tensor = reference.differentiate(reference.log_probs, inputs, options, needs, (dpicked, dstatistics))[0]
     return dx
 
 
 def _gradient_converted(args: Any) -> tuple[Any, ...]:
-    x, ids, statistics, dpicked, dlse, dentropy, *scores = args
+    x, ids, statistics, dpicked, dstatistics, *scores = args
     dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked
-    rows = [None if t is None else t.contiguous() for t in (statistics, dpicked, dlse, dentropy)]
-    return x, ids.to(torch.int64).contiguous(), *rows, *scores
+    dlse = dentropy = None
+    if dstatistics is not None:
+        dlse, *_, dentropy = dstatistics.contiguous()
+    return x, ids.to(torch.int64).contiguous(), statistics.contiguous(), dpicked.contiguous(), dlse, dentropy, *scores
 
 
 GRADIENT = Operator(
-    "token_log_probs_backward(Tensor x, Tensor ids, Tensor statistics, Tensor? dpicked, Tensor? dlse, Tensor? dentropy, "
+    "token_log_probs_backward(Tensor x, Tensor ids, Tensor statistics, Tensor? dpicked, Tensor? dstatistics, "
     f"{SCORES} -> Tensor",
     check=_check_gradient,
     reference=_gradient_reference,
     problem=_gradient_problem,
-    empty=lambda args, options: torch.empty(args.x.shape, dtype=args.x.dtype, device=args.x.device),
+    operands=("x", "ids", "statistics", "d_out", "d_lse", "d_entropy", "mask", "scale", "temperature"),
     converted=_gradient_converted,
 )
 
@@ -126,35 +117,17 @@ def _converted(args: Any) -> tuple[Any, ...]:
     return x, ids.to(torch.int64).contiguous(), *scores
 
 
-def _stored(args: Any, options: Any) -> tuple[Tensor, Tensor]:
-    picked, lse, entropies = reference.log_probs(args, options._replace(lse=True))
-    rows = [t for t in (lse, entropies) if t is not None]
-    rows.insert(1, torch.zeros_like(rows[0]))  # the rounding error of lse
-    return picked.contiguous(), torch.stack(rows)
-
-
-def _finished(options: Any, results: Any) -> reference.Results:
-    """Returns results that a caller may modify: none of them is saved."""
-    picked, statistics = results
-    return picked, statistics[0].clone() if options.lse else None, statistics[-1].clone() if options.entropy else None
-
-
-def _started(options: Any, dpicked: Any, dstatistics: Any) -> tuple[Any, Any, Any]:
-    if dstatistics is None:
-        return dpicked, None, None
-    return dpicked, dstatistics[0] if options.lse else None, dstatistics[-1] if options.entropy else None
-
-
 def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
     """Computes the gradients, all of them ahead of x being written over: by a launch that of x alone."""
-    (statistics, x, ids, mask, scale, temperature), (dpicked, dlse, dentropy) = saved, dresults
+    (statistics, x, ids, *scores), (dpicked, dstatistics) = saved, dresults
     # In the reference, the logsumexp of a greedy row has no gradient.
-    if torch.is_grad_enabled() or True in call.needs[2:] or (dlse is not None and temperature is not None):
-        args = TOKENS.Args(x, ids, mask, scale, temperature)
+    has_lse = call.options.lse and dstatistics is not None
+    if torch.is_grad_enabled() or True in call.needs[2:] or (has_lse and scores[2] is not None):
+        args = TOKENS.Args(x, ids, *scores)
         dx, *others = reference.differentiate(reference.log_probs, args, call.options, call.needs, dresults)
     else:
-        gradient_args = GRADIENT.Args(x, ids, statistics, dpicked, dlse, dentropy, mask, scale, temperature)
-        if call.in_place and GRADIENT.into(over := x.detach(), gradient_args, call.gradient, (), False):
+        gradient_args = GRADIENT.Args(x, ids, statistics, dpicked, dstatistics, *scores)
+        if call.in_place and GRADIENT.into(over := x.detach(), gradient_args, call.gradient, False):
             return over, None, None, None, None
         dx, *others = GRADIENT.of_call(call, gradient_args, call.gradient), None, None, None, None
     if call.in_place and not torch.is_grad_enabled() and arguments.is_plain(dx) and arguments.is_plain(x):
@@ -169,19 +142,20 @@ TOKENS = Operator(
     problem=_problem,
     empty=_empty,
     converted=_converted,
-    finished=_finished,
-    stored=_stored,
-    started=_started,
     saved=lambda call, args, results: (results[1], *args),
     gradients=_gradients,
 )
 
 
-def compute(args: Any, options: tuple[Any, ...], grad_inplace: bool = False) -> reference.Results:
-    """Computes log-probabilities of arguments and options as the caller passed them; see api.tokens.token_log_probs."""
+def compute(args: Any, options: tuple[Any, ...], grad_inplace: bool = False) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Computes (log-probabilities, logsumexp or None, entropies or None); see api.tokens.token_log_probs."""
     if not args.scale is args.temperature is None:
         args = checks.normalized(NAME, args)
-    return TOKENS.call(args, options, tuple(map(type, options)), grad_inplace)
+    picked, statistics = TOKENS.call(args, options, grad_inplace)
+    _, _, _, entropy, lse, _ = options
+    rows = statistics[0] if lse else None, statistics[-1] if entropy else None
+    lse, entropies = (t if t is None else t.clone() for t in rows)  # statistics are saved: a caller may modify copies
+    return picked, lse, entropies
 
 
 def _check_sample(args: Any, softcap: Any) -> Any:
@@ -237,26 +211,15 @@ def mask_of(name: str, x: Tensor, kept: Any, mask: Any, dim: Any) -> Tensor:
     if not kept.dim() or checks.differ(kept.shape[:-1], rows) or kept.device != x.device:
         required = f"have the shape {(*rows, 'K')} on {x.device}"
         raise ValueError(checks.wrong(name, "kept", required, f"{tuple(kept.shape)} on {kept.device}"))
-    is_compiled = is_compiling() and not arguments.transforms_are_active()
-    return (pack_kept(kept, size) if is_compiled else pack(kept, size, name)).movedim(-1, dim)
+    return pack(kept, size, name).movedim(-1, dim)
 
 
 def pack(kept: Tensor, size: int, name: str = NAME) -> Tensor:
     """Returns the mask, int32 [..., ceil(size / 32)]: by a launch if ids are in a plain tensor, else by the reference."""
-    if not arguments.is_plain(kept):
+    if is_compiling() or not arguments.is_plain(kept):
         return reference.packed(kept, size)
     if kept.is_cpu and ((kept < -1) | (kept >= size)).any():
         raise IndexError(checks.wrong(name, "kept", f"hold ids below {size}, or -1", f"{kept.min()} to {kept.max()}"))
-    run = launch.packing(kept)
-    return reference.packed(kept, size) if run is None else run(kept.to(torch.int64).contiguous(), size)
-
-
-@torch.library.custom_op("portable_softmax::pack_kept", mutates_args=())
-def pack_kept(kept: Tensor, size: int) -> Tensor:
-    """Computes the mask as an operator of compilers."""
-    return pack(kept, size)
-
-
-@pack_kept.register_fake
-def _(kept: Tensor, size: int) -> Tensor:
-    return kept.new_empty((*kept.shape[:-1], -(-size // 32)), dtype=torch.int32)
+    if not launch.has_kernels(kept):
+        return reference.packed(kept, size)
+    return bind.guarded(bind.pack, launch.device_of(kept))(kept.to(torch.int64).contiguous(), size)

@@ -77,9 +77,8 @@ def test_ids_are_packed_into_bits(where):
     ids = torch.tensor([[3, 31, 32, 3, -1], [69, 0, 0, -1, -1]], device=where)
     keeps = torch.zeros(2, 70, dtype=torch.bool, device=where)
     keeps[0, [3, 31, 32]], keeps[1, [0, 69]] = True, True
-    for words in (tokens.pack(ids, 70), tokens.pack(ids.int(), 70), reference.packed(ids, 70), tokens.pack_kept(ids, 70)):
+    for words in (tokens.pack(ids, 70), tokens.pack(ids.int(), 70), reference.packed(ids, 70)):
         assert torch.equal(reference.unpacked(words, 70, -1), keeps)
-    torch.library.opcheck(tokens.pack_kept, (ids, 70))
     x = torch.randn(2, 70, device=where)
     torch._dynamo.reset()
     packed = torch.compile(lambda x, ids: token_log_probs(x, ids[:, 0], kept=ids), fullgraph=True, backend="aot_eager")
