@@ -13,7 +13,6 @@ from portable_softmax.operators.checks import check_masked_rows, check_tensor, n
 from portable_softmax.operators.launch import device_of, has_kernels
 from portable_softmax.operators.softmax import SOFTMAX
 from portable_softmax.operators.tokens import TOKENS
-from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.runtime.layout import described
 from portable_softmax.runtime.plans import plan_problem
 
@@ -37,49 +36,40 @@ def explain(
         device: the device to plan for, as in `plan`; None is the device of x.
 
     Raises:
-        IndexError, TypeError, ValueError, RuntimeError, DtypeError, LayoutError, DeviceError, PlanError, CompileError: the call
-            would raise it; or `ids` is combined with an option that `token_log_probs` does not have.
-        TypeError, ProfileError: `device` is invalid, as in `plan`.
+        ValueError: `ids` is combined with an option that `token_log_probs` does not have.
+        others: those of the call; `device` is invalid, as in `plan`.
     """
     check_tensor("explain", "x", x)
     check_masked_rows("explain", masked_rows)
     target = None if device is None else chosen(device)
     zero_rows, invariant = masked_rows == "zero", is_batch_invariant()
-    if ids is None:
-        args = normalized("explain", SOFTMAX.Args(x, mask, scale, temperature, sink))
-        options = SOFTMAX.check(args, softcap, False, dim, dtype, causal, zero_rows)
-        tensors: Any = torch.empty(x.shape, dtype=options.dtype, device="meta"), _like(x)
-        reason, about = SOFTMAX.problem(args, options, invariant)
-    elif dtype is not None or causal or sink is not None:
+    if ids is not None and (dtype is not None or causal or sink is not None):
         raise ValueError("explain(): with ids, dtype, causal and sink of softmax's options are not supported")
-    else:
-        args = normalized("explain", TOKENS.Args(x, ids, mask, scale, temperature))
-        options = TOKENS.check(args, softcap, dim, -100, entropy, return_lse, zero_rows)
-        tensors = (_like(x),)
-        reason, about = TOKENS.problem(args, options, invariant)
+    operator, args = SOFTMAX, SOFTMAX.Args(x, mask, scale, temperature, sink)
+    options: tuple[Any, ...] = softcap, False, dim, dtype, causal
+    if ids is not None:
+        operator, args = TOKENS, TOKENS.Args(x, ids, mask, scale, temperature)
+        options = softcap, dim, -100, entropy, return_lse
+    args = normalized("explain", args)
+    checked = operator.check(args, *options, zero_rows)
+    reason, about = operator.problem(args, checked, invariant)
     if target is None and (x.is_meta or not has_kernels(x)):
         hint = "device='vendor/product' plans for an absent one"
         return f"PyTorch's operators compute it: the tensor is on {x.device.type}; {hint}"
     if reason:
         return f"PyTorch's operators compute it: no kernel supports {reason}"
     target = target or device_of(x)
+    tensors: tuple[Any, ...] = (x,)
+    if ids is None:
+        tensors = torch.empty(x.shape, dtype=checked.dtype, device="meta"), x
     about.pop("sizes", None)
-    hidden = None if mask is None else _like(mask.detach())
-    copy, copies_mask, problem = described(tensors, options.dim, target, hidden, **about)
+    copy, copies_mask, problem = described(tensors, checked.dim, target, mask, **about)
     lines = []
     if copy is not None:
+        copied = "the input and the mask are" if copies_mask else "the input is"
         reason = "batch_invariant reads rows as those of a contiguous tensor" if invariant else "of its strides"
-        lines.append(f"the input{' and the mask are' if copies_mask else ' is'} copied first: {reason}")
+        lines.append(f"{copied} copied first: {reason}")
     planned = plan_problem(problem, target)
     shape = f"{planned.problem.n_rows} rows of {planned.problem.n_cols} columns"
-    lines.append(
-        f"one launch computes {problem.name} of {shape} on {target.name}, strides {x.stride()} along dim {options.dim}"
-    )
-    return "\n".join([*lines, str(planned)])
-
-
-def _like(x: Tensor) -> Tensor:
-    """Returns a tensor without memory that is laid out as x is: its strides, and its alignment."""
-    offset = x.data_ptr() % VECTOR_BYTES // x.element_size()
-    reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True) if size)
-    return torch.empty(offset + reach, dtype=x.dtype, device="meta").as_strided(x.shape, x.stride(), offset)
+    strides = f"strides {x.stride()} along dim {checked.dim}"
+    return "\n".join([*lines, f"one launch computes {problem.name} of {shape} on {target.name}, {strides}", str(planned)])

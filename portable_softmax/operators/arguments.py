@@ -23,43 +23,35 @@ TINY, HUGE = 2.0**-60, 2.0**60  # kernels multiply by numbers between them, and 
 Factor = Tensor | float | None
 
 
-class SpecialCallError(Exception):
-    """A call that no launch computes: a tensor is not plain, or more than autograd's reverse mode observes the call."""
-
-
-def facts(arguments: Any) -> tuple[Any, ...]:
+def facts(arguments: Any) -> tuple[Any, ...] | None:
     """Returns the key of arguments: of a tensor everything but its elements, of a float its magnitude, of an integer nothing.
 
-    Raises:
-        SpecialCallError: there is a tensor that is not plain; or the call is in forward mode, or under torch.jit.trace.
+    None for a call that no launch computes: a tensor is not plain, in forward mode, or under torch.jit.trace.
     """
     if forward_ad._current_level >= 0 or _is_tracing():
-        raise SpecialCallError
+        return None
     key: list[Any] = []
     for t in arguments:
         if t is None:
             key.append(None)
         elif (kind := type(t)) is Tensor or kind is Parameter:
             if _dispatch_isTensorSubclassLike(t) or t.is_nested or t.is_neg() or t.layout is not torch.strided:
-                raise SpecialCallError
+                return None
             if not (start := t.data_ptr()):  # empty, or a zero tensor of autograd
-                raise SpecialCallError
+                return None
             key += t.dtype, t.shape, t.stride(), start % VECTOR_BYTES == 0, t.get_device(), t.requires_grad
         elif kind is float:
             key += kind, TINY < t < HUGE
         elif kind is int:
             key.append(kind)
         else:  # a subclass, or a symbol of a compiler
-            raise SpecialCallError
+            return None
     return tuple(key)
 
 
 def is_plain(t: Any) -> bool:
     """True for a tensor with elements in strided memory of its own, that no mode, functorch level or subclass observes."""
-    try:
-        return isinstance(t, Tensor) and bool(facts((t,)))
-    except SpecialCallError:
-        return False
+    return isinstance(t, Tensor) and facts((t,)) is not None
 
 
 def needs_of(arguments: Any) -> tuple[bool, ...]:

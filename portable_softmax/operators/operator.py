@@ -117,15 +117,16 @@ class Operator:
         """
         if invariant is None:
             invariant = is_batch_invariant()
-        over = False
+        facts, over = arguments.facts(args if out is None else (*args, out)), False
+        if facts is None:
+            return None
+        if out is not None:  # elements of another type lie elsewhere
+            over = out.data_ptr() == args[0].data_ptr() and out.dtype is args[0].dtype
+        types = tuple(map(type, options))  # options of other types may be equal
+        key = self.name, options, types, invariant, torch.is_grad_enabled(), over, facts
         try:
-            facts = arguments.facts(args if out is None else (*args, out))
-            if out is not None:  # elements of another type lie elsewhere
-                over = out.data_ptr() == args[0].data_ptr() and out.dtype is args[0].dtype
-            types = tuple(map(type, options))  # options of other types may be equal
-            key = self.name, options, types, invariant, torch.is_grad_enabled(), over, facts
             call: Call | None = launch.calls.get(key)
-        except (arguments.SpecialCallError, TypeError):  # of an option without a hash, which `check` refuses
+        except TypeError:  # an option without a hash, which `check` refuses
             return None
         if call is None:
             checked, run, reach = self.check(args, *options), None, 0

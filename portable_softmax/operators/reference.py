@@ -72,7 +72,7 @@ def hides(mask: Tensor | None) -> bool:
 
 
 def weighted(
-    x: Tensor, args: Any, softcap: float | None, dim: int, voids: bool, causal: str = ""
+    x: Tensor, args: Any, softcap: float | None, dim: int, voids: bool, causal: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Returns (what the softmax is of, scores behind the mask, which rows are greedy or None).
 
@@ -108,7 +108,7 @@ def scores(x: Tensor, scale: Factor, temperature: Factor, softcap: float | None)
     return x / torch.where(greedy, 1.0, t), greedy
 
 
-def masked(values: Tensor, mask: Tensor | None, greedy: Tensor | None, causal: str, dim: int) -> Tensor:
+def masked(values: Tensor, mask: Tensor | None, greedy: Tensor | None, causal: str | None, dim: int) -> Tensor:
     """Returns scores with a mask, and -inf where it is boolean or in bits, or causal, and hides them."""
     if mask is not None and mask.dtype.is_floating_point:
         added = mask.to(values.dtype)

@@ -11,7 +11,7 @@ from portable_softmax.operators.arguments import written
 from portable_softmax.operators.operator import Call, Operator
 
 FORMS = {False: "softmax", True: "log_softmax"}
-CAUSAL = {False: "", "": "", True: "upper_left", "upper_left": "upper_left", "lower_right": "lower_right"}
+CAUSAL = {False: None, None: None, True: "upper_left", "upper_left": "upper_left", "lower_right": "lower_right"}
 
 
 def _check_gradient(args: Any, *options: Any) -> Any:
@@ -46,17 +46,13 @@ GRADIENT = Operator(
 )
 
 
-def _wrong_causal(name: str, causal: Any) -> ValueError:
-    return ValueError(checks.wrong(name, "causal", "be True, False, 'upper_left' or 'lower_right'", repr(causal)))
-
-
 def _check(args: Any, *options: Any) -> Any:
     """Returns the options after checks of all arguments; errors are those of api.functional.softmax."""
     softcap, log, dim, dtype, causal, zero_rows = options
     x, name = args.x, FORMS[log]
     softcap = checks.softcap_of(name, softcap)
-    if not isinstance(causal, (bool, str)) or causal not in CAUSAL:
-        raise _wrong_causal(name, causal)
+    if not isinstance(causal, (bool, str, type(None))) or causal not in CAUSAL:
+        raise ValueError(checks.wrong(name, "causal", "be True, False, 'upper_left' or 'lower_right'", repr(causal)))
     is_plain = softcap is None and not causal and not zero_rows and all(t is None for t in args[1:])
     if not is_plain:  # torch computes a plain one of other layouts, or raises its error
         checks.check_tensor(name, "input", x)
@@ -71,7 +67,7 @@ def _check(args: Any, *options: Any) -> Any:
 
 def _problem(args: Any, options: Any, invariant: bool) -> tuple[str, dict[str, Any]]:
     softcap, log, dim, dtype, causal, zero_rows = options
-    scores = launch.scores_of(args, softcap, causal=causal or None, zero_rows=zero_rows)
+    scores = launch.scores_of(args, softcap, causal=causal, zero_rows=zero_rows)
     reason = launch.reason(args.x, dim, scores, dtype)
     if not reason and torch.promote_types(args.x.dtype, dtype) != dtype:  # torch rounds x first, and kernels do not
         reason = f"{args.x.dtype} to {dtype}"
@@ -113,7 +109,7 @@ def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple
 
 SOFTMAX = Operator(
     "softmax(Tensor x, Tensor? mask, float?|Tensor? scale, float?|Tensor? temperature, Tensor? sink, float? softcap, "
-    "bool log, SymInt dim, ScalarType dtype, str causal, bool zero_rows) -> Tensor",
+    "bool log, SymInt dim, ScalarType dtype, str? causal, bool zero_rows) -> Tensor",
     check=_check,
     reference=reference.softmax,
     problem=_problem,
@@ -134,8 +130,6 @@ def compute(
         args = checks.normalized(FORMS[log], args)
     if dtype is None:
         dtype = x.dtype if x.dtype is torch.float32 else checks.dtype_of(FORMS[log], x)
-    if causal == "":  # of the registered operator alone
-        raise _wrong_causal(FORMS[log], causal)
     if masked_rows != "nan":
         checks.check_masked_rows(FORMS[log], masked_rows)
     options = softcap, log, dim, dtype, causal, masked_rows == "zero"

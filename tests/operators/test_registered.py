@@ -29,7 +29,7 @@ def arguments_of(name, dim, where):
     ids = torch.randint(-1, SHAPE[dim], squeezed, device=where)
     if name == "softmax":
         named = {"x": tensor(*SHAPE), "mask": tensor(3, 4) > 0.3, **factors, "sink": tensor(*rows), **numbers}
-        return named | {"log": True, "dim": dim, "dtype": torch.float32, "causal": "", "zero_rows": True}
+        return named | {"log": True, "dim": dim, "dtype": torch.float32, "causal": None, "zero_rows": True}
     if name == "softmax_backward":
         named = {"dy": tensor(*SHAPE), "y": tensor(*SHAPE), "x": tensor(*SHAPE), **factors, **numbers}
         return named | {"log": False, "dim": dim, "voids": True, "dtype": torch.float32}
