@@ -17,7 +17,7 @@ from portable_softmax import softmax
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.row_kernels.decorators import configuration, decorated, jit_function
+from portable_softmax.row_kernels.decorators import arguments_of, configuration, jit_function
 from portable_softmax.row_kernels.row_settings import axes_of
 
 GUARD = 16  # elements after a result that must keep their value
@@ -143,19 +143,19 @@ def run_here(kernel: Any, config: int | None, case: KernelCase, device: Device) 
     In the interpreter every access is compared with the memory of the tensors. KernelError, DeviceError: the launch fails, or
     has not ended after LONGEST seconds.
     """
-    outermost = decorated(kernel, configuration(kernel, config), case.arguments.keys(), launches=True)
+    jit, selected = jit_function(kernel), configuration(kernel, config)
     where = torch.device(device.torch_name)
     module, on_device = getattr(torch, where.type), placed(case.arguments, where)
     with contextlib.nullcontext() if device.index is None else module.device(device.index):
         try:
             with checked(on_device) if device.backend == "interpreter" else contextlib.nullcontext():
-                outermost[case.grid](**on_device)
+                jit[case.grid](**arguments_of(kernel, selected, on_device, launches=True))
             if device.index is not None:
                 _wait(module)
         except (DeviceError, TypeError):  # a TypeError is of missing arguments
             raise
         except Exception as error:  # Triton, and kernels that Python interprets, have exceptions of all kinds
-            if fault := fault_in(error, jit_function(kernel).fn.__code__.co_filename):
+            if fault := fault_in(error, jit.fn.__code__.co_filename):
                 raise fault from error
             raise KernelError(f"the launch fails: {type(error).__name__}: {error}") from error
     for name, value in case.arguments.items():

@@ -16,12 +16,13 @@ from typing import Any
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, PortableSoftmaxError
-from portable_softmax.row_kernels.decorators import OF_CONFIG, apart, configurations, decorated, jit_function, layers
+from portable_softmax.row_kernels.decorators import OF_CONFIG, apart, arguments_of, jit_function, layers
 from portable_softmax.runtime.absent import absent
 from portable_softmax.runtime.compile import check_target, triton_version, unwritable
 
 RESERVED = {"self", "grid", "warmup", "device", "device_type", "stream"}  # keywords that Triton's launch does not pass on
-UNEXPLAINED = "PassManager::run failed", "error encountered during parsing"  # errors of MLIR, which writes why to stderr
+# Errors of MLIR, which writes why to stderr, and one of Python 3.11, which parses in one thread at a time.
+UNEXPLAINED = "PassManager::run failed", "error encountered during parsing", "AST constructor recursion depth mismatch"
 
 
 def compiled_for(
@@ -32,19 +33,22 @@ def compiled_for(
     unknown: Collection[str] = (),
     positional: int = 0,
 ) -> list[Any]:
-    """Returns compiled kernels for a device, here or not, or Triton's errors; CompileError if it has no such target.
+    """Returns kernels compiled for a device, here or not, or their errors in the compiler's own words.
 
-    Values are arguments and options by name, which win over a configuration's. A configuration is None for a kernel without.
-    A decorator that reads an argument of an unknown value raises KeyError. The first `positional` arguments are passed by
-    position: a parameter named as an option of Triton's, such as num_warps, sets that option too if it is passed by name.
+    CompileError if Triton has no such target, DeviceError if its cache cannot be written.
+
+    Args:
+        configs: Triton's Configs; None for a kernel without.
+        values: arguments and options by name, which win over a configuration's.
+        unknown: names of arguments of which only the type is known; a decorator that reads one is an error.
+        positional: number of arguments that are passed by position: a parameter named as an option of Triton's, such as
+            num_warps, sets that option too if it is passed by name.
     """
-    jit, is_tuned = jit_function(kernel), bool(configurations(kernel))
-    kept = [{} if is_tuned or config is None else config.all_kwargs() for config in configs]
-    passed = [{name: apart(value) for name, value in {**own, **values}.items()} for own in kept]
-    if triton_version() < (3, 5) and any((named.get("num_ctas") or 1) > 1 for named in passed):
-        raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
+    jit = jit_function(kernel)
     hooks = any(config and config.pre_hook for config in configs)  # which change the arguments
     threads = 1 if hooks or triton_version() < (3, 4) else os.cpu_count() or 1  # 3.3 does not compile in threads
+    last = max((at for at, name in enumerate(jit.arg_names, 1) if name in RESERVED), default=0)
+    first = jit.arg_names[: max(positional, last)]
     with contextlib.ExitStack() as left:
         key = left.enter_context(absent(device))
         check_target(device)
@@ -54,67 +58,62 @@ def compiled_for(
         left.callback((jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop, key, None)  # an absent device's
         left.callback(vars(jit).update, {"binder": None} if hasattr(jit, "binder") else {})  # of 3.2, for all backends
         pool = left.enter_context(ThreadPoolExecutor(threads))
-        kernels = [decorated(kernel, config, named, unknown) for config, named in zip(configs, passed, strict=True)]
-        last = max((at for at, name in enumerate(jit.arg_names, 1) if name in RESERVED), default=0)
-        first = jit.arg_names[: max(positional, last)]
-        runs = [functools.partial(_run, *call, first, device) for call in zip(kernels, passed, strict=True)]
+        runs = [functools.partial(_run, kernel, config, values, first, device, unknown) for config in configs]
         results = [future.result() for future in [pool.submit(run) for run in runs]]
-        return [_explained(result, run) for result, run in zip(results, runs, strict=True)]
+        results = [_explained(result, run) for result, run in zip(results, runs, strict=True)]
+    if errors := [result for result in results if isinstance(result, OSError)]:
+        raise unwritable(errors[0]) from errors[0]
+    return [_in_words(result, jit, device, values, unknown) for result in results]
 
 
-def failure(
-    error: BaseException, jit: Any, device: Device, unknown: Collection[str] = (), passed: Collection[str] = ()
-) -> Exception:
-    """Returns the error of a kernel that does not compile, in the compiler's own words.
-
-    Args:
-        error: what Triton raised for a kernel and a device, with arguments of unknown values as of `compiled_for`.
-        passed: names of arguments and options, of which those that may be misspelt are named.
-    """
-    known = [*jit.arg_names, *OF_CONFIG]
-    near = {name: get_close_matches(name, known, 1) for name in passed if name not in known}
-    hint = "".join(f"; {name} is no parameter: did you mean {match}?" for name, matches in near.items() for match in matches)
-    if isinstance(error, OSError):
-        return unwritable(error)
-    if isinstance(error, PortableSoftmaxError):
-        return error
-    if isinstance(error, KeyError) and error.args[0] in unknown:
-        return CompileError(f"a decorator of {jit.__name__} requires the value of {error}; pass it, or what it computes")
-    if isinstance(error, TypeError):
-        return TypeError(f"{jit.__name__}: {error}{hint}".replace("dynamic_func() ", ""))  # of generated code
-    text = f"{jit.__name__} for {device.backend}/{device.arch}: {error}"
-    if type(error).__name__ == "CompilationError" and str(error.__cause__ or "") not in str(error):
-        text += f": {error.__cause__}"  # not in the text of Triton 3.4
-    return CompileError(text + hint * ("specified but unrecognised" in text))
-
-
-def _run(kernel: Any, values: Mapping[str, Any], first: Sequence[str], device: Device) -> Any:
+def _run(
+    kernel: Any, config: Any, values: Mapping[str, Any], first: Sequence[str], device: Device, unknown: Collection[str]
+) -> Any:
     """Compiles a kernel, with its first arguments by position as far as possible; returns it, or the error."""
     if device.index:  # a thread begins with the first one
         getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
-    first = list(itertools.takewhile(values.__contains__, first))
-    named = {name: value for name, value in values.items() if name not in first}
     try:
-        return kernel.run(*(values[name] for name in first), **named, grid=(1,), warmup=True)
+        named = arguments_of(kernel, config, {name: apart(value) for name, value in values.items()}, unknown)
+        if triton_version() < (3, 5) and (named.get("num_ctas") or 1) > 1:
+            raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
+        by_position = [named.pop(name) for name in itertools.takewhile(named.__contains__, first)]
+        return jit_function(kernel).run(*by_position, **named, grid=(1,), warmup=True)
     except Exception as error:
         return error
 
 
 def _explained(error: Any, again: Callable[[], Any]) -> Any:
-    """Returns a result; an error without a reason gets the first that a second run writes to standard error."""
+    """Returns a result; an error without a reason is that of a second run, with the first one that is written to stderr."""
     if not isinstance(error, Exception) or not any(text in str(error) for text in UNEXPLAINED):
         return error
     with tempfile.TemporaryFile() as stderr:
         before = os.dup(2)
         os.dup2(stderr.fileno(), 2)
         try:
-            again()
+            result = again()
         finally:
             os.dup2(before, 2)
             os.close(before)
         stderr.seek(0)
         why = reason_in(stderr.read().decode(errors="replace"))
-    return RuntimeError(f"{error}: {why}") if why else error
+    return RuntimeError(f"{error}: {why}") if why else result
+
+
+def _in_words(result: Any, jit: Any, device: Device, passed: Collection[str], unknown: Collection[str]) -> Any:
+    """Returns a compiled kernel, or its error with the names of the kernel and of what may be misspelt."""
+    if not isinstance(result, Exception) or isinstance(result, PortableSoftmaxError):
+        return result
+    if isinstance(result, KeyError) and result.args[0] in unknown:
+        return CompileError(f"a decorator of {jit.__name__} requires the value of {result}; pass it, or what it computes")
+    known = [*jit.arg_names, *OF_CONFIG]
+    near = {name: get_close_matches(name, known, 1) for name in passed if name not in known}
+    hint = "".join(f"; {name} is no parameter: did you mean {match}?" for name, matches in near.items() for match in matches)
+    if isinstance(result, TypeError):
+        return TypeError(f"{jit.__name__}: {result}{hint}".replace("dynamic_func() ", ""))  # of generated code
+    text = f"{jit.__name__} for {device.backend}/{device.arch}: {result}"
+    if type(result).__name__ == "CompilationError" and str(result.__cause__ or "") not in str(result):
+        text += f": {result.__cause__}"  # not in the text of Triton 3.4
+    return CompileError(text + hint * ("specified but unrecognised" in text))
 
 
 def reason_in(printed: str) -> str:

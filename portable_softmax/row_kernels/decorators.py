@@ -1,10 +1,9 @@
-"""Chooses for the decorators around a kernel what Triton would choose by measuring, and leaves the rest to them."""
+"""What the decorators around a kernel set, as Triton does, but for what @triton.autotune chooses by measuring."""
 
 import copy
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 OF_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -80,45 +79,33 @@ def heuristics_of(layer: Any) -> Mapping[str, Any]:
     return {} if callable(values) else values
 
 
-def decorated(
-    kernel: Any, config: Any, decided: Collection[str], unknown: Collection[str] = (), launches: bool = False, inner: Any = None
-) -> Any:
-    """Returns a kernel under Triton's decorators in place of its own, also of a library's, that choose nothing by measuring.
+def arguments_of(
+    kernel: Any, config: Any, passed: Mapping[str, Any], unknown: Collection[str] = (), launches: bool = False
+) -> dict[str, Any]:
+    """Returns all arguments and options of a launch by name: what is passed, and what decorators set in Triton's order.
 
     Args:
         config: Triton's Config, in place of those of @triton.autotune if it is there.
-        decided: names that the user sets, which win over decorators.
+        passed: values that the user sets, which win over decorators.
         unknown: names of arguments whose values are unknown; a decorator that reads one raises KeyError.
         launches: False to pass tensors without memory to hooks of configurations.
-        inner: in place of the @triton.jit function.
     """
-    import triton
+    arguments = dict(passed)
+    if config and not configurations(kernel):
+        arguments = config.all_kwargs() | arguments
+    decided = {*arguments}
 
-    def of_known(function: Callable[[Mapping[str, Any]], Any], seen: Callable[[Any], Any] = lambda value: value) -> Any:
-        return lambda named: function({name: seen(value) for name, value in named.items() if name not in unknown})
+    def known() -> dict[str, Any]:
+        return {name: value for name, value in arguments.items() if name not in unknown}
 
-    *wrappers, jit = layers(kernel)
-    outermost = inner or jit
-    for layer in reversed(wrappers):
+    for layer in layers(kernel):
         if hasattr(layer, "configs"):
-            left = copy.copy(config)  # without what is decided, where Triton would refuse both
-            left.kwargs = {name: value for name, value in config.kwargs.items() if name not in decided}
-            vars(left).update({name: None for name in OF_CONFIG if name in decided and hasattr(left, name)})
-            if config.pre_hook and not launches:
-                left.pre_hook = of_known(config.pre_hook, unwritten)
-            outermost = triton.autotune([left], key=[])(outermost)
-        if heuristics := heuristics_of(layer):
-            values = {name: of_known(heuristic) for name, heuristic in heuristics.items() if name not in decided}
-            outermost = triton.heuristics(values)(outermost)
-    return outermost
-
-
-def constants_in(kernel: Any, config: Any, passed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns all arguments of a launch, with those that decorators set; TypeError if one is missing. Nothing is launched."""
-    jit, arguments = jit_function(kernel), dict[str, Any]()
-    recorder = SimpleNamespace(fn=jit.fn, arg_names=jit.arg_names, run=lambda **named: arguments.update(named))
-    decorated(kernel, config, passed, inner=recorder).run(**passed)
-    inspect.getcallargs(jit.fn, **{name: value for name, value in arguments.items() if name in jit.arg_names})
+            arguments = config.all_kwargs() | arguments
+            if config.pre_hook:
+                config.pre_hook(arguments if launches else {name: unwritten(value) for name, value in known().items()})
+        for name, heuristic in heuristics_of(layer).items():
+            if name not in decided:
+                arguments[name] = heuristic(known())
     return arguments
 
 

@@ -15,7 +15,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import check_constexprs, read_arguments
-from portable_softmax.row_kernels.compiling import compiled_for, failure
+from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import (
     OF_CONFIG,
     configuration,
@@ -91,8 +91,8 @@ def inspect_kernel(
         raise TypeError(f"{wrong[0]} of {jit.__name__} should be an integer of at least 1, not {passed[wrong[0]]!r}")
     positional = 0 if isinstance(arguments, Mapping) else len(arguments)
     (compiled,) = compiled_for(kernel, [selected], passed, device, unknown, positional)
-    if isinstance(compiled, BaseException):
-        raise failure(compiled, jit, device, unknown, passed) from compiled
+    if isinstance(compiled, Exception):
+        raise compiled
     origins = dict.fromkeys(selected.all_kwargs(), "configuration") if selected else {}
     origins |= dict.fromkeys((name for layer in layers(kernel) for name in heuristics_of(layer)), "heuristic")
     launch = _launched(compiled, jit, origins | dict.fromkeys(passed, "passed"), device.hardware.warp_size is not None)
@@ -211,7 +211,7 @@ def _of_the_autotuner() -> Any:
 
 def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) -> tuple[int, str]:
     """Returns the rank of a configuration, REFUSED if it cannot run, and its drawback in words."""
-    if isinstance(compiled, BaseException):
+    if isinstance(compiled, Exception):
         return REFUSED, f"does not compile: {compiled}"
     used = device.vendor.resources(compiled)
     occupancy = device.vendor.occupancy(used, device.hardware)

@@ -16,7 +16,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.operands import representative
 from portable_softmax.planning.planner import MANY
-from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, decorated, jit_function
+from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, constexprs_of, heuristics_of, jit_function, layers
 from portable_softmax.row_kernels.ranges import Ranges
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
@@ -263,16 +263,20 @@ class Launcher:
         first = names[: len(args)]
         default = plan.grid if interpreting() or self._grid is None else self._grid
         meta = {name: value for name, value in plan.meta.items() if name not in first and name not in kwargs}
-        run = guarded(decorated(self.kernel, plan.config, plan.meta, launches=True).run, device)
-        by_name = any(name in OF_CONFIG for name in first)  # which is an option of Triton's launch too, by name
+        run = guarded(self._jit.run, device)
+        is_decorated = plan.config.pre_hook or any(map(heuristics_of, layers(self.kernel)))
+        by_name = is_decorated or any(name in OF_CONFIG for name in first)  # which is an option of Triton's launch too, by name
         is_parameter = "num_programs" in names
 
         def launch(*args: Any, grid: Any = None, **named: Any) -> Any:
+            named = meta | named
             if not is_parameter:
                 named.pop("num_programs", None)
             if by_name:
                 named, args = {**dict(zip(first, args, strict=False)), **named}, ()
-            return run(*args, **meta, **named, grid=grid or default, warmup=False)
+            if is_decorated:
+                named = arguments_of(self.kernel, plan.config, named, launches=True)
+            return run(*args, **named, grid=grid or default, warmup=False)
 
         return launch
 

@@ -17,7 +17,7 @@ from portable_softmax.planning.facts import RowLaunch, row_facts, row_work
 from portable_softmax.planning.planner import MANY, MAX_COMPILED, compile_best, measured, runner_up
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
 from portable_softmax.row_kernels import addresses, facts
-from portable_softmax.row_kernels.compiling import compiled_for, failure
+from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
 from portable_softmax.row_kernels.row_plan import Candidate, RowPlan
 from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, settings_of
@@ -195,9 +195,9 @@ class Choice:
         request, device, failed = self._request, self._device, dict[Setting, Exception]()
         results = compiled_for(request.kernel, [setting.config for setting in settings], request.arguments, device)
         for setting, compiled in zip(settings, results, strict=True):
-            if isinstance(compiled, OSError) or (isinstance(compiled, Exception) and not self._compiled):
-                raise failure(compiled, self._jit, device) from compiled
             if isinstance(compiled, Exception):
+                if not self._compiled:
+                    raise compiled
                 failed[setting] = compiled
                 continue
             used, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)

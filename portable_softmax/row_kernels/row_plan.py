@@ -11,7 +11,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.plan import printed
 from portable_softmax.row_kernels import facts
-from portable_softmax.row_kernels.decorators import constants_in, jit_function
+from portable_softmax.row_kernels.decorators import arguments_of, jit_function
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function
 
@@ -47,7 +47,7 @@ def interpreted_plan(request: Request, device: Device) -> RowPlan:
     constants = request.meta | config.all_kwargs()
     grid: tuple[int, ...] = (request.num_programs or request.rows,)
     if request.grid is not None:
-        grid = request.grid_of(constants_in(request.kernel, config, request.arguments | constants))
+        grid = request.grid_of(arguments_of(request.kernel, config, request.arguments | constants))
     programs = math.prod(grid) if request.rows else 0
     return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config)
 

@@ -153,7 +153,7 @@ def request_of(
     num_programs = None if "num_programs" in jit.arg_names else named.pop("num_programs", None)
     options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
     arguments, _ = read_arguments(kernel, named)
-    passed = {"num_programs": num_programs} | {name: (arguments | options).get(name) for name in OF_CONFIG[:2]}
+    passed = {"num_programs": num_programs} | {name: (arguments | options).get(name) for name in (*OF_CONFIG[:2], names[2])}
     numbers = [(name, value, 1) for name, value in passed.items() if value is not None]
     numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
     for name, value, least in numbers:
