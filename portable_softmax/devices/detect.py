@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from portable_softmax.devices.backends import BACKENDS, broken_installation, is_lookalike
+from portable_softmax.devices.backends import BACKENDS, broken_installation
 from portable_softmax.devices.device import Device, merge
 from portable_softmax.devices.names import find_profiles
 from portable_softmax.devices.profiles import match_profile
@@ -157,9 +157,9 @@ def _device(backend: str, index: int) -> Device:
             raise DeviceError(f"Triton's {backend} driver cannot describe device {index}: {error}") from error
         detected = vendor.describe(index, target.arch, properties)
     profile = match_profile(backend, str(detected.arch), detected.name, detected.driver.get("warp_size"))
-    if profile.estimated and is_lookalike(backend, target.arch, target.warp_size):
-        what = f"{detected.name or 'this device'} is {backend}/{detected.arch} to Triton, but another vendor's"
-        do = f"add a profile that `extends: {profile.name}`"
+    if profile.estimated:
+        what = f"{detected.name or 'this device'} ({backend}/{detected.arch}) has no profile"
+        do = f"add a file that `extends: {profile.name}`, as device_profiles/README.md describes"
         warnings.warn(f"{what}: plans use the cautious estimates of {profile.name}; {do}", stacklevel=2)
     return merge(profile, detected, index)
 

@@ -78,15 +78,14 @@ class Device:
 
         Without `num_warps` threads are not counted. The `num_ctas` blocks of a program are along x.
         """
-        facts, variable, blocks = self.hardware, self.vendor.more_programs, "programs"
+        facts, variable, along_x = self.hardware, self.vendor.more_programs, "programs along x"
         if num_ctas > 1:
-            blocks = f"blocks, {num_ctas} for each program,"
-        numbers = [("max_threads", prod(grid) * (num_warps or 0) * (facts.warp_size or 0), "threads")]
+            along_x = f"blocks, {num_ctas} for each program, along x"
+        numbers = [("max_programs", grid[0] * num_ctas, along_x)]
+        numbers += [("max_programs_y_z", grid[1], "programs along y"), ("max_programs_y_z", grid[2], "programs along z")]
         if facts.max_programs_y_z is None:
-            numbers.append(("max_programs", prod(grid), "programs"))
-        else:
-            numbers.append(("max_programs", grid[0] * num_ctas, f"{blocks} along x"))
-            numbers += [("max_programs_y_z", grid[axis], f"programs along {'xyz'[axis]}") for axis in (1, 2)]
+            numbers = [("max_programs", prod(grid), "programs")]
+        numbers.append(("max_threads", prod(grid) * (num_warps or 0) * (facts.warp_size or 0), "threads"))
         for fact, number, what in numbers:
             most, source = getattr(facts, fact), self.profile.origins.get(fact)
             is_lifted = fact == "max_programs" and variable is not None and os.environ.get(variable, "0") != "0"
@@ -116,6 +115,6 @@ def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) 
     origins = {key: origin for origin, layer in layers for key in layer}
     if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:
         raise ProfileError(f"{profile.name}: neither the profile nor the runtime reports {', '.join(missing)}")
-    arch: int | str = int(profile.arch) if profile.arch.isdecimal() else profile.arch
-    arch = detected.arch if detected else arch
-    return Device(profile.backend, arch, index, msgspec.convert(facts, Hardware), origins, profile, detected)
+    arch, hardware = (detected or profile).arch, msgspec.convert(facts, Hardware)
+    target = int(arch) if str(arch).isdecimal() else arch
+    return Device(profile.backend, target, index, hardware, origins, profile, detected)

@@ -119,8 +119,7 @@ def match_profile(backend: str, arch: str, device_name: str | None, warp_size: i
     for candidates in (reported_as(device_name, alike), families, [p for p in of_arch if p.estimated]):
         if candidates:
             return candidates[-1]
-    what = f"no profile and no estimate for backend {backend!r} (architecture {arch})"
-    raise ProfileError(f"{what}; add device_profiles/<vendor>/estimated.yaml")
+    raise ProfileError(f"no profile for {backend}/{arch}; add a file device_profiles/<vendor>/estimated.yaml")
 
 
 def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
@@ -129,8 +128,7 @@ def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
     for path in paths:
         with _errors_of(f"{path}"):
             contents[path] = dict(yaml.load(path.read_text(encoding="utf-8"), _LOADER))
-    families = {f"{path.parent.name}/{path.stem}": content for path, content in contents.items() if "backend" in content}
-    bases = {name: content for name, content in families.items() if "extends" not in content}
+    bases = {f"{path.parent.name}/{path.stem}": content for path, content in contents.items() if "extends" not in content}
     for path, content in sorted(contents.items(), key=lambda item: "backend" not in item[1]):
         with _errors_of(f"{path}"):
             entries = entries_of(content, path.stem, bases if "backend" in content else known)

@@ -87,20 +87,12 @@ kernels:
     per_thread_memory_buffers: [{memory}]
 ...
 """
-FAMILIES = {"Xe-HPG": 0xC07, "Xe-HPC": 0xC08, "Xe3": 0x1E00}
 
 
-def note(kind, number):
-    return struct.pack("<III", 8, 4, kind) + b"IntelGT\0" + struct.pack("<I", number)
-
-
-def zebin(family, spill="", **memory):
+def zebin(spill="", **memory):
     """A little-endian ELF64 file with the sections that are read."""
     buffers = ", ".join(f"{{type: scratch, usage: {usage}, size: {size}}}" for usage, size in memory.items())
-    contents = {
-        ".ze_info": INFO.format(spill=spill, memory=buffers).encode() + b"\0",
-        ".note.intelgt.compat": note(1, 7) + note(2, FAMILIES[family]),
-    }
+    contents = {".ze_info": INFO.format(spill=spill, memory=buffers).encode() + b"\0"}
     names = "\0".join(["", *contents, ".strtab", ""]).encode()
     parts, headers, at = [], [bytes(64)], 64
     for name, content in [*contents.items(), (".strtab", names)]:
@@ -112,24 +104,24 @@ def zebin(family, spill="", **memory):
 
 
 @pytest.mark.parametrize(
-    ("binary", "expected"),
+    ("version", "binary", "expected"),
     [
-        (zebin("Xe-HPG"), (64, 1, 0, 0)),  # 256 GRFs of 32 or of 64 bytes, which 32 lanes share
-        (zebin("Xe-HPC"), (128, 1, 0, 0)),
-        (zebin("Xe3", "spill_size: 256, ", single_space=1024), (128, 1, 8, 32)),  # the rest is for something else
-        (zebin("Xe3", single_space=1024), (128, 1, 32, 32)),  # older compilers do not say what it is for
-        (zebin("Xe3", private_space=1024, spill_fill_space=64), (128, 1, 2, 34)),
+        *((version, zebin(), (64, 1, 0, 0)) for version in ("12.55.8", "12.70.4")),  # 256 GRFs of 32 or 64 bytes
+        *((version, zebin(), (128, 1, 0, 0)) for version in ("12.60.7", "12.61.7", "20.1.4", "30.0.4")),
+        ("30.0.4", zebin("spill_size: 256, ", single_space=1024), (128, 1, 8, 32)),  # the rest is for something else
+        ("30.0.4", zebin(single_space=1024), (128, 1, 32, 32)),  # older compilers do not say what it is for
+        ("30.0.4", zebin(private_space=1024, spill_fill_space=64), (128, 1, 2, 34)),
     ],
 )
-def test_what_a_zebin_says_of_a_kernel(binary, expected):
+def test_what_a_zebin_says_of_a_kernel(version, binary, expected):
     """Registers of a lane, barriers, bytes of spills and of the frame of a lane."""
-    assert tuple(kernel_resources(binary, "softmax_kernel").values()) == expected
+    assert tuple(kernel_resources(binary, "softmax_kernel", version).values()) == expected
 
 
 @pytest.mark.parametrize(("flags", "ends"), [("-cl-fast", "true"), ("", "true"), ("", 'rm "$last"'), ("", "false")])
 def test_spirv_is_compiled_by_ocloc(monkeypatch, tmp_path, flags, ends):
     tool, native, words = tmp_path / "ocloc", tmp_path / "native.bin", tmp_path / "words"
-    native.write_bytes(zebin("Xe-HPC"))
+    native.write_bytes(zebin())
     tool.write_text(f'#!/bin/sh\necho "$*" > {words}\nfor last; do :; done; cp {native} "$last"; {ends}\n')
     tool.chmod(0o755)
     monkeypatch.setattr(xpu, "OCLOC", str(tool))
@@ -146,10 +138,11 @@ def test_spirv_is_compiled_by_ocloc(monkeypatch, tmp_path, flags, ends):
 
 
 @pytest.mark.parametrize(
-    ("code", "known"), [(zebin("Xe-HPC"), {"registers_per_thread": 128, "barriers": 1, "stack_frame_bytes": 0}), (b"\x03", {})]
+    ("code", "known"), [(zebin(), {"registers_per_thread": 128, "barriers": 1, "stack_frame_bytes": 0}), (b"\x03", {})]
 )
 def test_without_ocloc_only_native_code_is_read(monkeypatch, code, known):
     monkeypatch.setattr(xpu, "OCLOC", "no-such-compiler")
-    metadata = SimpleNamespace(name="softmax_kernel", num_warps=4, shared=16)
+    target = SimpleNamespace(arch={"version": "12.60.7"})
+    metadata = SimpleNamespace(name="softmax_kernel", num_warps=4, shared=16, target=target)
     used = BACKENDS["xpu"].resources(SimpleNamespace(asm={"spv": code}, metadata=metadata))
     assert used == KernelResources(4, shared_memory_bytes=16, **known)

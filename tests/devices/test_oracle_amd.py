@@ -117,7 +117,7 @@ def test_lds_wave_slots_and_barriers(profile):
 
 def notes(binary):
     """The metadata of the kernel in a code object: a note of msgpack."""
-    content = dict(sections(binary, "code object"))[".note"].content
+    content = sections(binary, "code object")[".note"]
     name_size, size = struct.unpack_from("<II", content)
     start = 12 + (name_size + 3) // 4 * 4
     return msgspec.msgpack.decode(content[start : start + size])["amdhsa.kernels"][0]

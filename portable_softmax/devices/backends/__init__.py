@@ -2,10 +2,8 @@
 
 import contextlib
 import importlib.metadata
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from portable_softmax.devices.backends.base import Backend
 from portable_softmax.devices.backends.cuda import Cuda
@@ -17,8 +15,6 @@ from portable_softmax.devices.backends.xpu import Xpu
 BACKENDS: Mapping[str, Backend] = MappingProxyType(
     {"cuda": Cuda(), "hip": Hip(), "npu": Npu(), "xpu": Xpu(), "interpreter": Interpreter()}
 )
-
-HYGON = r"gfx9([23].|46)(:.*)?"  # gfx928, gfx92a, gfx936, gfx938, gfx946; gfx906 is AMD's own
 
 
 def broken_installation() -> str | None:
@@ -42,8 +38,3 @@ def broken_installation() -> str | None:
             both = f"triton {stock} and {name} {other}{needs} are both installed, and each overwrites the other's files"
             return f"{both}: pip uninstall triton {name}, then install the one for this machine"
     return None
-
-
-def is_lookalike(backend: str, arch: Any, warp_size: int) -> bool:
-    """True if no device of the backend's vendor has this architecture or warp size: Iluvatar, MetaX, Hygon."""
-    return (backend == "cuda" and warp_size != 32) or (backend == "hip" and bool(re.fullmatch(HYGON, str(arch))))

@@ -106,6 +106,11 @@ class Detected:
     torch: Mapping[str, int] = field(hash=False)
 
 
+# Keys of Triton's drivers from 3.2 to 3.9. Their max_num_regs, of a program or of a SIMD, is not used.
+DRIVER_FACTS = {"multiprocessor_count": "multiprocessor_count", "warp_size": "warpSize"}
+DRIVER_FACTS["shared_memory_per_program_max"] = "max_shared_mem"
+
+
 def reported(properties: Any, names: Mapping[str, str]) -> dict[str, int]:
     """Returns the facts that torch's properties of a device have, by their names there."""
     return {fact: value for fact, name in names.items() if (value := getattr(properties, name, None))}
@@ -114,7 +119,6 @@ def reported(properties: Any, names: Mapping[str, str]) -> dict[str, int]:
 Count = int | None
 NEEDED = "multiprocessor_count warp_size partitions_per_multiprocessor registers_per_multiprocessor register_granule "
 NEEDED += "max_registers_per_thread max_threads_per_program max_warps_per_multiprocessor shared_memory_per_multiprocessor"
-WHEEL = "an environment with `pip install triton` does"  # Triton's own release has compilers for these
 
 
 class Backend(abc.ABC):
@@ -125,7 +129,7 @@ class Backend(abc.ABC):
     aligned_access = True  # a thread's widest load must start on a multiple of its size
     scattered_rows = True  # the distances between the rows of a tile may differ
     fuses = True  # a fused multiply-add rounds once, and exp2 is the exponential of the hardware
-    poll: str  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
+    poll = "volatile"  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
     log2 = ""  # inline assembly of the hardware's logarithm, for kernels that draw samples; "" for Triton's
     register = ""  # inline assembly's constraint of a register that holds a scalar; "" if kernels have no such assembly
     vector_register = ""  # the same of a register that holds 32 bits of every thread
@@ -134,7 +138,7 @@ class Backend(abc.ABC):
     modules: Mapping[str, str] = MappingProxyType({})  # of the vendor's software that files import, and what answers for them
     setup = ""  # a hint for errors: how to see that the vendor's software works
     more_programs: str | None = None  # environment variable that lets Triton launch more than max_programs, if there is one
-    elsewhere = ""  # which environment compiles for its devices, where this one does not
+    elsewhere = "an environment with `pip install triton` does"  # that compiles for its devices, where this one does not
 
     offline: Callable[[], AbstractContextManager[None]] = nullcontext  # where Triton uses a vendor's compiler outside of it
 

@@ -4,7 +4,7 @@ NVIDIA documents neither numbers of attributes, which `cuobjdump --dump-elf` pri
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from portable_softmax.devices.backends.machine_code import Instruction, Loop, loop_of, sections, string
 
@@ -18,24 +18,19 @@ SIZED_VALUE = 0x04  # EIFMT_SVAL: a 16-bit size, then the value
 LOCAL_STORE = 0x387  # STL
 WIDTHS = (1, 1, 2, 2, 4, 8, 16)  # bytes, by bits 73 to 75
 LOADS, COPY, BRANCHES, EXIT = (0x381, 0x981), 0xFAE, (0x547, 0x947), 0x94D  # LDG, LDGSTS, BRA.U and BRA, EXIT
-SPECIAL = {*LOADS, COPY, *BRANCHES, EXIT}  # others mean nothing to loops and loads, but for what they wait for
 FIRST_ARCH, MIN_INSTRUCTIONS = 70, 4  # of this encoding; of a loop
 ALWAYS, NO_BARRIER = 7, 7  # predicate PT of bits 12 to 15; of bits 110 to 112
-# Instructions that only wait, by the mask of bits 116 to 121, of six barriers.
-PLAIN = [Instruction(waits=tuple(barrier for barrier in range(6) if mask >> barrier & 1)) for mask in range(64)]
+WAITS = [tuple(barrier for barrier in range(6) if mask >> barrier & 1) for mask in range(64)]  # by bits 116 to 121
 ARCH_OF_BYTES = 90  # from here on a branch's distance is in bytes, before in words
 
 
 def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
     """Returns the attributes of `kernel` in .nv.info, by number; ValueError if the file is no cubin, or has no such kernel."""
-    all_sections = sections(cubin, "cubin")
-    by_name = dict(all_sections)
-    symbols = by_name[".symtab"]
-    names = all_sections[symbols.link][1].content
+    by_name = sections(cubin, "cubin")
     attributes = {
         attribute: value
-        for attribute, symbol, value in _symbol_attributes(by_name[".nv.info"].content)
-        if string(names, struct.unpack_from("<I", symbols.content, symbol * 24)[0]) == kernel
+        for attribute, symbol, value in _symbol_attributes(by_name[".nv.info"])
+        if string(by_name[".strtab"], struct.unpack_from("<I", by_name[".symtab"], symbol * 24)[0]) == kernel
     }
     if REGISTER_COUNT not in attributes:
         raise ValueError(f"the cubin does not describe the kernel {kernel!r}")
@@ -44,7 +39,7 @@ def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
 
 def local_stores(cubin: bytes) -> int:
     """Counts the bytes that the code stores to local memory, a store in a loop once."""
-    code = (section.content for name, section in sections(cubin, "cubin") if name.startswith(".text."))
+    code = (content for name, content in sections(cubin, "cubin").items() if name.startswith(".text."))
     instructions = (instruction for content in code for instruction in struct.iter_unpack("<QQ", content))
     return sum(WIDTHS[high >> 9 & 7] for low, high in instructions if low & 0xFFF == LOCAL_STORE)
 
@@ -54,7 +49,7 @@ def loops(cubin: bytes, arch: int) -> list[Loop]:
 
     A loop ends in a branch backwards. One from behind the end of the program returns from a rare case.
     """
-    contents = [section.content for name, section in sections(cubin, "cubin") if name.startswith(".text.")]
+    contents = [content for name, content in sections(cubin, "cubin").items() if name.startswith(".text.")]
     if len(contents) != 1 or len(contents[0]) % 16 or arch < FIRST_ARCH:
         raise ValueError(f"{len(contents)} kernels for sm_{arch}, and one with instructions of 16 bytes was expected")
     halves = enumerate(struct.iter_unpack("<QQ", contents[0]))
@@ -64,23 +59,16 @@ def loops(cubin: bytes, arch: int) -> list[Loop]:
     if end < 0 or not all(0 <= target < len(read) for target, _ in targets):
         raise ValueError("no instruction ends the program, or a branch leaves it")
     last = {target: at for target, at in targets if target <= at + 1 - MIN_INSTRUCTIONS and not target <= end < at}
-    spans = [(0, len(read) - 1), *last.items()]
-    return [_loop(read, span, spans) for span in spans]
-
-
-def _loop(code: Sequence[Instruction], span: tuple[int, int], spans: Sequence[tuple[int, int]]) -> Loop:
-    start, end = span
-    inner = [other for other in spans if other != span and start <= other[0] and other[1] <= end]
-    depth = sum(other[0] <= start and end <= other[1] for other in spans[1:])
-    within = {at for first, last in inner for at in range(first, last + 1)}
-    return loop_of(depth, [code[at] for at in range(start, end + 1) if at not in within])
+    code: dict[tuple[int, int], list[Instruction]] = {span: [] for span in ((0, len(read) - 1), *last.items())}
+    for at, one in enumerate(read):
+        around = [span for span in code if span[0] <= at <= span[1]]
+        code[min(around, key=lambda span: span[1] - span[0])].append(one)
+    depths = [sum(first <= start and end <= last for first, last in code) - 1 for start, end in code]
+    return [loop_of(depth, instructions) for depth, instructions in zip(depths, code.values(), strict=True)]
 
 
 def _instruction(at: int, low: int, high: int, arch: int) -> Instruction:
-    operation, plain = low & 0xFFF, PLAIN[high >> 52 & 0x3F]
-    if operation not in SPECIAL:
-        return plain
-    barrier, target = high >> 46 & 7, None
+    operation, barrier, target = low & 0xFFF, high >> 46 & 7, None
     if operation in BRANCHES:
         signed = ((low >> 34 | (high & 0x3FFFF) << 30) ^ 1 << 47) - (1 << 47)
         words = signed * 256 + (low >> 16 & 0xFF) if arch >= ARCH_OF_BYTES else signed
@@ -90,7 +78,7 @@ def _instruction(at: int, low: int, high: int, arch: int) -> Instruction:
         ends=target == at or (operation == EXIT and low >> 12 & 0xF == ALWAYS),
         loads=operation in LOADS or operation == COPY,
         counter=barrier if operation in LOADS and barrier != NO_BARRIER else None,
-        waits=plain.waits,
+        waits=WAITS[high >> 52 & 0x3F],
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from portable_softmax.devices.backends import cubin, simt
-from portable_softmax.devices.backends.base import WHEEL, Backend, Count, Detected, KernelResources, Occupancy, reported
+from portable_softmax.devices.backends.base import DRIVER_FACTS, Backend, Count, Detected, KernelResources, Occupancy, reported
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import CompileError
@@ -20,12 +20,6 @@ WARP_SIZE = 32  # of all NVIDIA's devices
 THREADS_OF_OTHERS = 512  # the fewest that a program on other vendors' may have: flagos-ai/FlagGems pull request 5258
 FEWEST_COLUMNS = 32  # of tensor memory, that tcgen05.alloc takes
 
-# Triton's driver reports the same seven keys from 3.2 to 3.9. max_num_regs is not used: it counts per program.
-DRIVER_FACTS = {
-    "multiprocessor_count": "multiprocessor_count",
-    "warp_size": "warpSize",
-    "shared_memory_per_program_max": "max_shared_mem",
-}
 TORCH_FACTS = {
     "registers_per_multiprocessor": "regs_per_multiprocessor",
     "shared_memory_per_multiprocessor": "shared_memory_per_multiprocessor",
@@ -41,13 +35,11 @@ class Cuda(Backend):
     """NVIDIA."""
 
     torch_device_type = "cuda"
-    poll = "volatile"
     register = vector_register = "r"
     log2 = "lg2.approx.ftz.f32 $0, $1;"
     tool = "nvidia-smi"
     install = "NVIDIA: pip install torch triton"
     setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
-    elsewhere = WHEEL
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """Collects the device's facts from Triton's driver and torch."""
@@ -133,16 +125,8 @@ def _assembled(ptx: str, metadata: Any) -> tuple[str, bytes]:
         options.append("--regAllocOptLevel=2")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "kernel.ptx").write_text(ptx)
-        command = [
-            _assembler(int(arch[2])),
-            "-lineinfo",
-            "-v",
-            *options,
-            f"--gpu-name={arch[1]}",
-            "kernel.ptx",
-            "-o",
-            "kernel.cubin",
-        ]
+        options += ["-lineinfo", "-v", f"--gpu-name={arch[1]}", "kernel.ptx", "-o", "kernel.cubin"]
+        command = [_assembler(int(arch[2])), *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         if done.returncode:
             raise CompileError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")

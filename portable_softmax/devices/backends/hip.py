@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from portable_softmax.devices.backends import simt
-from portable_softmax.devices.backends.base import WHEEL, Backend, Detected, KernelResources, Occupancy, reported
+from portable_softmax.devices.backends.base import DRIVER_FACTS, Backend, Detected, KernelResources, Occupancy, reported
 from portable_softmax.devices.backends.machine_code import Instruction, Loop, loop_of
 from portable_softmax.devices.schema import Hardware
 
@@ -34,24 +34,18 @@ class Hip(Backend):
     tool = "rocm-smi"
     install = "AMD: pip install torch --index-url https://download.pytorch.org/whl/rocm6.4"  # brings its Triton
     setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
-    elsewhere = WHEEL
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """Collects the device's facts from Triton's driver and torch.
 
-        ROCm releases disagree whether the driver's `max_num_regs` counts 256 or all VGPRs of a SIMD. With GPU_ENABLE_WGP_MODE=0
-        the driver of an RDNA counts CUs, which are paired again, because Triton compiles for WGPs.
+        With GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs, which are paired again, because Triton compiles for WGPs.
         """
         import torch
 
         torch_properties = torch.cuda.get_device_properties(index)
-        warp_size = properties["warpSize"]
-        cus_of_rdna = warp_size == 32 and properties["max_threads_per_sm"] // warp_size <= WARPS_OF_A_CU
-        driver = {
-            "multiprocessor_count": properties["multiprocessor_count"] // (2 if cus_of_rdna else 1),
-            "warp_size": warp_size,
-            "shared_memory_per_program_max": properties["max_shared_mem"],
-        }
+        driver = {fact: properties[key] for fact, key in DRIVER_FACTS.items()}
+        if driver["warp_size"] == 32 and properties["max_threads_per_sm"] // 32 <= WARPS_OF_A_CU:
+            driver["multiprocessor_count"] //= 2
         name = str(arch).partition(":")[0]  # gfx942:sramecc+:xnack- names features, not another architecture
         return Detected(torch_properties.name, name, driver, reported(torch_properties, TORCH_FACTS))
 
@@ -117,12 +111,11 @@ def loops_of(assembly: str, arch: str) -> list[Loop]:
 
 
 def _instruction(line: str, arch: str) -> Instruction:
-    loads, stores, wait = LOAD.match(line), STORE.match(line) and arch.startswith(OF_64), WAIT.match(line)
-    to_registers = loads and TO_SHARED not in line
-    return Instruction(
-        loads=bool(loads),
-        counter=0 if to_registers or stores else None,
-        waits=(0,) if wait else (),
-        left=int(wait[1], 0) if wait else 0,
-        clocks=CLOCKS if line.startswith("v_") and arch.startswith(OF_64) else 1,
-    )
+    of_64, wait = arch.startswith(OF_64), WAIT.match(line)
+    if wait:
+        return Instruction(waits=(0,), left=int(wait[1], 0))
+    if LOAD.match(line):
+        return Instruction(loads=True, counter=None if TO_SHARED in line else 0)
+    if of_64 and STORE.match(line):
+        return Instruction(counter=0)
+    return Instruction(clocks=CLOCKS if of_64 and line.startswith("v_") else 1)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
 from portable_softmax.devices.schema import Hardware
 
 
@@ -13,17 +13,12 @@ class Interpreter(Backend):
     torch_device_type = "cpu"
     required = ("multiprocessor_count",)
     aligned_access = False  # unaligned rows are then read element by element; tests run the unaligned kernel by itself
-    poll = "volatile"
     install = "CPU: pip install torch triton 'numpy<2.4' --extra-index-url https://download.pytorch.org/whl/cpu"
     elsewhere = "it compiles nothing; with TRITON_INTERPRET=1 it runs kernels"
 
     def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
         """Returns no facts."""
         return Detected(name="interpreter", arch=arch, driver={}, torch={})
-
-    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
-        """Returns no options."""
-        return {}
 
     def missing(self) -> str:
         """Returns that nothing compiles for it."""

@@ -21,7 +21,6 @@ class Npu(Backend):
     aligned_access = False
     scattered_rows = False  # its compiler would load the elements one by one
     fuses = False  # bishengir makes an fma a product and a sum, exp2(x) exp(x * ln 2), and exp an instruction
-    poll = "volatile"
     tool = "npu-smi"
     install = "Ascend: pip install torch-npu triton-ascend"
     modules = MappingProxyType(

@@ -1,11 +1,12 @@
 """Intel. A multiprocessor is an Xe core; a warp is a sub-group; 128 GRFs of 64 bytes are 64 registers of each of 32 lanes."""
 
 import functools
+import re
 import shutil
-import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +22,7 @@ from portable_softmax.errors import CompileError
 OCLOC = "ocloc"  # Intel's offline compiler
 DRIVER_FACTS = {"shared_memory_per_program_max": "max_shared_mem", "max_threads_per_program": "max_work_group_size"}
 FULL_SIZE_LANES = 32  # with fewer lanes and the large register mode, a program may have only half of the threads
-CORE_FAMILY = 2  # NT_INTELGT_GFXCORE_FAMILY: type of a note in .note.intelgt.compat
-WIDE_GRF_FAMILY = 0xC08  # Xe-HPC. A GRF has 64 bytes in this family and later ones, 32 in earlier ones
+WIDE_GRF = re.compile(r"12\.6[01]|[2-9]\d\.")  # graphics IP of Xe-HPC, and Xe2 and later: a GRF has 64 bytes, in others 32
 
 
 def _native(ocloc: str, spirv: bytes, version: str, flags: str) -> bytes:
@@ -102,15 +102,14 @@ class Xpu(Backend):
 
         With TRITON_XPU_GEN_NATIVE_CODE Triton itself returns the binary. CompileError: ocloc failed; the text is its own.
         """
-        metadata = compiled.metadata
-        used: dict[str, Any] = {"num_warps": metadata.num_warps, "shared_memory_bytes": metadata.shared}
-        binary, ocloc = compiled.asm["spv"], shutil.which(OCLOC)
+        metadata, binary, ocloc = compiled.metadata, compiled.asm["spv"], shutil.which(OCLOC)
+        used = KernelResources(metadata.num_warps, shared_memory_bytes=metadata.shared)
+        version = metadata.target.arch["version"]
         if not binary.startswith(b"\x7fELF"):
             if not ocloc:
-                return KernelResources(**used)
-            binary = _native(ocloc, binary, metadata.target.arch["version"], metadata.build_flags)
-        known: dict[str, Any] = kernel_resources(binary, metadata.name)
-        return KernelResources(**used, **known)
+                return used
+            binary = _native(ocloc, binary, version, metadata.build_flags)
+        return replace(used, **kernel_resources(binary, metadata.name, version))
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts like KernelHelper::getMaxWorkGroupCount of intel/compute-runtime, on one Xe core.
@@ -123,40 +122,27 @@ class Xpu(Backend):
         return simt.occupancy_of(resources, hardware, {"threads per program": 0} if refused else {})
 
 
-def kernel_resources(zebin: bytes, kernel: str) -> dict[str, int]:
+def kernel_resources(zebin: bytes, kernel: str, version: str) -> dict[str, Any]:
     """Returns registers, barriers, spills and frame of `kernel` from .ze_info, by their names in KernelResources, per thread.
 
     The lanes of a hardware thread share its GRFs. ValueError: not a zebin, or the kernel is not in it. Sources: ZEBinary of
     intel/intel-graphics-compiler; hw_cmds_*.h of intel/compute-runtime (GRF sizes).
     """
-    by_name = dict(sections(zebin, "zebin"))
+    by_name = sections(zebin, "zebin")
     if ".ze_info" not in by_name:
         raise ValueError("not a zebin: it has no section .ze_info")
-    kernels = yaml.safe_load(by_name[".ze_info"].content.rstrip(b"\0"))["kernels"]
+    kernels = yaml.safe_load(by_name[".ze_info"].rstrip(b"\0"))["kernels"]
     described = next((entry for entry in kernels if entry["name"] == kernel), None)
     if described is None:
         raise ValueError(f"the zebin does not describe the kernel {kernel!r}")
     environment, memory = described["execution_env"], described.get("per_thread_memory_buffers", ())
-    lanes = environment["simd_size"]
-    wide = _core_family(by_name[".note.intelgt.compat"].content) >= WIDE_GRF_FAMILY
+    lanes, grf_bytes = environment["simd_size"], 64 if WIDE_GRF.match(version) else 32
     frame = sum(buffer["size"] for buffer in memory)
     maybe_spilled = sum(buffer["size"] for buffer in memory if buffer.get("usage") != "private_space")
     spilled = environment.get("spill_size", maybe_spilled)  # older compilers do not say how much of a single space is spilled
     return {
-        "registers_per_thread": environment["grf_count"] * (64 if wide else 32) // (4 * lanes),
+        "registers_per_thread": environment["grf_count"] * grf_bytes // (4 * lanes),
         "barriers": environment.get("barrier_count", 0),
         "spilled_bytes_per_thread": -(-spilled // lanes),
         "stack_frame_bytes": -(-max(frame, spilled) // lanes),
     }
-
-
-def _core_family(notes: bytes) -> int:
-    at = 0
-    while at < len(notes):
-        name_size, size, kind = struct.unpack_from("<III", notes, at)
-        at += 12 + (name_size + 3) // 4 * 4
-        if kind == CORE_FAMILY:
-            family: int = struct.unpack_from("<I", notes, at)[0]
-            return family
-        at += (size + 3) // 4 * 4
-    raise ValueError("the zebin does not name a family of GPUs")
