@@ -109,7 +109,7 @@ def along(of_rows, C: tl.constexpr):
 def load_per_row(value, rows, exists, KIND: tl.constexpr, C: tl.constexpr):
     """Returns a number per row, from a pointer to them; [1, 1] if all rows have the same; 1 without."""
     number = 1.0
-    if KIND == "row":
+    if KIND == "rows":
         number = along(tl.load(value + rows, mask=exists, other=1), C)
     elif KIND == "number":
         number = tl.full((1, 1), value, tl.float32)

@@ -56,7 +56,7 @@ class KernelConfig:
     STEP: str = ""  # two launches in place of an exchange: "reduce" publishes row statistics, "map" reads them
 
     # Scores: cap * tanh(scale * x / cap) / temperature + mask.
-    SCALE: str = ""  # "number", or "row": one per row
+    SCALE: str = ""  # "number", or "rows": one per row
     TEMPERATURE: str = ""  # the same; 0 leaves the largest elements alone
     CAP: float = 0.0
     MASK: str = ""  # "bool", "added", or "bits": of 32 columns in a word
@@ -69,7 +69,7 @@ class KernelConfig:
     MASKED_ROWS_ZERO: bool = False  # rows without a score result in 0; else nan
     MASKED_GRADIENT: str = ""  # gradients are 0 where y has no weight: "elements", or "rows" of nan too
 
-    # Samples: "integer" or "number", or "row".
+    # Samples: "integer" or "number", or "rows".
     SEED: str = ""
     POSITION: str = ""
     MIN_P: str = ""  # "" if all tokens may be drawn
@@ -114,7 +114,7 @@ class KernelConfig:
     @property
     def SELECT(self) -> bool:
         """True if the -inf that is loaded past a row's end does not stay so by itself."""
-        return "row" in (self.SCALE, self.TEMPERATURE) or self.CAP != 0.0
+        return "rows" in (self.SCALE, self.TEMPERATURE) or self.CAP != 0.0
 
 
 @dataclass(frozen=True)

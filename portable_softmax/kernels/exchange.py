@@ -81,7 +81,7 @@ def combine_splits(
             x, mask, x_col, m_col, misalignment, row_end, exists, scale, temperature, 0, C, seed, position
         )
     else:
-        by_split = tl.reshape(temperature, (1, C.ROWS)) if C.TEMPERATURE == "row" else temperature
+        by_split = tl.reshape(temperature, (1, C.ROWS)) if C.TEMPERATURE == "rows" else temperature
         total, moment = merge(peaks, highest, totals, moments, by_split, 0, C)
         peak, total, moment = of_rows(highest, C), of_rows(total, C), of_rows(moment, C)
         group = tl.full(peak.shape, NO_GROUP, tl.int32)

@@ -70,10 +70,12 @@ def scores_of(args: Any, softcap: float | None, **fields: Any) -> Scores | None:
 
 
 def kind_of(factor: Any) -> Any:
-    """Returns how a kernel reads a factor or an integer: "number", "rows", or None for none."""
+    """Returns how a kernel reads a factor or an integer: "number", "integer", "rows", or None for none."""
     if factor is None:
         return None
-    return "number" if type(factor) is int or (type(factor) is float and TINY < factor < HUGE) else "rows"
+    if type(factor) is int:
+        return "integer"
+    return "number" if type(factor) is float and TINY < factor < HUGE else "rows"
 
 
 def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.candidates import holds_as_loaded
 from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.problem import LogProbs, Problem, next_power_of_2
+from portable_softmax.planning.problem import LogProbs, Problem, Scores, next_power_of_2
 
 if TYPE_CHECKING:
     from portable_softmax.kernels.config import KernelConfig
@@ -17,12 +17,9 @@ Options = tuple[int | None, int | None, int | None]  # num_warps, num_stages, ma
 Signature = tuple[tuple[str, Any], ...]  # parameters with types, which are text, or with values of constexprs
 
 POINTERS = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "bool": "*i8", "bits": "*i32"}
-FLOATS = "out_ptr", "statistics_ptr", "d_out_ptr", "d_lse_ptr", "d_entropy_ptr", "sink_ptr"
-TYPES = dict.fromkeys(FLOATS, "*fp32") | {"ids_ptr": "*i64", "words_ptr": "*i64:16", "n_cols": "i32", "n_ids": "i32"}
-FACTORS = {"": None, "number": "fp32", "row": "*fp32"}
-INTEGERS = {"": None, "integer": "i64", "row": "*i64"}
-INTEGER_KINDS = {"number": "integer", "rows": "row"}
-KINDS = {None: "", "number": "number", "rows": "row"}  # of a factor: as planning and as kernels name them
+TYPES = {"ids_ptr": "*i64", "words_ptr": "*i64:16", "n_cols": "i32", "n_ids": "i32"}  # of others than float32 and int64
+FACTORS = {"": None, "number": "fp32", "rows": "*fp32"}  # by kind
+INTEGERS = {"": None, "integer": "i64", "rows": "*i64"}
 MASK_STRIDES = "m_col", "m_query", "m_head", "m_batch"
 WIDE_ROWS = 2**31 - 2**20  # rows from here on are numbered in 64 bits: a tile reaches past the last one
 GROUP = 8  # columns that share a random number, of every type: what a token depends on, so no other number is compatible
@@ -35,17 +32,11 @@ class Kernel:
 
     Sizes and strides have fixed integer types and are never specialized on their values, so a kernel is right for every
     problem with the same key.
-
-    Args:
-        function: the @triton.jit function.
-        config: the value of its last parameter, C.
-        signature: the other parameters in order, with Triton's type, or with the value of a constexpr: None if absent.
-        options: of the compiler.
     """
 
-    function: Any
-    config: "KernelConfig"
-    signature: Signature
+    function: Any  # of @triton.jit
+    config: "KernelConfig"  # the value of its last parameter, C
+    signature: Signature  # the others in order, with Triton's type, or with the value of a constexpr: None if absent
     options: Options
 
     @property
@@ -112,10 +103,8 @@ def _signature_of(function: Any, problem: Problem, config: "KernelConfig") -> Si
         types["out_ptr"] = "*i64"
     if config.MASK:
         types["mask_ptr"] = POINTERS[problem.scores.mask or ""] + (":16" if config.MASK_UNIT > 1 else "")
-        if problem.across and problem.mask_step is not None:
-            types["m_query"] = problem.mask_step
-        if not problem.across and config.MASK_COL >= 0:
-            types["m_col"] = config.MASK_COL
+        if problem.mask_step is not None:
+            types["m_query" if problem.across else "m_col"] = problem.mask_step
     optional = {
         ("sink_ptr",): config.SINK,
         ("d_lse_ptr",): picks.lse,
@@ -126,19 +115,25 @@ def _signature_of(function: Any, problem: Problem, config: "KernelConfig") -> Si
         ("words_ptr", "epoch"): config.STEP or config.SPLITS > 1,
     }
     types |= {name: None for names, is_present in optional.items() if not is_present for name in names}
-    return tuple((name, types.get(name, "i64")) for name in function.arg_names if name != "C")
+    parameters = [name for name in function.arg_names if name != "C"]
+    return tuple((name, types.get(name, "*fp32" if name.endswith("_ptr") else "i64")) for name in parameters)
 
 
 def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") -> "KernelConfig":
     """Returns everything that a kernel is compiled for, except the types of its operands."""
     from portable_softmax.kernels.config import KernelConfig
 
-    scores, picks, vendor = problem.scores, problem.log_probs or LogProbs(), device.vendor
-    of_tokens, polls, threads = problem.log_probs is not None, device.profile.launch.polls, _max_threads(tiling, device)
+    scores, picks, vendor, hardware = problem.scores, problem.log_probs or LogProbs(), device.vendor, device.hardware
+    of_tokens, polls = problem.log_probs is not None, device.profile.launch.polls
+    threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
     opaque = problem.across or tiling.is_shared or tiling.blocks > MANY_BLOCKS
+    as_loaded = not of_tokens and holds_as_loaded(problem, tiling, device)
     groups = of_tokens and not picks.gradient and (vendor.fuses or picks.sample)
     unit = 1 if problem.unaligned else problem.vector  # of lengths and strides
     row_unit, col_unit = (1, unit) if problem.across else (unit, 1)
+    fields = _of_gradient(scores) if problem.backward else _of_mask(problem, tiling, threads)
+    if picks.sample:
+        fields |= {"SAMPLE": True, "LOG2": vendor.log2, "SEED": picks.seed, "POSITION": picks.position}
     return KernelConfig(
         LOG=problem.form == "log_softmax" and not of_tokens,
         EXACT=DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses,
@@ -163,32 +158,20 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
         IN_REGISTERS=tiling.held and not picks.gradient and not step,
         GROUP=min(GROUP, tiling.width) if groups else 0,
         ACCUMULATORS=_accumulators(problem, tiling, threads),
-        OPAQUE=_constraint(vendor.register, opaque),
-        AS_LOADED=_constraint(vendor.vector_register, not of_tokens and holds_as_loaded(problem, tiling, device)),
+        OPAQUE=vendor.register if opaque else "",
+        AS_LOADED=vendor.vector_register if as_loaded else "",
         WALK=tiling.walk,
         SPLITS=tiling.splits,
         WORDS_READ=max(threads // tiling.tile_rows, next_power_of_2(tiling.splits), 1) if tiling.is_shared else 1,
         POLLS=polls.value if polls else 1,
         ATOMIC_POLL=vendor.poll == "atomic",
         STEP=step,
-        SCALE=KINDS[scores.scale],
-        TEMPERATURE=KINDS[scores.temperature],
+        SCALE=scores.scale or "",
+        TEMPERATURE=scores.temperature or "",
         CAP=scores.cap or 0.0,
-        **_of_samples(picks, device),
-        **_of_gradient(problem) if problem.backward else _of_mask(problem, tiling, threads),
+        MIN_P=picks.min_p or "",
+        **fields,
     )
-
-
-def _constraint(register: str, needed: bool) -> str:
-    """Returns the constraint of inline assembly that keeps a value in a register; "" for none."""
-    return f"={register},0" if register and needed else ""
-
-
-def _max_threads(tiling: Tiling, device: Device) -> int:
-    """Returns the threads of a program, or the most that it may have if the vendor's compiler chooses its warps."""
-    if tiling.num_warps is None:
-        return device.hardware.max_threads_per_program or 1
-    return tiling.num_warps * (device.hardware.warp_size or 1)
 
 
 def _whole_blocks(problem: Problem, tiling: Tiling) -> int:
@@ -216,21 +199,12 @@ def _accumulators(problem: Problem, tiling: Tiling, threads: int) -> int:
     return min(tiling.width, max(1, columns))
 
 
-def _of_gradient(problem: Problem) -> dict[str, Any]:
+def _of_gradient(scores: Scores) -> dict[str, Any]:
     """Returns which gradients are 0, whatever dy is: all of a wholly masked row, which is nan, or elements of weight 0."""
-    scores = problem.scores
     if scores.mask == "bool" or scores.causal:
         return {"MASKED_GRADIENT": "rows"}
     some = scores.mask is not None or scores.sink or scores.zero_rows  # so that a score may be -inf where x is not
     return {"MASKED_GRADIENT": "elements" if some else ""}
-
-
-def _of_samples(picks: LogProbs, device: Device) -> dict[str, Any]:
-    """Returns the fields for what tokens are drawn by."""
-    if not picks.sample:
-        return {}
-    kinds = {"SEED": INTEGER_KINDS[picks.seed], "POSITION": INTEGER_KINDS[picks.position], "MIN_P": KINDS[picks.min_p]}
-    return {"SAMPLE": True, "LOG2": device.vendor.log2, **kinds}
 
 
 def _of_mask(problem: Problem, tiling: Tiling, threads: int) -> dict[str, Any]:

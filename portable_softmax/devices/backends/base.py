@@ -131,7 +131,7 @@ class Backend(abc.ABC):
     fuses = True  # a fused multiply-add rounds once, and exp2 is the exponential of the hardware
     poll = "volatile"  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation
     log2 = ""  # inline assembly of the hardware's logarithm, for kernels that draw samples; "" for Triton's
-    register = ""  # inline assembly's constraint of a register that holds a scalar; "" if kernels have no such assembly
+    register = ""  # inline assembly's constraints that keep a scalar in a register; "" if kernels have no such assembly
     vector_register = ""  # the same of a register that holds 32 bits of every thread
     tool = ""  # the program that lists the vendor's devices; "" if there is none
     install = ""  # for errors: the vendor, and the line to type for its PyTorch and Triton

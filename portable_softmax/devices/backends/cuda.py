@@ -35,7 +35,7 @@ class Cuda(Backend):
     """NVIDIA."""
 
     torch_device_type = "cuda"
-    register = vector_register = "r"
+    register = vector_register = "=r,0"
     log2 = "lg2.approx.ftz.f32 $0, $1;"
     tool = "nvidia-smi"
     install = "NVIDIA: pip install torch triton"

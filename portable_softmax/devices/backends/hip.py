@@ -29,8 +29,8 @@ class Hip(Backend):
 
     torch_device_type = "cuda"  # ROCm builds of torch keep the name
     poll = "atomic"  # Triton 3.8 turns a volatile load into a plain one, and LLVM then moves it out of the polling loop
-    register = "s"
-    vector_register = "v"
+    register = "=s,0"
+    vector_register = "=v,0"
     tool = "rocm-smi"
     install = "AMD: pip install torch --index-url https://download.pytorch.org/whl/rocm6.4"  # brings its Triton
     setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
