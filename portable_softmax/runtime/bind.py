@@ -13,7 +13,7 @@ from torch import Tensor
 
 from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.plan import LaunchPlan, Tiling
+from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compile import compiled, triton_version
 from portable_softmax.runtime.interpreted import interpreted
@@ -25,10 +25,14 @@ Empty = Callable[[Sequence[int], Sequence[int], torch.dtype], Tensor]
 
 PACKED = 1024  # ids that a program packs into bits
 # Both halves of a launch's number, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
-# none of zeroed memory. Both grow from launch to launch, and differ from those of any recent launch.
-_LEAST, _SPAN = 0x5F800000, 2**28
-_STEPS = 2371, 2389
+# none of zeroed memory. Both grow from launch to launch, and repeat after 2**26 launches.
+_LEAST, _SPAN, _STEP = 0x5F800000, 2**28, 3 << 32 | 1
+_first = (_LEAST + secrets.randbelow(_SPAN)) << 32 | _LEAST + secrets.randbelow(_SPAN)
+_numbers = itertools.repeat(range(_first, _first + 2**26 * _STEP, _STEP))
+# Returns a positive number of 64 bits for one launch.
+next_number: Callable[[], int] = itertools.chain.from_iterable(_numbers).__next__
 _loading = threading.Lock()
+_kept_kernels = functools.lru_cache(maxsize=4096)(kernels_of)  # of buckets, for a new number of rows
 
 
 def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
@@ -39,10 +43,9 @@ def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
     if interpreting():
         return interpreted(kernel, grid)
     binary = compiled(kernel, device)
-    if triton_version() < (3, 3):  # from then on, a compiled kernel is called with its constexprs too
-        return lambda arguments: binary[grid](*kernel.at_run_time(arguments))
-    if triton_version() < (3, 5):
-        return lambda arguments: binary[grid](*arguments)
+    if triton_version() < (3, 5):  # from 3.3 on, a compiled kernel is called with its constexprs too
+        passed = kernel.at_run_time if triton_version() < (3, 3) else list
+        return lambda arguments: binary[grid](*passed(arguments))
     from triton import knobs
     from triton.runtime import driver
 
@@ -62,12 +65,6 @@ def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
         run(*grid, current_stream(index), binary.function, binary.packed_metadata, None, None, None, *arguments)
 
     return launch
-
-
-@functools.lru_cache(maxsize=4096)
-def _kept_kernels(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]:
-    """Returns the kernels of all problems of a bucket, for a new number of rows."""
-    return kernels_of(problem, tiling, device)
 
 
 def load(binary: Any) -> None:
@@ -106,21 +103,21 @@ class Launch:
         run_of: Callable[..., Run] = runner,
         copied: Callable[[tuple[Any, ...]], Sequence[Any]] | None = None,
     ) -> None:
-        problem, tiling, grid = plan.problem, plan.tiling, (plan.num_programs, 1, 1)
+        problem, tiling = plan.problem, plan.tiling
         if like is None or problem.n_rows >= WIDE_ROWS:
             kernels = kernels_of(problem, tiling, device)
         else:
             kernels = _kept_kernels(like, tiling, device)
-        first, known = kernels[0], {**_sizes_of(problem, kernels[0].config), **(sizes or {}), "words_ptr": 0, "epoch": 0}
+        first, is_capturing = kernels[0], getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
+        values = {**_sizes_of(problem, first.config), **(sizes or {}), "words_ptr": 0, "epoch": 0}
         self.operands, self.copied, self.empty = first.operands, copied, allocator(where)
         rest = first.signature[len(self.operands) :]
-        last = [known[name] if isinstance(kind, str) else kind for name, kind in rest]
-        self.calls = [(run_of(kernel, device, grid), kernel.arguments["C"]) for kernel in kernels]
+        last = [values[name] if isinstance(kind, str) else kind for name, kind in rest]
+        self.calls = [(run_of(kernel, device, (plan.num_programs, 1, 1)), kernel.arguments["C"]) for kernel in kernels]
         self.run, self.last, self.sizes = self.calls[0][0], (*last, self.calls[0][1]), last[1:-1]  # between words and number
         words = 2 * (problem.pairs + problem.is_sample) * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
         self.words = ((words,), (1,), torch.int64) if first.has_words else None
-        is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", None)
-        self.clears = is_capturing if is_capturing and len(kernels) == 1 else bool
+        self.clears = is_capturing if len(kernels) == 1 else bool
 
     def __call__(self, *operands: Any) -> None:
         """Launches on the current stream of the device, which must be the current one: see `guarded`."""
@@ -139,34 +136,25 @@ class Launch:
 
 def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
     """Returns the values of kernels' integer parameters by name, in the units in which they are passed."""
-    if problem.levels is None:
-        raise ValueError(f"the strides of a {problem.name} of {problem.size} are not known, and it is launched")
-    (_, batches), (n_heads, heads), (n_lines, within) = problem.levels
+    assert problem.levels, "the problem of a bucket, whose strides are not known, is not launched"
+    (_, (_, batch, *_)), (n_heads, (_, head, *_)), (n_lines, (_, step, *_)) = problem.levels
+    n_queries, query, col = (problem.inner, 1, step) if problem.across else (n_lines, step, 1)
     tensor = "dy" if problem.backward else "x"
-    sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // config.ROW_UNIT, "n_heads": n_heads}
-    sizes |= {f"{tensor}_batch": batches[1] // config.UNIT, f"{tensor}_head": heads[1] // config.UNIT}
-    if problem.across:
-        sizes |= {"n_queries": problem.inner // config.COL_UNIT, f"{tensor}_query": 1}
-        sizes |= {f"{tensor}_col": within[1] // config.COL_UNIT}
-    else:
-        sizes |= {"n_queries": n_lines, f"{tensor}_query": within[1] // config.ROW_UNIT, f"{tensor}_col": 1}
+    sizes = {
+        "n_rows": problem.n_rows,
+        "n_cols": problem.n_cols // config.ROW_UNIT,
+        "n_heads": n_heads,
+        "n_queries": n_queries // config.COL_UNIT,
+        f"{tensor}_batch": batch // config.UNIT,
+        f"{tensor}_head": head // config.UNIT,
+        f"{tensor}_query": query // config.ROW_UNIT,
+        f"{tensor}_col": col // config.COL_UNIT,
+    }
     if config.MASK and problem.mask_strides:
         first = 2 if problem.across else 1  # that is passed in units
         strides = [*problem.mask_strides[:first], *(stride // config.MASK_UNIT for stride in problem.mask_strides[first:])]
         sizes |= dict(zip(MASK_STRIDES, strides, strict=True))
     return sizes
-
-
-def _run_of_numbers() -> range:
-    """Returns the numbers of many launches, from a random one on."""
-    high, low = (_LEAST + secrets.randbelow(_SPAN) for _ in range(2))
-    first, step = high << 32 | low, _STEPS[0] << 32 | _STEPS[1]
-    return range(first, first + _SPAN // max(_STEPS) * step, step)
-
-
-_numbers = itertools.chain.from_iterable(iter(_run_of_numbers, None))  # one run after another
-# Returns a positive number of 64 bits for one launch; its halves differ from those of any recent launch, and are not 0.
-next_number: Callable[[], int] = _numbers.__next__
 
 
 def allocator(where: torch.device) -> Empty:
@@ -192,8 +180,7 @@ def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result
     kind, index = device.vendor.torch_device_type, device.index
     if index is None or getattr(torch, kind).device_count() == 1:
         return call
-    # The quicker of two functions: there are tensors, so torch has initialised the type.
-    current: Callable[[], int] = getattr(torch._C, f"_{kind}_getDevice", getattr(torch, kind).current_device)
+    current: Callable[[], int] = getattr(torch, kind).current_device
 
     def on_device(*arguments: Any, **named: Any) -> Result:
         if current() == index:
