@@ -1,7 +1,7 @@
 """Layouts that kernels read, in place or after a copy, and launches of them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,8 +13,6 @@ from portable_softmax.planning.planner import launch_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
 from portable_softmax.runtime.bind import Launch
 from portable_softmax.runtime.plans import choice_of
-
-Copy = Callable[[Tensor, int], Tensor]
 
 
 def bind_call(
@@ -32,30 +30,26 @@ def bind_call(
     Raises:
         PlanError, CompileError: the kernel cannot run on the device.
     """
-    copy, copies_mask, problem = described(tensors, dim, device, mask, **about)
-    copied = copy and _copies(tensors, dim, copy, copies_mask, problem.stores)
-    choice, where = choice_of(problem, device), tensors[0].device
-    plan = launch_of(choice, problem, device)
-    return Launch(plan, device, where, like=choice.problem, sizes=sizes, copied=copied)
+    last, copies_mask, problem = described(tensors, dim, device, mask, **about)
+    inputs = range(1, len(tensors)) if problem.stores else range(2, 3)  # of the launch's operands; a mask is behind the first
+    choice = choice_of(problem, device)
+    plan, copied = launch_of(choice, problem, device), None if last is None else _copies(inputs, dim, last, copies_mask)
+    return Launch(plan, device, tensors[0].device, like=choice.problem, sizes=sizes, copied=copied)
 
 
-def _copies(
-    tensors: tuple[Tensor, ...], dim: int, copy: Copy, copies_mask: bool, stores: bool
-) -> Callable[[tuple[Any, ...]], list[Any]]:
+def _copies(inputs: range, dim: int, last: int, copies_mask: bool) -> Callable[[tuple[Any, ...]], Sequence[Any]]:
     """Returns a function of a launch's operands that returns those that its kernels read and write in their place."""
-    inputs = range(1, len(tensors)) if stores else range(2, 2 + len(tensors))  # a mask is behind the first
-    room = copy(_without_memory(tensors[-1]), dim).stride()
-    replaces_result = stores and not (room == tensors[0].stride() and _is_aligned(tensors[0]))
+    x, mask = inputs[0], inputs[0] + 1
 
-    def copied(operands: tuple[Any, ...]) -> list[Any]:
-        passed = list(operands)
+    def copied(operands: tuple[Any, ...]) -> Sequence[Any]:
+        passed, result = list(operands), operands[0]
         for at in inputs:
-            passed[at] = copy(operands[at], dim)
+            passed[at] = _packed(operands[at], last)
         if copies_mask:
-            x, mask = operands[inputs[0] : inputs[0] + 2]
-            passed[inputs[0] + 1] = copy(_expanded(mask, x, dim), dim)
-        if replaces_result:
-            passed[0] = torch.empty_strided(operands[0].shape, room, dtype=operands[0].dtype, device=operands[0].device)
+            passed[mask] = _packed(_expanded(operands[mask], operands[x], dim), last)
+        if x == 1 and not _is_packed(result, last):  # a result of x's shape
+            strides = _packed(_without_memory(result), last).stride()
+            passed[0] = torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
         return passed
 
     return copied
@@ -63,8 +57,8 @@ def _copies(
 
 def described(
     tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, **about: Any
-) -> tuple[Copy | None, bool, Problem]:
-    """Returns (how inputs are copied first or None, True if the mask is too, the problem) of a launch.
+) -> tuple[int | None, bool, Problem]:
+    """Returns (the dimension that is innermost in copies of inputs, None without; if the mask is copied too; the problem).
 
     Args:
         tensors: those of x's shape, the result first; on meta too.
@@ -74,20 +68,19 @@ def described(
         about: form, scores, log_probs, batch_invariant and backward; see Problem.
     """
     whole_mask = None if mask is None else _expanded(mask, tensors[0], dim)
-    ways: list[tuple[Copy | None, bool]] = [(None, False), (_contiguous, False), (_in_rows, False), (_in_rows, True)]
-    for copy, copies_mask in ways:
-        operands = tensors
-        if copy is not None:
-            operands = tuple(copy(_without_memory(t), dim) for t in tensors)
-        if copy is not None and copies_mask and whole_mask is not None:
-            whole_mask = copy(_without_memory(whole_mask), dim)
-        problem = problem_from(operands, dim, device, whole_mask, **about)
-        if problem and (not problem.batch_invariant or _as_if_contiguous(problem)):
-            return copy, copies_mask, problem
+    ways: list[tuple[int | None, bool]] = [(None, False), (-1, False), (dim, False), (dim, True)]
+    for last, copies_mask in ways:
+        operands, read_mask = tensors, whole_mask
+        if last is not None:
+            operands = tuple(_packed(_without_memory(t), last) for t in tensors)
+            if copies_mask and whole_mask is not None:
+                read_mask = _packed(_without_memory(whole_mask), last)
+        if problem := _problem_from(operands, dim, device, read_mask, **about):
+            return last, copies_mask, problem
     raise AssertionError("contiguous rows are read as they are laid out")
 
 
-def problem_from(
+def _problem_from(
     tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, **about: Any
 ) -> Problem | None:
     """Returns the problem of a launch, None if operands must be copied first; arguments as of `described`."""
@@ -103,12 +96,16 @@ def problem_from(
         (name_of(x.dtype), name_of(y.dtype)),
         scattered=bool(scores) or of_tokens or device.vendor.scattered_rows,
         mask=None if mask is None else mask.stride(),
-        mask_aligned=mask is not None and scores.mask != "bits" and mask.data_ptr() % VECTOR_BYTES == 0,
-        aligned=all(operand.data_ptr() % VECTOR_BYTES == 0 for operand in operands),
+        mask_aligned=mask is not None and scores.mask != "bits" and _is_aligned(mask),
+        aligned=all(map(_is_aligned, operands)),
         in_place=not of_tokens and any(_at_one_place(operands[0], operand) for operand in operands[1:]),
         **about,
     )
-    return None if problem and problem.across and of_tokens else problem  # kernels of log-probabilities read rows alone
+    if problem is None or (problem.across and of_tokens):  # kernels of log-probabilities read rows alone
+        return None
+    is_one_level = not problem.across and (problem.depth == 1 or problem.numbered)
+    as_if_contiguous = is_one_level and problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
+    return problem if as_if_contiguous or not problem.batch_invariant else None  # all rows are read alike
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -128,26 +125,19 @@ def _at_one_place(a: Tensor, b: Tensor) -> bool:
     return stored and a.data_ptr() == b.data_ptr()
 
 
-def _as_if_contiguous(problem: Problem) -> bool:
-    """True if rows start on the multiple that their length alone implies, so that all are read alike."""
-    if problem.across or (problem.depth > 1 and not problem.numbered):
-        return False
-    return problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
-
-
 def _without_memory(t: Tensor) -> Tensor:
     return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
 
 
 def _is_aligned(t: Tensor) -> bool:
-    return t.is_meta or t.data_ptr() % VECTOR_BYTES == 0
+    return t.data_ptr() % VECTOR_BYTES == 0
 
 
-def _contiguous(t: Tensor, dim: int) -> Tensor:
-    """Copies a tensor that is not contiguous, or does not start on a multiple of VECTOR_BYTES, as the launch expects it to."""
-    return t if t.is_contiguous() and _is_aligned(t) else t.clone(memory_format=torch.contiguous_format)
+def _is_packed(t: Tensor, last: int) -> bool:
+    """True if a tensor is aligned, and contiguous if a dimension is moved behind the others."""
+    return t.movedim(last, -1).is_contiguous() and _is_aligned(t)
 
 
-def _in_rows(t: Tensor, dim: int) -> Tensor:
-    """Copies a tensor so that its rows follow each other."""
-    return t.movedim(dim, -1).clone(memory_format=torch.contiguous_format).movedim(-1, dim)
+def _packed(t: Tensor, last: int) -> Tensor:
+    """Returns a tensor as it is if it is packed, else a copy that is."""
+    return t if _is_packed(t, last) else t.movedim(last, -1).clone(memory_format=torch.contiguous_format).movedim(-1, last)
