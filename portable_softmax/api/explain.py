@@ -63,10 +63,10 @@ def explain(
     if ids is None:
         tensors = torch.empty(x.shape, dtype=checked.dtype, device="meta"), x
     about.pop("sizes", None)
-    copy, copies_mask, problem = described(tensors, checked.dim, target, mask, **about)
+    innermost, problem = described(tensors, checked.dim, target, mask, **about)
     lines = []
-    if copy is not None:
-        copied = "the input and the mask are" if copies_mask else "the input is"
+    if innermost is not None:
+        copied = "the input and the mask are" if mask is not None and innermost == checked.dim else "the input is"
         reason = "batch_invariant reads rows as those of a contiguous tensor" if invariant else "of its strides"
         lines.append(f"{copied} copied first: {reason}")
     planned = plan_problem(problem, target)

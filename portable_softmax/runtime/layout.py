@@ -25,15 +25,14 @@ def bind_call(
 ) -> Launch:
     """Plans and compiles the launch of calls with tensors of the same shapes, strides, types and alignment.
 
-    Arguments are those of `described`; sizes are n_ids and ignored of log-probabilities.
-
-    Raises:
-        PlanError, CompileError: the kernel cannot run on the device.
+    Arguments are those of `described`; sizes are n_ids and ignored of log-probabilities. It raises PlanError or CompileError.
     """
-    last, copies_mask, problem = described(tensors, dim, device, mask, **about)
-    inputs = range(1, len(tensors)) if problem.stores else range(2, 3)  # of the launch's operands; a mask is behind the first
-    choice = choice_of(problem, device)
-    plan, copied = launch_of(choice, problem, device), None if last is None else _copies(inputs, dim, last, copies_mask)
+    last, problem = described(tensors, dim, device, mask, **about)
+    choice, copied = choice_of(problem, device), None
+    if last is not None:
+        inputs = range(1, len(tensors)) if problem.stores else range(2, 3)  # of the launch's operands
+        copied = _copies(inputs, dim, last, mask is not None and last == dim)
+    plan = launch_of(choice, problem, device)
     return Launch(plan, device, tensors[0].device, like=choice.problem, sizes=sizes, copied=copied)
 
 
@@ -48,8 +47,7 @@ def _copies(inputs: range, dim: int, last: int, copies_mask: bool) -> Callable[[
         if copies_mask:
             passed[mask] = _packed(_expanded(operands[mask], operands[x], dim), last)
         if x == 1 and not _is_packed(result, last):  # a result of x's shape
-            strides = _packed(_without_memory(result), last).stride()
-            passed[0] = torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
+            passed[0] = torch.empty_like(passed[x], dtype=result.dtype)
         return passed
 
     return copied
@@ -57,26 +55,27 @@ def _copies(inputs: range, dim: int, last: int, copies_mask: bool) -> Callable[[
 
 def described(
     tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, **about: Any
-) -> tuple[int | None, bool, Problem]:
-    """Returns (the dimension that is innermost in copies of inputs, None without; if the mask is copied too; the problem).
+) -> tuple[int | None, Problem]:
+    """Returns the problem of a launch, and the dimension that is innermost in copies of inputs, None for no copies.
+
+    The mask is copied too if that dimension is `dim`.
 
     Args:
         tensors: those of x's shape, the result first; on meta too.
-        dim: the axis of rows.
+        dim: the axis of rows, at least 0.
         device: which the launch is for.
         mask: as the caller passed it.
         about: form, scores, log_probs, batch_invariant and backward; see Problem.
     """
+    operands = tensors
     whole_mask = None if mask is None else _expanded(mask, tensors[0], dim)
-    ways: list[tuple[int | None, bool]] = [(None, False), (-1, False), (dim, False), (dim, True)]
-    for last, copies_mask in ways:
-        operands, read_mask = tensors, whole_mask
+    for last in (None, -1, dim):
         if last is not None:
             operands = tuple(_packed(_without_memory(t), last) for t in tensors)
-            if copies_mask and whole_mask is not None:
-                read_mask = _packed(_without_memory(whole_mask), last)
-        if problem := _problem_from(operands, dim, device, read_mask, **about):
-            return last, copies_mask, problem
+        if last == dim and whole_mask is not None:
+            whole_mask = _packed(_without_memory(whole_mask), last)
+        if problem := _problem_from(operands, dim, device, whole_mask, **about):
+            return last, problem
     raise AssertionError("contiguous rows are read as they are laid out")
 
 
@@ -86,7 +85,7 @@ def _problem_from(
     """Returns the problem of a launch, None if operands must be copied first; arguments as of `described`."""
     scores, of_tokens = about.get("scores", NONE), about.get("log_probs") is not None
     operands = tensors if len(tensors) > 1 else tensors * 2  # log-probabilities have no result of x's shape
-    y, x = operands[:2]
+    result, (y, x) = operands[0], operands[:2]
     if about.get("backward"):
         x, y = y, x  # dx, and dy, which is of the type of y
     problem = problem_of(
@@ -98,7 +97,7 @@ def _problem_from(
         mask=None if mask is None else mask.stride(),
         mask_aligned=mask is not None and scores.mask != "bits" and _is_aligned(mask),
         aligned=all(map(_is_aligned, operands)),
-        in_place=not of_tokens and any(_at_one_place(operands[0], operand) for operand in operands[1:]),
+        in_place=not of_tokens and any(t is result or (t.data_ptr() == result.data_ptr() != 0) for t in operands[1:]),
         **about,
     )
     if problem is None or (problem.across and of_tokens):  # kernels of log-probabilities read rows alone
@@ -117,12 +116,6 @@ def _expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:
     """Returns a mask in the shape of x, by strides of 0; one of bits has its words along dim."""
     along = x.shape[dim] if mask.dtype is not torch.int32 else mask.shape[dim - x.dim()]
     return mask.expand(*x.shape[:dim], along, *x.shape[dim + 1 :])
-
-
-def _at_one_place(a: Tensor, b: Tensor) -> bool:
-    """True if two tensors start at one address; on meta, where none has memory, at one address of the same storage."""
-    stored = not a.is_meta or a.untyped_storage()._cdata == b.untyped_storage()._cdata
-    return stored and a.data_ptr() == b.data_ptr()
 
 
 def _without_memory(t: Tensor) -> Tensor:

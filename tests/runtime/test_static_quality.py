@@ -124,7 +124,7 @@ def loads_of(name, cols, dtype, profile, gap=0):
     if rows:
         mask = torch.empty(8, 1, cols if rows < 0 else rows, cols + gap, dtype=getattr(torch, scores.mask), device="meta")
         mask = mask[..., :cols].expand(x.shape)
-    copy, _, problem = described((torch.empty_like(x), x), 3, device, mask, form="softmax", scores=scores)
+    copy, problem = described((torch.empty_like(x), x), 3, device, mask, form="softmax", scores=scores)
     assert copy is None
     planned = plan_problem(problem, device)
     assembly = compiled(kernels_of(planned.problem, planned.tiling, device)[0], device).asm

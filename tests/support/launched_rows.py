@@ -88,7 +88,7 @@ def launch(machine, row, named, about, sizes=None):
     tensors = tuple(named[name] for name in ("dx_ptr", "dy_ptr", "y_ptr", "x_ptr") if name in named)
     if about.get("backward"):
         tensors = tensors[:3]
-    copy, _, problem = described(tensors, tensors[0].dim() - 1, machine.device, named.get("mask_ptr"), **about)
+    copy, problem = described(tensors, tensors[0].dim() - 1, machine.device, named.get("mask_ptr"), **about)
     assert copy is None, "copies of the tensors would be launched"
     if layout.scattered:
         problem = replace(problem, scattered=True)

@@ -28,7 +28,7 @@ def random_problems(device: Device, seed: int) -> Iterator[Problem]:
         try:
             if draw.random() < SCORED:
                 about["scores"], mask = _scores(draw, operands[1], dim)
-            copy, _, problem = described(operands, dim, device, mask, **about)
+            copy, problem = described(operands, dim, device, mask, **about)
         except ValueError:
             continue  # larger than any memory
         if copy is None:
