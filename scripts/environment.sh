@@ -6,12 +6,14 @@ TRITON='triton==3.8.0' # compiles for every architecture of the profiles: 3.6 la
 
 set_up() {
     make_venv
-    case " $* " in *" --group "*) install --upgrade pip ;; esac # to a pip that knows groups
-    .venv/bin/python -c 'import torch' 2>/dev/null || install torch numpy $(cpu_index)
-    .venv/bin/python -c 'import triton' 2>/dev/null || install "$TRITON" # builds of torch for GPUs bring their own
-    install --editable ./amdgcn_cpu --editable '.[virtual]' "$@"
+    install --upgrade pip hatchling hatch-fancy-pypi-readme editables # that knows groups; and what builds, for both packages
+    has torch || install torch numpy $(cpu_index)
+    has triton || install "$TRITON" # builds of torch for GPUs bring their own
+    install --no-build-isolation --editable ./amdgcn_cpu --editable '.[virtual]' "$@"
     PATH=$PWD/.venv/bin:$PATH
 }
+
+has() { .venv/bin/python -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))"; } # without importing it
 
 cpu_index() { # the build for CPUs, where no GPU is visible and PyTorch's index is: that of the usual index is gigabytes of CUDA
     local index=https://download.pytorch.org/whl/cpu device
@@ -48,6 +50,6 @@ make_venv() {
 
 install() {
     echo "pip install $*" >&2
-    ${VENV:-.venv}/bin/python -m pip install --no-compile --disable-pip-version-check --progress-bar off --constraint scripts/constraints.txt "$@" |
+    .venv/bin/python -m pip --python "${VENV:-.venv}/bin/python" install --no-compile --disable-pip-version-check --progress-bar off --constraint scripts/constraints.txt "$@" |
         sed -u -n '/^Collecting\|^Processing\|^ *Downloading\|^Installing collected/p' >&2
 }

@@ -11,11 +11,11 @@ source scripts/environment.sh
 all=
 [ "${1:-}" != --all ] || { all=1; shift; }
 if [ "$all" ]; then
-    quick=
+    quick= workers="-n auto --dist loadgroup"
     echo "All tests: 45 minutes on two idle cores, plus downloads." >&2
 else
-    quick=" and not slow"
-    echo "6 minutes on two idle cores, plus downloads. Left out, and in \`bash scripts/test.sh --all\` (45 minutes):
+    quick=" and not slow" workers=
+    echo "4 minutes on two idle cores, plus downloads. Left out, and in \`bash scripts/test.sh --all\` (45 minutes):
 tests marked slow, most cases of sweeps among them, and more plans with other Tritons." >&2
 fi
 results() { [ -z "${RESULTS:-}" ] || echo "--junit-xml=$RESULTS/$1.xml"; }
@@ -33,13 +33,19 @@ ruff format --check .
 mypy
 check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml examples/*_vendors.yml
 wait $tritons
-step no kernel runs
-python -m pytest -n auto --dist loadgroup -m "not kernel$quick" $(results offline) "$@"
-step kernels
+step no kernel runs, and beside it kernels # in one process each, which compiles nothing twice; with --all in one for each core
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 case " $* " in
     *" --device "*) python -m pytest -m "kernel$quick" $(results kernels) "$@" ;;
-    *) python -m pytest -n auto --dist loadgroup -m "kernel and not accelerator$quick" --device interpreter $(results kernels) "$@" ;;
-esac
+    *) python -m pytest $workers -m "kernel and not accelerator$quick" --device interpreter $(results kernels) "$@" ;;
+esac >"$log" 2>&1 &
+kernels=$! failed=
+python -m pytest $workers -m "not kernel$quick" $(results offline) "$@" || failed=1
+wait $kernels || failed=1
+step kernels
+cat "$log"
+[ -z "$failed" ]
 if [ "$all" ]; then
     other=3.6.0 # the Triton of torch 2.11, which spills elsewhere
     step "Triton $other"
@@ -49,4 +55,5 @@ fi
 step virtual NPU
 wait
 bash scripts/virtual_npu.sh ${REQUIRE_VIRTUAL_NPU:+--required} -m "${quick# and }"
-step done
+step done, in these user and system seconds of scripts and of all that they started
+times >&2

@@ -22,7 +22,7 @@ set_up_npu() { # prints what is missing
     for tool in gcc apt-get dpkg; do command -v $tool >/dev/null || { echo "it needs $tool"; return 1; }; done
     rm -rf $VENV
     {
-        "$python" -m venv $VENV && link_packages &&
+        "$python" -m venv --without-pip $VENV && link_packages &&
             install torch==2.13.0 pybind11 'numpy<2.3' 'pytest>=8.3,<9.2' 'pytest-xdist>=3.6' hypothesis msgspec packaging PyYAML tabulate &&
             install --no-deps triton-ascend==3.2.0 # torch_npu needs CANN
     } >&2 || { echo "its packages cannot be installed"; return 1; }
@@ -32,7 +32,7 @@ set_up_npu() { # prints what is missing
 
 link_packages() { # those of .venv, if it has the same Python: another torch takes seconds to unpack
     local folder package
-    folder=$(.venv/bin/python -c 'import torch, pathlib; print(pathlib.Path(torch.__file__).parents[1])' 2>/dev/null) || return 0
+    folder=$(.venv/bin/python -c 'import importlib.util as u, pathlib; print(pathlib.Path(u.find_spec("torch").origin).parents[1])' 2>/dev/null) || return 0
     [ "$($VENV/bin/python -V)" = "$(.venv/bin/python -V)" ] || return 0
     for package in "$folder"/*; do
         case ${package##*/} in

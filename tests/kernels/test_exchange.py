@@ -44,7 +44,7 @@ ENTROPIES = next(replace(row, options=("entropy",)) for row in ROWS if row.kind 
 
 @pytest.mark.parametrize(
     ("row", "arch", "resident", "fault"),
-    [*mostly_slow(CASES, lambda *case: case in CASES[::8]), (ENTROPIES, "gfx942", None, "entropies_lost")],
+    [*mostly_slow(CASES, lambda *case: case in CASES[::13]), (ENTROPIES, "gfx942", None, "entropies_lost")],
     ids=str,
 )
 def test_words_that_arrive_or_are_lost_late_or_overwritten(row, arch, resident, fault, publish):
