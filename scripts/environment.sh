@@ -50,6 +50,6 @@ make_venv() {
 
 install() {
     echo "pip install $*" >&2
-    .venv/bin/python -m pip --python "${VENV:-.venv}/bin/python" install --no-compile --disable-pip-version-check --progress-bar off --constraint scripts/constraints.txt "$@" |
+    .venv/bin/python -m pip ${VENV:+--python "$VENV/bin/python"} install --no-compile --disable-pip-version-check --progress-bar off --constraint scripts/constraints.txt "$@" |
         sed -u -n '/^Collecting\|^Processing\|^ *Downloading\|^Installing collected/p' >&2
 }
