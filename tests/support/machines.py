@@ -11,7 +11,6 @@ import torch
 from table import TILINGS
 
 from portable_softmax import Device, current_device, profiles
-from portable_softmax.devices.schema import Count
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.runtime.bind import runner
 from portable_softmax.runtime.compile import compiled, triton_version
@@ -94,6 +93,7 @@ def amd(arch, polls=None, **interleaving):
 
     device = Device.from_profile(AMD[arch])
     if polls:
-        policy = msgspec.structs.replace(device.profile.launch, polls=Count(polls, "a test"))
+        policy = device.profile.launch
+        policy = msgspec.structs.replace(policy, polls=msgspec.structs.replace(policy.polls, value=polls))
         device = replace(device, profile=msgspec.structs.replace(device.profile, launch=policy))
     return Machine(device, torch.device("cpu"), 8, run_of)
