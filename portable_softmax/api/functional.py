@@ -31,7 +31,8 @@ def softmax(
             largest unmasked scores share the weight equally, regardless of the sink and an added mask, and its gradients are
             0. Tensors are never read by the host.
         mask: a tensor that broadcasts against the input: boolean, True to keep an element; floating-point, which is added; or
-            int32 with ceil(n / 32) words along `dim` for n elements, of which bit j of word k keeps element 32 k + j.
+            int32 with ceil(n / 32) words along `dim` for n elements, of which bit j of word k keeps element 32 k + j, as in
+            xgrammar, vLLM and SGLang.
         causal: True or "upper_left" keeps column j of row i if j <= i, in the last two dimensions; "lower_right" aligns the
             last row with the last column. `dim` must be the last dimension.
         softcap: a positive number, or None.
@@ -50,8 +51,7 @@ def softmax(
         IndexError: `dim` is out of range.
         TypeError: an argument has another type, as in torch.
         ValueError: `causal`, `softcap` or `masked_rows` is none of the above.
-        RuntimeError: `out` has another dtype or device, or a gradient is required; a tensor does not broadcast, its size along
-            `dim` is not 1, or it is on another device.
+        RuntimeError: `out` has another dtype or device, or a gradient is required; a tensor has another shape or device.
         DtypeError: the device does not support the dtype, or options require a floating-point dtype; a NotImplementedError.
         LayoutError: options are combined with a nested or sparse tensor; a NotImplementedError.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
@@ -84,8 +84,7 @@ class Softmax(torch.nn.Softmax):
 
     Args:
         dim: the dimension along which the result sums to 1.
-        options: scale, temperature, causal, softcap and masked_rows of `softmax`, but no tensors: pass them to calls, in which
-            keyword arguments extend or replace the module's options.
+        options: scale, temperature, causal, softcap and masked_rows of `softmax`, but no tensors: pass them to calls.
     """
 
     function: Any = staticmethod(softmax)
@@ -96,11 +95,13 @@ class Softmax(torch.nn.Softmax):
             raise TypeError(f"{type(self).__name__}(): argument '{tensors[0]}' must be a number; pass a tensor to each call")
         self.options = options
 
-    def forward(self, input: torch.Tensor, **options: Any) -> torch.Tensor:  # noqa: D102
+    def forward(self, input: torch.Tensor, **options: Any) -> torch.Tensor:
+        """Computes the function of a tensor; options such as a mask extend or replace those of the module."""
         result: torch.Tensor = self.function(input, self.dim, **self.options | options)
         return result
 
-    def extra_repr(self) -> str:  # noqa: D102
+    def extra_repr(self) -> str:
+        """Returns dim and the options as text."""
         return ", ".join(f"{name}={option!r}" for name, option in ({"dim": self.dim} | self.options).items())
 
 

@@ -6,12 +6,12 @@ import warnings
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from portable_softmax.devices.detect import current_device
 from portable_softmax.errors import NoDeviceError
 from portable_softmax.invariance import Switch
 from portable_softmax.operators.checks import check_masked_rows
+from portable_softmax.operators.operator import Operator
 from portable_softmax.operators.softmax import GRADIENT, SOFTMAX
 
 _lock, _entering = threading.Lock(), threading.Lock()
@@ -31,11 +31,10 @@ class override_aten(Switch):
     warns and does nothing.
 
     Args:
-        masked_rows: "nan" returns nan for rows that are all -inf, as torch does; "zero" returns 0 (-inf for log_softmax) with
-            gradients of 0, so that torch.nn.MultiheadAttention can be trained with fully masked rows.
+        masked_rows: as in `softmax`; with "zero", torch.nn.MultiheadAttention can be trained with fully masked rows.
 
     Raises:
-        ValueError: `masked_rows` is neither.
+        ValueError: `masked_rows` is neither "nan" nor "zero".
         NotImplementedError: torch is older than 2.9, which cannot return the registered operators.
         TypeError: a class, a generator function or a coroutine function is decorated.
         RuntimeError: another override is active.
@@ -62,13 +61,12 @@ class override_aten(Switch):
         if not _lock.acquire(blocking=False):
             raise RuntimeError("override_aten() is active already; call its end() first")
         self._library = torch.library.Library("aten", "IMPL")
-        for operator, log, kernel in OPERATORS:
-            before = torch.library.get_kernel(f"aten::{operator}", key)
+        for name, operator, log in OPERATORS:
+            kernel = _kernel(operator, log, self._zero_rows, torch.library.get_kernel(f"aten::{name}", key).call_boxed)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that a kernel is overridden
-                implementation = kernel(before.call_boxed, log, self._zero_rows)
-                self._library.impl(operator, implementation, key, with_keyset=True, allow_override=True)
-            _replaced.append(torch.library.get_kernel(f"aten::{operator}", key))
+                self._library.impl(name, kernel, key, with_keyset=True, allow_override=True)
+            _replaced.append(torch.library.get_kernel(f"aten::{name}", key))
 
     def end(self) -> None:
         """Ends the override; does nothing if it has ended."""
@@ -96,40 +94,32 @@ class override_aten(Switch):
                 self.end()
 
 
-def _forward(before: Any, log: bool, zero_rows: bool) -> Any:
+def _kernel(operator: Operator, log: bool, zero_rows: bool, before: Any) -> Any:
+    """Returns an implementation of an aten operator: a launch, or the kernel that was registered before."""
     nothing = -torch.inf if log else 0.0
 
-    def compute(keys: Any, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-        with contextlib.suppress(NotImplementedError, IndexError):
-            dtype = torch.float32 if half_to_float else x.dtype
-            call = SOFTMAX.call_of(SOFTMAX.Args(x), (None, log, dim, dtype, False, zero_rows))
-            if call is not None and call.run is not None and not (half_to_float and x.dtype is torch.float32):
-                return call.run(SOFTMAX.Args(x))
-        y: Tensor = before(keys, x, dim, half_to_float)
-        return y.masked_fill((x == -torch.inf).all(dim, keepdim=True), nothing) if zero_rows else y
-
-    return compute
-
-
-def _backward(before: Any, log: bool, zero_rows: bool) -> Any:
-    nothing = -torch.inf if log else 0.0
-
-    def compute(keys: Any, dy: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-        with contextlib.suppress(NotImplementedError, IndexError):
-            args = GRADIENT.Args(dy, y)
-            alike = dy.dtype == y.dtype and dy.shape == y.shape
-            call = GRADIENT.call_of(args, (None, log, dim, zero_rows, dtype)) if alike else None
-            if call is not None and call.run is not None:
+    def compute(keys: Any, *inputs: Any) -> Any:
+        *tensors, dim, last = inputs  # (x, dim, half_to_float) or (dy, y, dim, dtype of x)
+        args, x = operator.Args(*tensors), tensors[-1]
+        dtype = torch.float32 if last is True else x.dtype
+        options = (None, log, dim, dtype, False, zero_rows) if operator is SOFTMAX else (None, log, dim, zero_rows, last)
+        with contextlib.suppress(NotImplementedError, IndexError):  # torch raises its own
+            call = operator.call_of(args, options)
+            if call.run is not None:
                 return call.run(args)
-        dx = before(keys, dy, y, dim, dtype)
-        return dx.masked_fill(~(y > nothing), 0.0) if zero_rows else dx
+        result = before(keys, *inputs)
+        if not zero_rows:
+            return result
+        if operator is GRADIENT:
+            return result.masked_fill(~(x > nothing), 0.0)
+        return result.masked_fill((x == -torch.inf).all(dim, keepdim=True), nothing)
 
     return compute
 
 
 OPERATORS = (
-    ("_softmax", False, _forward),
-    ("_log_softmax", True, _forward),
-    ("_softmax_backward_data", False, _backward),
-    ("_log_softmax_backward_data", True, _backward),
+    ("_softmax", SOFTMAX, False),
+    ("_log_softmax", SOFTMAX, True),
+    ("_softmax_backward_data", GRADIENT, False),
+    ("_log_softmax_backward_data", GRADIENT, True),
 )

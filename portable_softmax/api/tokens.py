@@ -17,23 +17,19 @@ def token_log_probs(
 ) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
     """Computes log_softmax(scores, dim, dtype=float32).gather(dim, ids) in one read of the logits, without the log_softmax.
 
-    The scores are softcap * tanh(scale * logits / softcap) / temperature, then the mask. Differentiable in every mode: the
-    gradient is a second launch, which reads the logits and writes their gradient; the logits, the mask and two numbers per row
-    are saved. A row with only ignored ids has a gradient of 0, even if its logits are nan, unless entropies or the logsumexp
-    are requested; such rows are not read by the gradient, nor by a call of many rows.
+    Scores, gradients and errors are those of `softmax`; the logits, the mask and two numbers per row are saved. A row with only
+    ignored ids has a gradient of 0, even if its logits are nan, unless entropies or the logsumexp are requested; such rows are
+    not read by the gradient, nor by a call of many rows.
 
     Args:
         logits: a tensor of at least one dimension, with any strides; a slice such as `logits[:, :-1]` is not copied.
         ids: integers, of the shape of logits without `dim`, or with one more dimension, for K tokens per row.
-        dim: the dimension along which probabilities sum to 1.
-        scale, temperature, softcap: see `softmax`. Gradients of tensors are computed by PyTorch's operators.
-        mask: a tensor that broadcasts against logits: boolean, True to keep a token; floating-point, which is added to the
-            scores; or int32 with ceil(V / 32) words along `dim` for V tokens, of which bit j of word k keeps token 32 k + j, as
-            in xgrammar, vLLM and SGLang. Probabilities, entropies and the logsumexp are those of the kept tokens. Others have
+        dim, scale, temperature, softcap, out: see `softmax`.
+        mask: as in `softmax`. Probabilities, entropies and the logsumexp are those of the kept tokens. Others have
             log-probability -inf and, unless the mask is added, gradient 0, also where they are in `ids`.
         kept: ids of the kept tokens in place of a mask: int64 or int32 of the shape of logits without `dim`, and K per row,
-            -1 where a row keeps fewer; an id may occur twice. Other ids out of range raise an error on a CPU; on other devices
-            the host does not read them, and they keep no token.
+            -1 where a row keeps fewer; an id may occur twice. Other ids out of range keep no token; eager calls on a CPU, where
+            the host reads them, raise an IndexError.
         masked_rows: "nan" for rows without a kept token; "zero" for a log-probability of -inf, entropy and gradient of 0.
         ignore_index: the id of ignored positions, whose log-probability and gradient are 0.
         entropy: True to also return the entropy of each row, including ignored ones. Masked logits (-inf) add 0 to it.
@@ -41,7 +37,6 @@ def token_log_probs(
             has no gradient.
         grad_inplace: True to write the gradient over the logits, which are lost, if a kernel computes the call: not on the
             CPU, nor under torch.compile or torch.func, nor for a batch of gradients.
-        out: the tensor to write log-probabilities to, of their dtype and device. It is resized as by torch. Not differentiable.
 
     Returns:
         Log-probabilities of the shape of ids, in float32 (float64 for float64 logits), nan for ids out of range. With
@@ -49,16 +44,10 @@ def token_log_probs(
         without `dim`.
 
     Raises:
-        IndexError: `dim` is out of range, or an id of `kept`, on a CPU.
-        ValueError: logits have no dimension, ids or `kept` have another shape, there is a `mask` too, `softcap` is not
-            positive, or `masked_rows` is none of the above.
-        TypeError: an argument has another type.
-        RuntimeError: `out` has another dtype or device, or a gradient is required; a tensor does not broadcast, or is
-            on another device; with `grad_inplace`, logits are a leaf, a part of split() or unbind(), or share memory with
-            each other.
+        ValueError: logits have no dimension, ids or `kept` have another shape, or there are `mask` and `kept`.
+        RuntimeError: with `grad_inplace`, logits are a leaf, a part of split() or unbind(), or share memory with each other.
         DtypeError: logits are not floating-point numbers of 16 bits or more, ids are not integers, or a mask has another dtype.
-        LayoutError: a tensor is nested, sparse or otherwise not strided.
-        DeviceError, PlanError, CompileError: the kernel cannot run on the device of logits.
+        others: see `softmax`.
     """
     if not isinstance(grad_inplace, bool):
         raise checks.mistyped(NAME, "grad_inplace", "bool", grad_inplace)
@@ -80,18 +69,16 @@ def sample_token(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Draws a token per row from softmax(scores, dim=-1), in one read of the logits, and returns its log-probability.
 
-    The scores are softcap * tanh(logits / softcap) / temperature, then the mask. A token depends on the scores of its row, the
-    seed and the position alone: not on other rows, their number and order, the layout or dtype of the logits, the launch or,
-    for all but one row in a million, the device. It is the maximum of scores with Gumbel noise from Philox4x32-7: noise for
-    the logsumexp of 8 adjacent tokens, then for each of these. A mask of other tokens than the one drawn may change it.
+    The scores are those of `softmax`. A token depends on the scores of its row, the seed and the position alone: not on other
+    rows, the layout or dtype of the logits, the launch or, for all but one row in a million, the device. It is the maximum of
+    scores with Gumbel noise from Philox4x32-7: noise for the logsumexp of 8 adjacent tokens, then for each of these. A mask of
+    other tokens than the one drawn may change it.
 
     Args:
         logits: a tensor of at least one dimension, the last of which is the vocabulary, with any strides.
-        temperature: a number, or a tensor of shape (..., 1) that broadcasts against logits. 0 is greedy: the lowest id of the
-            largest scores. Tensors are never read by the host.
+        temperature, softcap, mask: see `softmax`. Temperature 0 draws the lowest id of the largest scores.
         min_p: tokens with a probability below min_p times the largest are not drawn: a number of at least 0 and below 1, or a
             tensor as `temperature`. A row whose first draw is such a token is read once more.
-        softcap, mask: see `token_log_probs`.
         seed: an integer of 64 bits, also negative, or a tensor of int64 or int32 that broadcasts against ids. Rows of the same
             seed and position have the same noise.
         position: likewise: the number of the token in its sequence, or anything else that differs between draws of a seed. In
@@ -107,8 +94,7 @@ def sample_token(
     Raises:
         TypeError: an argument has another type, or there is a `generator`.
         ValueError: `min_p`, `softcap`, an integer or the vocabulary is out of range.
-        RuntimeError: a tensor does not broadcast, or is on another device.
-        DtypeError, LayoutError, DeviceError, PlanError, CompileError: as for `token_log_probs`.
+        others: see `token_log_probs`.
     """
     if generator is not None:
         actual = f"{type(generator).__name__}; pass seed= and position="

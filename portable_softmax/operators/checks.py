@@ -12,7 +12,6 @@ from portable_softmax.errors import DtypeError, LayoutError
 
 FACTORS = "scale", "temperature", "sink", "min_p"  # a number, or one number per row
 INTEGERS = "seed", "position"
-_PYTHON_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
 
 
 def wrong(name: str, argument: str, requirement: str, actual: object) -> str:
@@ -87,17 +86,12 @@ def wrap_dim(name: str, dim: Any, rank: int) -> int:
     return dim % limit
 
 
-def dtype_of(name: str, x: Tensor, dtype: Any = None) -> torch.dtype:
+def dtype_of(x: Tensor, dtype: Any = None) -> torch.dtype:
     """Returns the result's type: the requested one, or that of x, but float32 for 16 bits under torch.autocast."""
-    if dtype is None:
-        dtype = x.dtype
-        if dtype in (torch.float16, torch.bfloat16) and not x.is_meta and torch.is_autocast_enabled(x.device.type):
-            dtype = torch.float32
-    elif not isinstance(dtype, torch.dtype):
-        if dtype not in _PYTHON_DTYPES:
-            raise mistyped(name, "dtype", "torch.dtype", dtype)
-        dtype = _PYTHON_DTYPES[dtype]
-    return dtype
+    if dtype is not None:
+        return torch.empty(0, dtype=dtype).dtype  # torch takes types of Python too, or raises TypeError
+    is_half = x.dtype in (torch.float16, torch.bfloat16)
+    return torch.float32 if is_half and not x.is_meta and torch.is_autocast_enabled(x.device.type) else x.dtype
 
 
 def is_real(*dtypes: torch.dtype) -> bool:

@@ -95,23 +95,17 @@ class Operator:
         """
         if is_compiling():
             options = self.check(args, *options)
-            dtypes = {args[0].dtype, self.dtype_of(args, options)}
-            if arguments.transforms_are_active() or not dtypes <= arguments.DTYPES:
-                return self.reference(args, options)
-            return self.call_registered(args, options)
+            compute = self.reference if arguments.transforms_are_active() else self.call_registered
+            return compute(args, options)
         call = self.call_of(args, options)
-        if call is None:
-            return self.reference(args, self.check(args, *options))
         if call.run is None or (call.needs and arguments.transforms_are_active()):
             return self.reference(args, call.options)
         if call.needs:
             return _recorded(call._replace(in_place=True) if in_place else call, *args)
         return call.run(args)
 
-    def call_of(
-        self, args: Any, options: tuple[Any, ...], invariant: bool | None = None, out: Tensor | None = None
-    ) -> Call | None:
-        """Returns the cached form of a call with plain tensors, else None; arguments are checked once per key.
+    def call_of(self, args: Any, options: tuple[Any, ...], invariant: bool | None = None, out: Tensor | None = None) -> Call:
+        """Returns the cached form of a call with plain tensors, whose arguments are checked once per key; a new one of others.
 
         With `out`, results are written to it. invariant=None is the active choice of batch_invariant.
         """
@@ -119,15 +113,16 @@ class Operator:
             invariant = is_batch_invariant()
         facts, over = arguments.facts(args if out is None else (*args, out)), False
         if facts is None:
-            return None
+            return Call(self, None, self.check(args, *options), (), None)
         if out is not None:  # elements of another type lie elsewhere
             over = out.data_ptr() == args[0].data_ptr() and out.dtype is args[0].dtype
         types = tuple(map(type, options))  # options of other types may be equal
         key = self.name, options, types, invariant, torch.is_grad_enabled(), over, facts
         try:
             call: Call | None = launch.calls.get(key)
-        except TypeError:  # an option without a hash, which `check` refuses
-            return None
+        except TypeError:  # an option has no hash
+            self.check(args, *options)
+            raise
         if call is None:
             checked, run, reach = self.check(args, *options), None, 0
             if out is not None:
@@ -153,12 +148,14 @@ class Operator:
 
     def into(self, out: Tensor, args: Any, options: tuple[Any, ...], invariant: bool | None = None) -> bool:
         """Launches a call that writes to out, and returns True; False for one that reads its memory, or is not launched."""
-        call = None if is_compiling() else self.call_of(args, options, invariant, out)
-        if call is None or call.run is None or (out.is_inference() and not torch.is_inference_mode_enabled()):
+        if is_compiling() or (out.is_inference() and not torch.is_inference_mode_enabled()):
+            return False
+        call = self.call_of(args, options, invariant, out)
+        if call.run is None:
             return False
         start = out.data_ptr()
         for t in args[1:] if call.over else args:
-            if t is not None and isinstance(t, Tensor) and abs(t.data_ptr() - start) < call.reach:
+            if isinstance(t, Tensor) and abs(t.data_ptr() - start) < call.reach:
                 return False
         increment_version(out)
         call.run(args, out)
@@ -167,7 +164,7 @@ class Operator:
     def launched(self, args: Any, options: Any, invariant: bool | None = None) -> Any:
         """Computes results of a launch of a call that autograd does not record, by the reference if there is none."""
         call = self.call_of(args, options, invariant)
-        return self.reference(args, options) if call is None or call.run is None else call.run(args)
+        return self.reference(args, call.options) if call.run is None else call.run(args)
 
     def of_call(self, call: Call, args: Any, options: Any) -> Any:
         """Computes a gradient for a call: for compilers, by a launch, or by the reference, as in second derivatives."""
@@ -228,12 +225,8 @@ _recorded = super(torch.autograd.Function, Recorded).apply  # Function.apply its
 
 def save(ctx: Any, values: tuple[Any, ...]) -> None:
     """Saves tensors and numbers for a backward."""
-    tensors, ctx.numbers = [], []
-    for value in values:
-        is_tensor = isinstance(value, Tensor)
-        tensors.append(value if is_tensor else None)
-        ctx.numbers.append(None if is_tensor else value)
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*(value if isinstance(value, Tensor) else None for value in values))
+    ctx.numbers = [None if isinstance(value, Tensor) else value for value in values]
 
 
 def saved(ctx: Any) -> list[Any]:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from portable_softmax.operators.arguments import Factor
-from portable_softmax.operators.checks import is_known
 
 INF = float("inf")
 LOW = 0xFFFFFFFF
@@ -82,7 +81,7 @@ def weighted(
         x = torch.where(x.isnan(), torch.nan, x)  # without a gradient, as that of tanh would be 0 * nan
     values, greedy = scores(x, getattr(args, "scale", None), args.temperature, softcap)
     values = unshared = masked(values, args.mask, greedy, causal, dim)
-    if (greedy is None and not voids) or is_known(x.shape[dim] == 0):
+    if (greedy is None and not voids) or not x.shape[dim]:
         return values, unshared, greedy
     peak = values.detach().amax(dim, keepdim=True)
     if greedy is not None:
@@ -183,19 +182,13 @@ def gumbel(number: Tensor, seed: Tensor, position: Tensor, purpose: int, dtype: 
 
 
 def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...], rounds: int = 7) -> tuple[Tensor, ...]:
-    """Returns the four words of 32 bits of Philox4x32, all as int64."""
+    """Returns the four words of 32 bits of Philox4x32, all as int64, in which products wrap."""
     a, b, c, d = counter
     for turn in range(rounds):
         keys = [word + turn * step & LOW for word, step in zip(key, (0x9E3779B9, 0xBB67AE85), strict=True)]
-        (high_a, low_a), (high_c, low_c) = _product(a, 0xD2511F53), _product(c, 0xCD9E8D57)
-        a, b, c, d = high_c ^ b ^ keys[0], low_c, high_a ^ d ^ keys[1], low_a
+        of_a, of_c = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (of_c >> 32 & LOW) ^ b ^ keys[0], of_c & LOW, (of_a >> 32 & LOW) ^ d ^ keys[1], of_a & LOW
     return a, b, c, d
-
-
-def _product(word: Tensor, factor: int) -> tuple[Tensor, Tensor]:
-    """Returns the upper and lower half of a product of words, without a signed overflow."""
-    low, high = word * (factor & 0xFFFF), word * (factor >> 16)
-    return high + (low >> 16) >> 16, (high << 16) + low & LOW
 
 
 def log_probs(args: Any, options: Any) -> tuple[Tensor, Tensor]:
@@ -209,21 +202,18 @@ def log_probs(args: Any, options: Any) -> tuple[Tensor, Tensor]:
         x = torch.where(ignored.all(-1, keepdim=True).movedim(-1, dim), 0.0, x)
     values, unshared, greedy = weighted(x, args, softcap, dim, hides(mask) or zero_rows)
     values, unshared = values.movedim(dim, -1), unshared.movedim(dim, -1)
-    if is_known(x.shape[dim] == 0):
+    if not x.shape[dim]:
         zeros = values.sum(-1)
         picked = zeros.unsqueeze(-1) + torch.where(ignored, 0.0, torch.nan)
         return picked.to(x.dtype).reshape(ids.shape), torch.stack([zeros - INF, zeros, zeros][: 2 + entropy])
-    logs, top = values.log_softmax(-1), values.argmax(-1, keepdim=True)
-    total = (values.gather(-1, top) - logs.gather(-1, top)).squeeze(-1)  # logsumexp refuses sizes that compilers leave open
+    logs, total = values.log_softmax(-1), values.logsumexp(-1)
     if greedy is not None:
         greedy = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1)
         peak = unshared.detach().amax(-1, keepdim=True)
         total = total + torch.where(greedy, scores(peak, None, None, softcap)[0], 0.0).squeeze(-1)
-    is_empty = (unshared == -INF).all(-1, keepdim=True)
-    total = torch.where(is_empty.squeeze(-1), -INF, total)
     total = torch.where((unshared == INF).any(-1), INF, total)  # whatever else they hold
     if zero_rows:
-        logs = torch.where(is_empty, -INF, logs)
+        logs = torch.where((unshared == -INF).all(-1, keepdim=True), -INF, logs)
     picked = logs.gather(-1, torch.where(ignored | outside, 0, many))
     picked = torch.where(ignored, 0.0, torch.where(outside, torch.nan, picked)).reshape(ids.shape)
     statistics = [total if lse else total.detach(), torch.zeros_like(total)]

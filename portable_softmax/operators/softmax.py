@@ -56,7 +56,7 @@ def _check(args: Any, *options: Any) -> Any:
     is_plain = softcap is None and not causal and not zero_rows and all(t is None for t in args[1:])
     if not is_plain:  # torch computes a plain one of other layouts, or raises its error
         checks.check_tensor(name, "input", x)
-    dim, dtype = checks.wrap_dim(name, dim, x.dim()), checks.dtype_of(name, x, dtype)
+    dim, dtype = checks.wrap_dim(name, dim, x.dim()), checks.dtype_of(x, dtype)
     if causal and (x.dim() < 2 or dim != x.dim() - 1):
         raise ValueError(f"{name}(): causal masks the last two dimensions, and dim must be the last; use mask= instead")
     checks.check_scores(name, x, args, dim)
@@ -124,19 +124,16 @@ def compute(
 ) -> Tensor:
     """Computes a softmax of arguments as the caller passed them; see api.functional.softmax."""
     x, _, scale, temperature, sink = args = SOFTMAX.Args(*inputs)
-    if not isinstance(x, Tensor):
-        checks.check_tensor(FORMS[log], "input", x)
+    name = FORMS[log]
+    for argument, t in (("input", x), ("out", x if out is None else out)):
+        if not isinstance(t, Tensor):
+            raise checks.mistyped(name, argument, "Tensor", t)
     if not scale is temperature is sink is None:
-        args = checks.normalized(FORMS[log], args)
+        args = checks.normalized(name, args)
+    checks.check_masked_rows(name, masked_rows)
     if dtype is None:
-        dtype = x.dtype if x.dtype is torch.float32 else checks.dtype_of(FORMS[log], x)
-    if masked_rows != "nan":
-        checks.check_masked_rows(FORMS[log], masked_rows)
+        dtype = checks.dtype_of(x)
     options = softcap, log, dim, dtype, causal, masked_rows == "zero"
     if out is None:
         return SOFTMAX.call(args, options)
-    if not isinstance(out, Tensor):
-        checks.check_tensor(FORMS[log], "out", out)
-    if SOFTMAX.into(out, args, options):
-        return out
-    return written(FORMS[log], out, SOFTMAX.call(args, options))
+    return out if SOFTMAX.into(out, args, options) else written(name, out, SOFTMAX.call(args, options))

@@ -152,10 +152,11 @@ def compute(args: Any, options: tuple[Any, ...], grad_inplace: bool = False) -> 
     if not args.scale is args.temperature is None:
         args = checks.normalized(NAME, args)
     picked, statistics = TOKENS.call(args, options, grad_inplace)
-    _, _, _, entropy, lse, _ = options
-    rows = statistics[0] if lse else None, statistics[-1] if entropy else None
-    lse, entropies = (t if t is None else t.clone() for t in rows)  # statistics are saved: a caller may modify copies
-    return picked, lse, entropies
+    *_, entropy, has_lse, _ = options
+    if not entropy and not has_lse:
+        return picked, None, None
+    lse, *_, entropies = statistics.unbind()  # which are saved: a caller may modify copies
+    return picked, lse.clone() if has_lse else None, entropies.clone() if entropy else None
 
 
 def _check_sample(args: Any, softcap: Any) -> Any:
