@@ -51,94 +51,89 @@ def absent(device: Device) -> Iterator[object]:
         return
     with _one_at_a_time, contextlib.ExitStack() as replaced:
         replaced.enter_context(device.vendor.offline())
-        before, base = dict(vars(driver)), object  # driver.active would create the real one, or fail
+        base, key, facts = object, object(), _facts(device)
         for backend in backends.values():
             is_its = bool(backend.compiler.supports_target(target_of(device)))
             replaced.enter_context(mock.patch.object(backend.driver, "is_active", lambda is_its=is_its: is_its))
             if is_its:
                 base = backend.driver
-        facts = {name: getattr(device.hardware, fact) for name, fact in PROPERTIES.items()}
-        properties = {name: value for name, value in facts.items() if value is not None}
-        properties |= device.vendor.driver_facts(device.hardware)
-        key, capability = object(), _capability_of(device)
-        driver.set_active(_driver(device, base, key, properties, capability))
+        replaced.callback(vars(driver).update, dict(vars(driver)))  # driver.active would create the real one, or fail
+        driver.set_active(_driver(device, base, key, facts))
         replaced.enter_context(mock.patch.object(detect, "current_device", return_value=device))  # which `fits` asks
         if torch := sys.modules.get("torch"):
-            _replace_queries(torch, device, properties, capability, replaced)
-        try:
-            yield key
-        finally:
-            vars(driver).update(before)
+            _replace_queries(torch, device, facts, replaced)
+        yield key
 
 
-def _capability_of(device: Device) -> tuple[int, int]:
-    """Returns (major, minor): the last digit of an architecture's number, or the last two of its name, is the minor one."""
+def _facts(device: Device) -> dict[str, Any]:
+    """Returns what Triton's driver, and torch, report of the device by their names."""
+    # The last digit of an architecture's number, or the last two of its name, is the minor one.
     digits, minor = re.sub(r"^[a-z]+", "", str(device.arch)), 2 if isinstance(device.arch, str) else 1
-    return (int(digits[:-minor]), int(digits[-minor], 16)) if digits[:-minor].isdigit() else (0, 0)
+    major, minor = (int(digits[:-minor]), int(digits[-minor], 16)) if digits[:-minor].isdigit() else (0, 0)
+    name = re.sub(r"\|[^)]*|(?<!\\)[()?]|\\|\.\*", "", next(iter(device.profile.matches), device.name))  # as the runtime does
+    facts = {name: value for name, fact in PROPERTIES.items() if (value := getattr(device.hardware, fact)) is not None}
+    facts |= device.vendor.driver_facts(device.hardware)
+    return facts | {"name": name, "gcnArchName": str(device.arch), "major": major, "minor": minor}
 
 
 def _refuse(*_: Any, **__: Any) -> Any:
     raise RuntimeError("nothing can be launched: the device is not here")
 
 
-def _driver(device: Device, base: type, key: object, properties: dict[str, Any], capability: tuple[int, int]) -> Any:
+def _driver(device: Device, base: type, key: object, facts: dict[str, Any]) -> Any:
     """Returns a driver with the methods that Triton and modules with kernels call before a launch."""
     target, kind = target_of(device), device.vendor.torch_device_type
     methods = {
         "get_current_target": lambda *_: target,
         "get_current_device": lambda *_: key,
         "get_current_stream": lambda *_, **__: 0,
-        "get_device_capability": lambda *_: capability,
+        "get_device_capability": lambda *_: (facts["major"], facts["minor"]),
         "get_device_interface": lambda *_: getattr(importlib.import_module("torch"), kind),
         "get_active_torch_device": lambda *_: importlib.import_module("torch").device(kind, 0),
         "get_benchmarker": lambda *_: _refuse,  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
         "launcher_cls": _refuse,
-        "utils": SimpleNamespace(get_device_properties=lambda *_: properties),
+        "utils": SimpleNamespace(get_device_properties=lambda *_: facts),
     }
     return object.__new__(type("AbsentDriver", (base,), methods))
 
 
-def _replace_queries(
-    torch: Any, device: Device, properties: dict[str, Any], capability: tuple[int, int], replaced: contextlib.ExitStack
-) -> None:
+def _replace_queries(torch: Any, device: Device, facts: dict[str, Any], replaced: contextlib.ExitStack) -> None:
     """Makes torch's queries of the current accelerator return the device's facts."""
-    patterns, kind = device.profile.matches, device.vendor.torch_device_type
-    name = re.sub(r"\|[^)]*|(?<!\\)[()?]|\\|\.\*", "", next(iter(patterns), device.name))  # as the runtime reports it
-    known = {"name": name, "gcnArchName": str(device.arch), "major": capability[0], "minor": capability[1]}
-    answers = {
+    kind = device.vendor.torch_device_type
+    results = {
         "is_available": True,
         "device_count": 1,
         "current_device": 0,
         "current_accelerator": SimpleNamespace(type=kind, index=None),
-        "get_device_capability": capability,
-        "get_device_name": name,
-        "get_device_properties": SimpleNamespace(**properties, **known),
+        "get_device_capability": (facts["major"], facts["minor"]),
+        "get_device_name": facts["name"],
+        "get_device_properties": SimpleNamespace(**facts),
         "current_stream": StandIn(),
         **dict.fromkeys(("set_device", "synchronize")),
     }
+    answers: dict[str, Any] = {name: lambda *_, value=value, **__: value for name, value in results.items()}
+    answers |= {"Stream": StandIn, "Event": StandIn}
     if not hasattr(torch, kind):  # which a vendor's extension of torch adds
-        added = stand_in_module(f"torch.{kind}")
-        vars(added).update(answers)  # all of them are patched
+        added = StandIn(f"torch.{kind}")
+        vars(added).update(answers)
         replaced.enter_context(mock.patch.object(torch, kind, added, create=True))
-    for where in filter(None, (getattr(torch, kind), getattr(torch, "accelerator", None))):
-        for question in answers.keys() & vars(where).keys():
-            patched = mock.patch.object(where, question, lambda *_, value=answers[question], **__: value)
-            replaced.enter_context(patched)
-    for name in ("Stream", "Event"):
-        replaced.enter_context(mock.patch.object(getattr(torch, kind), name, StandIn, create=True))
+    for module in filter(None, (getattr(torch, kind), getattr(torch, "accelerator", None))):
+        known = {name: answers[name] for name in answers.keys() & vars(module).keys()}
+        replaced.enter_context(mock.patch.multiple(module, **known))
     if device.backend in vars(torch.version):
         toolkit = getattr(torch.version, device.backend) or TOOLKIT
         replaced.enter_context(mock.patch.object(torch.version, device.backend, toolkit))
 
 
-class StandIn:
-    """A function, class or object that is not installed, a stream or an event: its attributes and results are stand-ins too."""
+class StandIn(ModuleType):
+    """A module, class or function that is not installed, a stream or an event: attributes and results are stand-ins too."""
 
     __triton_builtin__ = True  # what kernels of Triton may name; it reads the signature of what they call
     signature = inspect.Signature()
 
     def __init__(self, name: Any = "a stream or event", *_: Any, **__: Any) -> None:
-        self.__name__ = str(name)
+        super().__init__(str(name))
+        self.__path__: list[str] = []  # a package, whose modules _Finder finds
 
     def __getattr__(self, name: str) -> "StandIn":
         if name.startswith("__"):
@@ -151,19 +146,6 @@ class StandIn:
             raise NotImplementedError(f"{self.__name__} is not installed, and this Triton does not compile it")
         decorates = len(arguments) == 1 and (inspect.isfunction(arguments[0]) or hasattr(arguments[0], "arg_names"))
         return arguments[0] if decorates else self  # a function, or one of Triton
-
-
-def stand_in_module(name: str, known: Any = None) -> ModuleType:
-    """Returns a module that is not installed: attributes that a known module, such as torch.npu, lacks are stand-ins."""
-
-    def attribute(attribute: str) -> Any:
-        if attribute.startswith("__"):
-            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
-        return getattr(known, attribute, None) or StandIn(f"{name}.{attribute}")
-
-    module = ModuleType(getattr(known, "__name__", name))  # Triton replaces libdevice by its name
-    vars(module).update(__path__=[], __getattr__=attribute)  # its submodules are found by _Finder
-    return module
 
 
 class _Finder:
@@ -179,9 +161,13 @@ class _Finder:
         return None
 
     def create_module(self, spec: Any) -> ModuleType:
-        """Returns a stand-in, for which another module may answer."""
-        known = self.modules.get(spec.name)
-        return stand_in_module(spec.name, pkgutil.resolve_name(known) if known else None)
+        """Returns a stand-in, with all that a module has which answers for it."""
+        if not (known := self.modules.get(spec.name)):
+            return StandIn(spec.name)
+        answers = pkgutil.resolve_name(known)
+        module = StandIn(answers.__name__)  # Triton replaces libdevice by its name
+        vars(module).update({name: value for name, value in vars(answers).items() if not name.startswith("__")})
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         """Imports the submodules with names of their own, which `from module import submodule` would not."""
@@ -193,8 +179,7 @@ class _Finder:
 @contextlib.contextmanager
 def importable(modules: Mapping[str, str]) -> Iterator[None]:
     """Lets modules be imported that are not installed, and all below them: by name, with the module that answers, or ""."""
-    finder = _Finder(modules)
-    sys.meta_path.append(finder)
+    sys.meta_path.append(finder := _Finder(modules))
     try:
         yield
     finally:
