@@ -2,7 +2,6 @@
 
 import logging
 import math
-import operator
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from portable_softmax.planning import candidates, planner
 from portable_softmax.planning.operands import bucket_of, contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.planning.problem import LogProbs, Problem
-from portable_softmax.runtime.compile import check_target, compiled, resources_of
+from portable_softmax.runtime.compile import compiled, resources_of, triton_version
 from portable_softmax.runtime.kernel import kernels_of
 
 if TYPE_CHECKING:
@@ -77,33 +76,31 @@ def warm_up(
         backward: True to prepare the gradient too.
         device: the device, as in `plan`. For an absent device, kernels are compiled into Triton's cache on disk
             (TRITON_CACHE_DIR), for a process that has the device.
-        measure: number of launches, such as 4, that are timed for a range of rows; None for none. The first one by expected
-            time stays unless another one is at least 2% faster twice; later calls of this process use the fastest. Nothing is
-            timed below 10 us, while a stream captures, under `batch_invariant`, or for an absent device. Ranks, and later
-            processes, may select other launches.
+        measure: number of launches, such as 4, that are timed for a range of rows, as by `launcher`; None for none. Ranks, and
+            later processes, may select other launches. Nothing is timed for an absent device, or under `batch_invariant`.
 
     Returns:
         The plans by shape and dtype, the gradient's after the softmax's. On a machine without a device, and without
         `device=`, an empty list, with a warning: PyTorch computes the calls there, and compiles nothing.
 
     Raises:
-        ValueError: `shapes` or `dtypes` is no list of them, a size is not positive or too large, or `form` is unknown.
+        ValueError: `shapes` or `dtypes` is no list of them, or as in `plan`.
         TypeError, DtypeError, ProfileError, DeviceError, PlanError, CompileError: as in `plan`, or it does not compile.
     """
     if measure is not None:
         from portable_softmax.runtime.measuring import check_measure
 
         check_measure(measure)
-    if shapes and all(hasattr(size, "__index__") for size in shapes):
-        raise ValueError(f"shapes should be a list of shapes, not one shape; pass [{tuple(shapes)}]")
-    sizes = [_rows_and_columns(shape) for shape in shapes]
-    if isinstance(dtypes, str) or not isinstance(dtypes, Sequence) or (sizes and not dtypes):
+    if not all(isinstance(shape, Sequence) for shape in shapes):
+        raise ValueError(f"shapes should be a list of shapes, such as [(4096, 781), (8, 16, 1024)], not {shapes!r}")
+    if isinstance(dtypes, str) or not isinstance(dtypes, Sequence) or (shapes and not dtypes):
         raise ValueError(f"dtypes should be like [torch.float32, 'bfloat16'], not {dtypes!r}")
     try:
         device = chosen(device)
     except NoDeviceError as error:
         warnings.warn(f"warm_up() does nothing, as there is no device: {error}", stacklevel=2)
         return []
+    sizes = [(math.prod(shape[:-1]), math.prod(shape[-1:])) for shape in shapes]
     requests = product(sizes, dtypes, [False, True] if backward else [False])
     problems = [contiguous_problem(*size, dtype, form, grad, is_batch_invariant()) for size, dtype, grad in requests]
     return [_ready(problem, device, measure) for problem in problems]
@@ -160,22 +157,12 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
 
 
 def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    check_target(device)
+    triton_version()  # raises CompileError if there is none
     kernel, *_ = kernels_of(problem, tiling, device)
     if problem.is_sample:  # it has the launch of log-probabilities, if it compiles
         compiled(kernel, device)
         kernel, *_ = kernels_of(replace(problem, log_probs=LogProbs()), tiling, device)
     return resources_of(kernel, device)
-
-
-def _rows_and_columns(shape: Sequence[int]) -> tuple[int, int]:
-    try:
-        sizes = [operator.index(size) for size in shape]
-    except TypeError:
-        sizes = [-1]
-    if min(sizes, default=0) < 0:
-        raise ValueError(f"shapes should be like [(4096, 781), (8, 16, 1024)]; one of them is {shape!r}")
-    return math.prod(sizes[:-1]), sizes[-1] if sizes else 1
 
 
 def _ready(problem: Problem, device: Device, count: int | None) -> LaunchPlan:

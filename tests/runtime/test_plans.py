@@ -33,8 +33,8 @@ REFUSED = {  # what is requested, and the error
     "float64": (lambda: plan(5, 5, "float64", "ascend/910b3"), DtypeError, "of float64 was requested; kernels compute float16"),
     **{f"warm up {shapes} {dtypes}": (lambda at=(shapes, dtypes): warm_up(*at, device=H200), error, words)
        for shapes, dtypes, error, words in (
-        ((4096, 64), ["float32"], ValueError, r"not one shape; pass \[\(4096, 64\)\]"),
-        ([(4096, 0.5)], ["float32"], ValueError, r"one of them is \(4096, 0.5\)"),
+        ((4096, 64), ["float32"], ValueError, r"shapes should be a list of shapes, .*, not \(4096, 64\)"),
+        ([(4096, 0.5)], ["float32"], TypeError, r"should be integers, not 4096 and 0\.5"),
         ([(10**20, 64)], ["float32"], ValueError, "100000000000000000000 rows of 64 columns are too large"),
         ([(4, 2**31)], ["float32"], ValueError, "a row of 2147483648 elements is too large; rows of up to 2147418112 can be"),
         ([(4096, 64)], "float32", ValueError, "dtypes should be like .*, not 'float32'"),
