@@ -34,7 +34,7 @@ def test_rows_of_a_stride_beyond_32_bits(where):
     assert_close(picked.cpu(), expected("log_softmax", x.cpu())[[0, 1, 2], [3, 50, 99]], 1.0)
 
 
-COLS = 132, 260, 388, 516, 781, 900, 1025, 1301, 2056, 2304, 4100, 8200
+COLS = 132, 260, 781, 1025, 1301, 4100, 8200
 
 
 @pytest.mark.parametrize(

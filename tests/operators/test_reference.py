@@ -68,8 +68,8 @@ def test_what_has_no_elements():
 @pytest.mark.parametrize("n_cols", [7, 782, 5000])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_a_row_and_its_gradient_are_the_same_in_any_batch(where, n_cols, dtype):
-    x, ids = torch.randn(300, n_cols, device=where).to(dtype), torch.zeros(300, dtype=torch.long, device=where)
-    unaligned = torch.empty(300 * n_cols + 1, dtype=dtype, device=where)[1:].view(300, n_cols).copy_(x)
+    x, ids = torch.randn(70, n_cols, device=where).to(dtype), torch.zeros(70, dtype=torch.long, device=where)
+    unaligned = torch.empty(70 * n_cols + 1, dtype=dtype, device=where)[1:].view(70, n_cols).copy_(x)
 
     def results(call, part):
         leaf = part.detach().requires_grad_()
