@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from sweep import mostly_slow
 
 from portable_softmax import CompileError, Device
 from portable_softmax.devices.backends import npu_compiler
@@ -37,7 +38,10 @@ def kernel_of(name):
     return compiled(kernels_of(problem, plan_problem(problem, device).tiling, device)[0], device)
 
 
-@pytest.mark.parametrize("name", PLANNED)
+QUICK = "plain", "everything", "gradient", "tokens"
+
+
+@pytest.mark.parametrize("name", mostly_slow(PLANNED, QUICK.__contains__))
 def test_the_launch_that_is_planned_first_compiles(name, monkeypatch):
     problem, device, tile = PLANNED[name]
     planned = plan_problem(problem, device)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from offline import light
 
 from portable_softmax import Device, warm_up
 from portable_softmax.planning.operands import contiguous_problem
@@ -11,10 +12,15 @@ from portable_softmax.runtime.kernel import kernels_of
 H200 = Device.from_profile("nvidia/h200")
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_compiled(monkeypatch):
+    monkeypatch.setattr(plans, "_choices", {})
+    monkeypatch.setattr(plans, "_compile", light)
+
+
 def measure(monkeypatch, problem, count, times=None):
     """Returns what is timed, of which every launch but the first takes half as long, and the choice."""
     calls = []
-    monkeypatch.setattr(plans, "_choices", {})
     monkeypatch.setattr(measuring, "is_capturing", lambda device: False)
     monkeypatch.setattr(measuring, "operands_of", lambda *of: [])
     monkeypatch.setattr(measuring, "Launch", lambda plan, *of, sizes: plan.tiling)
