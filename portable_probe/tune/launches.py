@@ -17,7 +17,6 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.candidates import Limits
 from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, row_work, softmax_facts
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
@@ -75,7 +74,7 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
     fit, programs = device.vendor.occupancy(used, device.hardware), problem.tiles(tiling.tile_rows) * tiling.splits
     if reason := unfit(replace(launch, occupancy=fit), device):
         raise PlanError(reason)
-    facts = softmax_facts(Limits(problem, device), tiling, programs, fit.programs_per_multiprocessor, spilled_by(used))
+    facts = softmax_facts(problem, tiling, device, programs, fit.programs_per_multiprocessor, spilled_by(used))
 
     def prepared() -> Any:
         result, x, *last = operands(shape, problem.x_dtype, 2 + problem.backward, device)

@@ -3,10 +3,12 @@
 There is no order of preference among them: they are compared by cost.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
@@ -17,6 +19,7 @@ from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_
 WORD_BYTES = 4
 GB_PER_S = 1 / NS  # bytes of a microsecond
 MAX_SPLITS = 64  # per row: a program reads two words of every split
+BLOCKS = 1, 2, 3, 4, 5, 6, 8, 10, 12, 16  # of a split in registers
 MAX_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compile for minutes
 MIN_TWO_PASS = 1024  # elements of a block; narrower ones add up more, and round more
 REGISTERS = 24  # of a thread for addresses and numbers of a row: 16 to 48 in compiled launches of sm_90
@@ -24,39 +27,40 @@ FEW = 8  # elements of a thread, at most: too few for the largest programs, and 
 AS_LOADED = (
     48  # elements of a thread, at least, that are kept as they were loaded: 32 are 3 to 10% slower in one wave of programs
 )
-MAX_OF_ONE_WARP = 32  # programs of a multiprocessor that share rows and have one warp: two warps exchange half as much
 MAX_SCALAR_BLOCKS = 5  # of at most one access of a row: more hit lines on their way
 
 
-class Limits:
-    """Limits of a device for a problem. Threads and registers are of a multiprocessor; line, sector and element are bytes."""
+class Limits(NamedTuple):
+    """Numbers of a device that launches depend on, 1 in place of an unknown one; of a multiprocessor, or in bytes."""
 
-    def __init__(self, problem: Problem, device: Device) -> None:
-        hardware, launch = device.hardware, device.profile.launch
-        self.problem, self.device = problem, device
-        self.warp = hardware.warp_size or 1
-        self.max_threads = hardware.max_threads_per_program or self.warp
-        self.resident_threads = self.warp * (hardware.max_warps_per_multiprocessor or 1)
-        self.registers = hardware.registers_per_multiprocessor or 1
-        self.registers_per_thread = hardware.max_registers_per_thread or self.registers
-        self.multiprocessors = hardware.multiprocessor_count or 1
-        self.warps = powers(1, self.max_threads // self.warp)
-        self.left_out = Counter[str]()  # numbers of launches that are no candidates, by reason
-        self.loads = 2 if problem.backward else 1  # operands that are read
-        can_split = bool(launch.polls) and not problem.in_place
-        self.exchanges = can_split and not problem.batch_invariant  # a late program may be waited for or not, and bits differ
-        self.splits_in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
-        self.line = WORD_BYTES * (launch.line_elements.value if launch.line_elements else 1)
-        self.sector = WORD_BYTES * (launch.min_line_elements.value if launch.min_line_elements else 1)  # the least that moves
-        x, y = DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]
-        self.element = y if problem.stores else x
-        self.read, written = (2 * y, x) if problem.backward else (x, y)  # bytes per element
-        self.written = written if problem.stores else 0
-        self.per_us = GB_PER_S * (hardware.memory_bandwidth_gb_per_s or self.multiprocessors)
+    warp: int  # threads
+    max_threads: int  # of a program
+    resident_threads: int
+    registers: int
+    registers_per_thread: int
+    multiprocessors: int
+    line: int  # of the cache
+    sector: int  # the least that moves
+    per_us: float  # that memory moves at the data sheet's bandwidth
 
-    def rows_in(self, size: int) -> int:
-        """Returns the rows side by side that so many bytes hold, of those that there are: a power of two."""
-        return min(next_power_of_2(self.problem.rows_per_group), size // self.element)
+
+@functools.lru_cache
+def limits_of(device: Device) -> Limits:
+    """Returns the limits of a device."""
+    hardware, launch = device.hardware, device.profile.launch
+    registers = hardware.registers_per_multiprocessor or 1
+    warp, multiprocessors = hardware.warp_size or 1, hardware.multiprocessor_count or 1
+    return Limits(
+        warp,
+        hardware.max_threads_per_program or warp,
+        warp * (hardware.max_warps_per_multiprocessor or 1),
+        registers,
+        hardware.max_registers_per_thread or registers,
+        multiprocessors,
+        WORD_BYTES * (launch.line_elements.value if launch.line_elements else 1),
+        WORD_BYTES * (launch.min_line_elements.value if launch.min_line_elements else 1),
+        GB_PER_S * (hardware.memory_bandwidth_gb_per_s or multiprocessors),
+    )
 
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
@@ -66,21 +70,20 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     tile = lines[::-1] if problem.across else lines
     if modelled := device.vendor.model(tile, DTYPE_BYTES[problem.x_dtype], problem.operations | edge, device):
         return modelled
-    threads = tiling.warps * (device.hardware.warp_size or 1)
-    operands = 2 if problem.backward else 1
-    elements = -(-tiling.tile_rows * tiling.block_cols * operands // threads)
+    threads = tiling.warps * limits_of(device).warp
+    elements = -(-tiling.tile_rows * tiling.block_cols * problem.loads // threads)
     if holds_as_loaded(problem, tiling, device):
         elements //= 2
     wanted = REGISTERS + elements
     if problem.across and tiling.is_shared and problem.vector == 1:
-        wanted = REGISTERS * operands + elements + elements // 2
+        wanted = REGISTERS * problem.loads + elements + elements // 2
     registers = min(available(wanted, threads, device), tiling.max_registers or wanted)
     return KernelResources(tiling.num_warps, registers, spilled_bytes_per_thread=WORD_BYTES * (wanted - registers))
 
 
 def holds_as_loaded(problem: Problem, tiling: Tiling, device: Device) -> bool:
     """True if a tile of many elements of 16 bits, not of scores, stays in registers as it was loaded, two to a register."""
-    threads = tiling.warps * (device.hardware.warp_size or 1)
+    threads = tiling.warps * limits_of(device).warp
     pairs = {DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]} == {2} and problem.vector > 1
     pairs = pairs and tiling.tile_rows * tiling.width >= 2 * threads and bool(device.vendor.vector_register)
     many = tiling.held and not tiling.two_launches and tiling.tile_rows * tiling.tile_cols >= AS_LOADED * threads
@@ -100,136 +103,100 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     Rows of a batch-invariant problem are not unaligned: the order in which their elements are added up would depend on where
     one starts; nor are those of samples, whose groups of columns would.
     """
-    limits, vendor = Limits(problem, device), device.vendor
+    line, vendor = limits_of(device).line, device.vendor
     if problem.across:
-        several = not problem.numbered and vendor.scattered_rows and problem.inner * WORD_BYTES < limits.line
+        several = not problem.numbered and vendor.scattered_rows and problem.inner * WORD_BYTES < line
         return [problem, replace(problem, scattered=True)] if several else [problem]
-    long = problem.n_cols * limits.element >= 2 * limits.line  # the ends of shorter rows cost too much
+    long = problem.n_cols * problem.element >= 2 * line  # the ends of shorter rows cost too much
     vectors = long and problem.alike and problem.vector < problem.widest and problem.aligned and vendor.aligned_access
     if not vectors or problem.batch_invariant or problem.is_sample:
         return [problem]
     return [problem, replace(problem, vector=problem.widest, unaligned=True)]
 
 
-def candidates(limits: Limits) -> list[Tiling]:
-    """Returns the launches of a problem that is read in one way."""
-    sizes = limits.device.profile.launch.registers
-    generated = _of_warps(limits) if limits.device.hardware.warp_size else _of_vector_cores(limits)
-    tilings = list(dict.fromkeys(generated))
-    return [replace(tiling, max_registers=size) for tiling in tilings for size in sizes.value] if sizes else tilings
+def candidates(problem: Problem, device: Device, left_out: Counter[str]) -> list[Tiling]:
+    """Returns the launches of a problem that is read in one way; counts others in `left_out`, by reason."""
+    sizes, kept = device.profile.launch.registers, list[Tiling]()
+    if not device.hardware.warp_size:
+        return list(dict.fromkeys(_of_vector_cores(problem, device)))
+    for tiling in dict.fromkeys(_of_warps(problem, device)):
+        if reason := _excluded(problem, tiling, limits_of(device)):
+            left_out[reason] += 1
+        else:
+            kept += [replace(tiling, max_registers=size) for size in sizes.value] if sizes else [tiling]
+    return kept
 
 
-def _of_warps(limits: Limits) -> Iterator[Tiling]:
-    """Yields tiles of all numbers of rows; of rows side by side, from a sector of memory wide to two cache lines."""
-    problem = limits.problem
-    narrow, wide = 1, limits.max_threads * problem.vector // next_power_of_2(problem.width)
+def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
+    """Yields tiles of all numbers of rows; of rows side by side, from a sector of memory wide to two cache lines.
+
+    Blocks have one access of each thread, which are faster at equal cost, or a whole row; of rows side by side, up to two of
+    the widest accesses.
+    """
+    limits, vector, width = limits_of(device), problem.vector, next_power_of_2(problem.width)
+    can_split = bool(device.profile.launch.polls) and not problem.in_place
+    exchanges = can_split and not problem.batch_invariant  # a late program may be waited for or not, and bits differ
+    in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
+    narrow, wide = 1, limits.max_threads * vector // width
+    held = [vector, limits.max_threads * width]  # elements of a thread in a block
+    split, two_pass = powers(min(vector, VECTOR_BYTES // WORD_BYTES), 2 * vector), powers(vector, FEW * vector)
     if problem.across:
-        narrow, wide = limits.rows_in(limits.sector), limits.rows_in(2 * limits.line)
+        narrow, wide = _rows_in(problem, limits.sector), _rows_in(problem, 2 * limits.line)
+        held = powers(max(vector, WORD_BYTES // problem.element), 2 * problem.widest)[::-1]
+        split, two_pass = held[1::-1], held[:1]
     if problem.scattered:
         narrow = max(narrow, next_power_of_2(problem.inner + 1))  # of several matrices
-    for rows in powers(narrow, wide):
-        held = [*_in_registers(limits, rows), *_split(limits, rows)]
-        yield from held
-        yield from _two_pass(limits, rows, bool(held))
-    width = min(max(1, MIN_TWO_PASS // narrow), next_power_of_2(problem.width))
-    yield Tiling(narrow, width, max(1, min(2, narrow * width // limits.warp)), 1, held=False)  # it needs the least
+    is_long = not problem.scattered if problem.across else problem.width >= limits.max_threads * vector
+    for rows, num_warps in product(powers(narrow, wide), powers(1, limits.max_threads // limits.warp)):
+        per_row = num_warps * limits.warp / rows  # threads
+        yield from (_tiling(problem, rows, num_warps, int(size * per_row)) for size in held)
+        for columns, blocks in product([int(size * per_row) for size in split], BLOCKS if is_long and exchanges else ()):
+            if 1 < (splits := -(-problem.width // (max(1, columns) * blocks))) <= MAX_SPLITS:
+                yield _tiling(problem, rows, num_warps, columns, splits)
+        for size, splits in product(two_pass, powers(1, MAX_SPLITS if is_long and (exchanges or in_two_launches) else 1)):
+            yield _tiling(problem, rows, num_warps, int(size * per_row), splits, held=False, two_launches=in_two_launches)
 
 
-def _accesses(limits: Limits) -> list[int]:
-    """Returns elements of a thread in a block of rows side by side, up to two of the widest accesses, most first."""
-    problem = limits.problem
-    return powers(max(problem.vector, WORD_BYTES // limits.element), 2 * problem.widest)[::-1]
+def _rows_in(problem: Problem, size: int) -> int:
+    """Returns the rows side by side that so many bytes hold, of those that there are: a power of two."""
+    return min(next_power_of_2(problem.rows_per_group), size // problem.element)
 
 
-def _in_registers(limits: Limits, rows: int) -> Iterator[Tiling]:
-    """Yields programs that hold rows: blocks of one access of each thread, which are faster at equal cost, or whole rows."""
-    problem = limits.problem
-    sizes = _accesses(limits) if problem.across else [problem.vector, rows * next_power_of_2(problem.width)]
-    for num_warps, size in product(limits.warps, sizes):
-        yield from _tiling(limits, rows, num_warps, size)
-
-
-def _split(limits: Limits, rows: int) -> Iterator[Tiling]:
-    """Yields programs that share rows and hold a split, by blocks per split: few first, which need fewer registers."""
-    problem = limits.problem
-    if not limits.exchanges or not _is_long(limits, rows) or rows > limits.rows_in(limits.line):
-        return
-    sizes = [problem.vector, 2 * problem.vector]
-    if problem.across:
-        sizes = _accesses(limits)[1::-1]
-    elif problem.pairs:  # no programs wait for one another while blocks are read
-        sizes = [min(problem.vector, VECTOR_BYTES // WORD_BYTES), problem.vector]
-    counts = sorted(count for odd in (1, 3, 5) for count in powers(odd, MAX_BLOCKS // 2 - 1))  # 1 to 6, 8, 10, ...
-    warps = limits.warps if problem.across else limits.warps[:-2] or limits.warps
-    for num_warps, size, count in product(warps, sizes, counts):
-        splits = -(-problem.width // (max(1, size * num_warps * limits.warp // rows) * count))
-        if 1 < splits <= MAX_SPLITS:
-            yield from (tiling for tiling in _tiling(limits, rows, num_warps, size, splits) if tiling.is_shared)
-
-
-def _two_pass(limits: Limits, rows: int, is_held: bool) -> Iterator[Tiling]:
-    """Yields tiles of which rows, or splits of long ones, are read twice; few if registers may hold them."""
-    problem = limits.problem
-    sizes = _accesses(limits)[:1] if problem.across else [2 * problem.vector, problem.vector]
-    if problem.vector > 1 and not problem.stores and not problem.across:
-        sizes = [FEW * problem.vector, FEW // 2 * problem.vector]  # a row is read once, with several loads of a thread at once
-    in_two_launches = limits.splits_in_two_launches and not problem.across
-    counts = [] if is_held and (problem.log_probs is None or problem.unaligned) else [1]
-    if _is_long(limits, rows) and (in_two_launches or (limits.exchanges and not (is_held and rows == 1))):
-        counts += powers(2, MAX_SPLITS)
-    for num_warps, size, count in product(limits.warps[2:] or limits.warps, sizes, counts):
-        yield from _tiling(limits, rows, num_warps, size, count, held=False)
-
-
-def _is_long(limits: Limits, rows: int) -> bool:
-    """True if programs may share rows: they have an access of every thread, or more elements than registers."""
-    problem = limits.problem
-    if problem.across:
-        return not problem.scattered and 2 * rows * problem.width * limits.loads > limits.registers
-    return problem.width >= limits.max_threads * problem.vector
-
-
-def _tiling(limits: Limits, rows: int, num_warps: int, per_thread: int, splits: int = 1, held: bool = True) -> Iterator[Tiling]:
-    """Yields the tiling of blocks of so many elements a thread, or as wide as a row or split, unless it is left out."""
-    problem, threads = limits.problem, num_warps * limits.warp
+def _tiling(problem: Problem, rows: int, num_warps: int, columns: int, splits: int = 1, **kind: bool) -> Tiling:
+    """Returns the tiling of blocks of so many columns, or as wide as a row or split."""
     split = -(-problem.width // splits)
-    width = max(1, min(per_thread * threads // rows, next_power_of_2(split)))
+    width = min(max(1 if problem.across else problem.vector, columns), next_power_of_2(split))
     blocks = -(-split // width)
-    cols = blocks * width
-    splits = -(-problem.width // cols)
-    in_two, n_blocks = splits > 1 and not limits.exchanges, blocks if held or splits > 1 else 1
-    tiling = Tiling(rows, width, num_warps, 1, splits, blocks=n_blocks, held=held, walk=False, two_launches=in_two)
-    elements, programs = rows * cols * limits.loads, problem.tiles(rows) * splits
-    registers = min(limits.registers, threads * limits.registers_per_thread)
-    scalar = held and not problem.across and width * limits.element <= VECTOR_BYTES
-    idle = programs * 2 < limits.multiprocessors or programs * threads >= limits.multiprocessors * limits.resident_threads
-    one_warp = splits > 1 and held and num_warps == 1 and not problem.across
+    splits = -(-problem.width // (blocks * width))
+    if splits == 1 and kind:  # one program reads whole rows twice
+        return Tiling(rows, width, num_warps, 1, held=False, walk=False)
+    return Tiling(rows, width, num_warps, 1, splits, blocks=blocks, walk=False, **kind)
+
+
+def _excluded(problem: Problem, tiling: Tiling, limits: Limits) -> str | None:
+    """Returns the reason why a tiling is no candidate; None if it is one."""
+    threads, rows, held = tiling.warps * limits.warp, tiling.tile_rows, tiling.held
+    elements, most = rows * tiling.tile_cols * problem.loads, min(limits.registers, threads * limits.registers_per_thread)
+    is_scalar = held and not problem.across and tiling.width * problem.element <= VECTOR_BYTES
     reasons = {
-        "blocks narrower than a vector": width < problem.vector and not problem.across,
-        "more elements than registers": 2 * rows * tiling.block_cols * limits.loads > registers,
-        "blocks that compile for minutes": held and blocks > MAX_BLOCKS,
-        "narrow two-pass blocks": not held and rows * width < MIN_TWO_PASS,
-        "idle multiprocessors or late programs": splits > 1 and limits.exchanges and not held and idle,
-        "idle threads": num_warps > 1 and rows * min(cols, problem.width) < threads,
-        "splits of one warp": one_warp and programs > MAX_OF_ONE_WARP * limits.multiprocessors,
-        "splits of few elements": splits > 1 and elements < 2 * FEW * threads,
-        "many narrow loads": scalar and (blocks > MAX_SCALAR_BLOCKS or elements > FEW * problem.vector * threads),
+        "more elements than registers": 2 * rows * tiling.block_cols * problem.loads > most,
+        "blocks that compile for minutes": held and tiling.blocks > MAX_BLOCKS,
+        "narrow two-pass blocks": not held and rows * tiling.width < MIN_TWO_PASS,
+        "splits of few elements": tiling.splits > 1 and elements < 2 * FEW * threads,
+        "idle threads": tiling.warps > 1 and rows * min(tiling.tile_cols, problem.width) < threads,
+        "many narrow loads": is_scalar and tiling.blocks > MAX_SCALAR_BLOCKS,
     }
-    reason = next((reason for reason, holds in reasons.items() if holds), None)
-    if reason:
-        limits.left_out[reason] += 1
-    else:
-        yield tiling
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _of_vector_cores(limits: Limits) -> Iterator[Tiling]:
+def _of_vector_cores(problem: Problem, device: Device) -> Iterator[Tiling]:
     """Yields tiles of as many elements as the profile sets, then fewer; longer rows are two-pass."""
-    problem, launch = limits.problem, limits.device.profile.launch
+    launch, limits = device.profile.launch, limits_of(device)
     facts = launch.tile_elements, launch.row_elements or launch.tile_elements, launch.stream_elements
     most, longest, stream = (fact.value if fact else 1 for fact in facts)
     cols, neighbours = next_power_of_2(problem.width), next_power_of_2(problem.rows_per_group)
     fair = next_power_of_2(-(-problem.n_rows // limits.multiprocessors))  # each core has a tile
-    least, line, in_tile = 1, 1, cols * limits.loads
+    least, line, in_tile = 1, 1, cols * problem.loads
     if problem.across:
         least, line = (min(neighbours, size // WORD_BYTES) for size in (limits.sector, limits.line))
         in_tile = cols

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.candidates import GB_PER_S, WORD_BYTES, Limits
+from portable_softmax.planning.candidates import GB_PER_S, WORD_BYTES, Limits, limits_of
 from portable_softmax.planning.cost import Facts
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
@@ -16,25 +16,30 @@ LINE_PART, LOOKUP = 1 / 3, 3  # accesses of a warp that take as long as a cache 
 ELEMENT = 0.75  # elements of a row kernel that take as long as one here: least regret of 11,000 launches of H100s
 
 
-def softmax_facts(limits: Limits, tiling: Tiling, num_programs: int, resident: int, spilled_bytes: float = 0) -> Facts:
+def softmax_facts(
+    problem: Problem, tiling: Tiling, device: Device, num_programs: int, resident: int, spilled_bytes: float = 0
+) -> Facts:
     """Returns the facts of a launch; `resident` programs fit a multiprocessor, at least 1, and a thread spills some bytes."""
-    problem, slots = limits.problem, limits.multiprocessors * resident
+    limits = limits_of(device)
+    slots = limits.multiprocessors * resident
+    x, y = DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]
+    reads, writes = (2 * y, x) if problem.backward else (x, y * problem.stores)  # bytes per element
     threads, tiles = tiling.warps * limits.warp, problem.tiles(tiling.tile_rows) * tiling.splits
     at_once = min(resident, max(1.0, num_programs / limits.multiprocessors))
     tiles_each, waves = -(-tiles // num_programs), -(-num_programs // slots)
     passes = 1 if tiling.held or problem.log_probs else 2
     covered = tiling.covers(problem.width) // tiling.splits
     elements = tiling.tile_rows * covered
-    vector, operands = vector_of(limits, tiling), limits.loads + problem.stores
-    unused, under, lines = _pieces(limits, tiling, vector, at_once)
+    vector, operands = vector_of(problem, limits, tiling), problem.loads + problem.stores
+    unused, under, lines = _pieces(problem, limits, tiling, vector, at_once)
     all_elements = problem.n_rows * problem.n_cols
-    read, moved = all_elements * limits.read, all_elements * (limits.read + limits.written)
+    read, moved = all_elements * reads, all_elements * (reads + writes)
     l2_bytes = under * (moved + read * (passes - 1)) + 2 * spilled_bytes * threads * tiles
-    between, again = elements * (limits.read + limits.written) * at_once * limits.multiprocessors, 0.0
+    between, again = elements * (reads + writes) * at_once * limits.multiprocessors, 0.0
     if tiling.two_launches:
         between = max(between, read)
     if passes == 2:
-        again = read * lost(between, limits.device)
+        again = read * lost(between, device)
     if tiling.two_launches:
         l2_bytes += read - again
     exchanges = tiling.is_shared and not tiling.two_launches and problem.pairs > 0
@@ -64,10 +69,10 @@ def softmax_facts(limits: Limits, tiling: Tiling, num_programs: int, resident: i
     )
 
 
-def vector_of(limits: Limits, tiling: Tiling) -> int:
+def vector_of(problem: Problem, limits: Limits, tiling: Tiling) -> int:
     """Returns the number of neighbouring elements of a thread."""
-    threads, elements, vector = tiling.warps * limits.warp, tiling.tile_rows * tiling.width, limits.problem.vector
-    return min(vector, max(1, elements // threads)) if limits.problem.across else vector
+    threads, elements, vector = tiling.warps * limits.warp, tiling.tile_rows * tiling.width, problem.vector
+    return min(vector, max(1, elements // threads)) if problem.across else vector
 
 
 def lost(between: float, device: Device) -> float:
@@ -82,12 +87,12 @@ def _mask(problem: Problem) -> float:
     return {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}[mask] / copies if mask and copies else 0
 
 
-def _pieces(limits: Limits, tiling: Tiling, vector: int, resident: float) -> tuple[float, float, float]:
+def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resident: float) -> tuple[float, float, float]:
     """Returns what runs of neighbouring elements cost that are shorter than a cache line.
 
     Unused bytes of lines per byte that is moved, moves of sectors beyond the first, and lines that warps request an element.
     """
-    problem, element, line, sector = limits.problem, limits.element, limits.line, limits.sector
+    element, line, sector = problem.element, limits.line, limits.sector
     access = vector * limits.warp  # elements that a warp requests at once
     rows, inner = tiling.tile_rows, problem.inner
     run, adjacent = inner * tiling.width if rows >= inner else rows, min(access, rows)

@@ -16,7 +16,7 @@ from typing import Any
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
-from portable_softmax.planning.candidates import Limits, candidates, estimated, readings
+from portable_softmax.planning.candidates import candidates, estimated, readings
 from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.planning.plan import LaunchPlan, Tiling, spilled_by
@@ -163,10 +163,8 @@ def ranked(problem: Problem, device: Device, left_out: Counter[str] | None = Non
     """
     launches = list[LaunchPlan]()
     for reading in reversed(readings(problem, device)):
-        limits = Limits(_typical(reading)[0], device)
-        launches += [_launch(reading, tiling, estimated(reading, tiling, device), device) for tiling in candidates(limits)]
-        if left_out is not None:
-            left_out.update(limits.left_out)
+        tilings = candidates(_typical(reading)[0], device, left_out if left_out is not None else Counter())
+        launches += [_launch(reading, tiling, estimated(reading, tiling, device), device) for tiling in tilings]
     return sorted((one for one in launches if not unfit(one, device)), key=lambda launch: launch.us) or launches
 
 
@@ -197,7 +195,7 @@ def _launch(problem: Problem, tiling: Tiling, used: KernelResources, device: Dev
         return launch
     for typical in _typical(problem):
         number = _num_programs(typical, tiling, fit, device)
-        times.append(cost(softmax_facts(Limits(typical, device), tiling, number, resident, spilled_by(used)), numbers))
+        times.append(cost(softmax_facts(typical, tiling, device, number, resident, spilled_by(used)), numbers))
     factor = math.sqrt(times[-1].total / times[0].total)
     return replace(launch, terms=Terms(*(factor * term for term in times[0])))
 

@@ -137,6 +137,16 @@ class Problem:
         return self.log_probs is None or self.log_probs.gradient
 
     @property
+    def loads(self) -> int:
+        """Returns the number of operands of which every element is read."""
+        return 2 if self.backward else 1
+
+    @cached_property
+    def element(self) -> int:
+        """Returns the bytes of an element of the result, or of x if no element is written."""
+        return DTYPE_BYTES[self.y_dtype if self.stores else self.x_dtype]
+
+    @property
     def skips(self) -> bool:
         """True if rows without a token are not read: the ids must be known first, which does not pay for a few rows."""
         picks = self.log_probs

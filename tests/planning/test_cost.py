@@ -14,7 +14,6 @@ from portable_probe.tune.launches import SOFTMAXES, softmax_problem
 from portable_softmax import Device
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.schema import COST_NUMBERS
-from portable_softmax.planning.candidates import Limits
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import Facts, RowLaunch, Traffic, row_facts, softmax_facts
 from portable_softmax.planning.operands import contiguous_problem
@@ -34,7 +33,7 @@ FASTER = {"bandwidth", "l2_bandwidth"}  # numbers of which more is less time
 
 def facts_of(problem, tiling, resident=8, spilled=0, device=H100_DEVICE):
     """Returns the facts of a launch of one program for each tile."""
-    return softmax_facts(Limits(problem, device), tiling, problem.tiles(tiling.tile_rows) * tiling.splits, resident, spilled)
+    return softmax_facts(problem, tiling, device, problem.tiles(tiling.tile_rows) * tiling.splits, resident, spilled)
 
 
 def costs(n_rows=4096, n_cols=1024, dtype="bfloat16", tiling=TILES, resident=8, spilled=0, **kind):
