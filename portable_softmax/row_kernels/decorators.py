@@ -109,6 +109,19 @@ def arguments_of(
     return arguments
 
 
+def origins_of(kernel: Any, config: Any, passed: Collection[str]) -> dict[str, str]:
+    """Returns what sets constexprs and options of a launch by name: "passed", "configuration" or "heuristic"."""
+    of_config = config.all_kwargs() if config else ()
+    of_heuristics = [name for layer in layers(kernel) for name in heuristics_of(layer)]
+    origins = dict.fromkeys(of_config, "configuration") | dict.fromkeys(of_heuristics, "heuristic")
+    return origins | dict.fromkeys(passed, "passed")
+
+
+def is_decorated(kernel: Any, config: Any) -> bool:
+    """True if a function of the user sets, or changes, arguments of a launch with a configuration."""
+    return bool(config.pre_hook or any(map(heuristics_of, layers(kernel))))
+
+
 def unwritten(value: Any) -> Any:
     """Returns a tensor of the same shape and strides that has no memory in place of a tensor; else the value."""
     torch = sys.modules.get("torch")

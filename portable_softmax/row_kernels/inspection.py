@@ -1,6 +1,6 @@
 """Inspects any Triton kernel: what `kernel[grid](...)` launches, what it uses, how many programs fit, and which configurations.
 
-Triton's own launch path decides everything: `run(..., warmup=True)` of the outermost decorator. Only its driver is another.
+Triton's own launch decides everything: `run(..., warmup=True)` of the @triton.jit function. Only its driver is another.
 """
 
 import logging
@@ -16,19 +16,12 @@ from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import check_constexprs, read_arguments
 from portable_softmax.row_kernels.compiling import compiled_for
-from portable_softmax.row_kernels.decorators import (
-    OF_CONFIG,
-    configuration,
-    constants_of,
-    heuristics_of,
-    jit_function,
-    layers,
-    name_of,
-)
+from portable_softmax.row_kernels.decorators import OF_CONFIG, configuration, constants_of, jit_function, name_of, origins_of
 from portable_softmax.row_kernels.row_settings import axes_of
 from portable_softmax.runtime.compile import target_of
 
 SPILLS, REFUSED = 1, 2  # ranks of drawbacks
+Attributes = tuple[tuple[str, int], ...]  # of Triton, such as (("tt.divisibility", 16),)
 logger = logging.getLogger("portable_softmax.fits")
 
 
@@ -36,9 +29,7 @@ class Launched(NamedTuple):
     """A kernel as Triton launches it."""
 
     compiled: Any  # Triton's CompiledKernel: its `run` and `[grid]` need the device, its `asm`, `metadata` and `src` do not
-    arguments: dict[
-        str, tuple[str, tuple[tuple[str, int], ...]]
-    ]  # run-time ones: type, attributes as (("tt.divisibility", 16),)
+    arguments: dict[str, tuple[str, Attributes]]  # types of run-time arguments, and what is known of them
     constants: dict[str, Any]  # arguments that are compiled into the kernel
     options: dict[str, Any]  # num_warps, num_stages, num_ctas, maxnreg and those that the launch sets
     origins: dict[str, str]  # of constexprs and options that do not have their default: passed, configuration or heuristic
@@ -69,16 +60,16 @@ def inspect_kernel(
 
     Args:
         kernel: the @triton.jit function, with its decorators.
-        arguments: the kernel's arguments, by position or by name, as a launch passes them: tensors, which may be on torch's
-            device "meta", numbers, or text such as "f16[4096,4096]", "*fp16:16", "i32" and "4096" (docs/row_kernels.md).
+        arguments: by position or by name, as a launch passes them: tensors, which may be on torch's device "meta", numbers, or
+            text such as "f16[4096,4096]", "*fp16:16", "i32" and "4096" (docs/row_kernels.md).
         constexprs: values of constexprs by name; they can also be among the arguments.
         config: index of a configuration of @triton.autotune.
         device: a Device, or the name of one, which may be absent; None is the current device.
         options: options of Triton's backend, such as num_warps, num_stages, maxnreg or waves_per_eu; None is Triton's default.
 
     Raises:
-        CompileError: the kernel does not compile, with the compiler's message; or a decorator reads an argument of which only
-            the type is known.
+        CompileError: the kernel does not compile, in the compiler's words, or a decorator reads an argument of which only the
+            type is known.
         TypeError: a parameter is missing or unknown, num_warps, num_stages or num_ctas is no integer, or `device` is invalid.
         ProfileError: no profile has that name.
         ValueError: an argument's text is invalid; there is no such configuration, or there are several and `config` is None.
@@ -93,35 +84,30 @@ def inspect_kernel(
     (compiled,) = compiled_for(kernel, [selected], passed, device, unknown, positional)
     if isinstance(compiled, Exception):
         raise compiled
-    origins = dict.fromkeys(selected.all_kwargs(), "configuration") if selected else {}
-    origins |= dict.fromkeys((name for layer in layers(kernel) for name in heuristics_of(layer)), "heuristic")
-    launch = _launched(compiled, jit, origins | dict.fromkeys(passed, "passed"), device.hardware.warp_size is not None)
+    launch = _launched(compiled, jit, origins_of(kernel, selected, passed), device.hardware.warp_size is not None)
     resources = device.vendor.resources(compiled)
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
 
 
 def _launched(compiled: Any, jit: Any, origins: dict[str, str], has_warps: bool) -> Launched:
     """Returns a launch with the options that are set, and those that always count; the compiler may have changed them."""
-    attributes = compiled.src.attrs.get_fn_attrs() if hasattr(compiled.src.attrs, "get_fn_attrs") else compiled.src.attrs  # 3.2
+    source, used, constants = compiled.src, compiled.metadata._asdict(), constants_of(compiled, jit)
+    attributes = source.attrs.get_fn_attrs() if hasattr(source.attrs, "get_fn_attrs") else source.attrs  # 3.2
     known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
-    constants, used = constants_of(compiled, jit), compiled.metadata._asdict()
+    kinds = {name: str(kind).replace("'", "") for name, kind in source.signature.items() if name not in constants}
     options = {name: used[name] for name in (*OF_CONFIG, *origins) if name in used and (has_warps or name in origins)}
-    runtime = {name: str(kind).replace("'", "") for name, kind in compiled.src.signature.items() if name not in constants}
-    return Launched(
-        compiled, {name: (kind, known.get(name, ())) for name, kind in runtime.items()}, constants, options, origins
-    )
+    return Launched(compiled, {name: (kinds[name], known.get(name, ())) for name in kinds}, constants, options, origins)
 
 
 def resident_programs(kernel: Any, device: Device | str | None = None) -> int:
     """Counts the programs of a compiled kernel that a device holds at once, by the exact rule of its vendor.
 
+    Returns 0 if none fits, and 1 in the interpreter; `inspect_kernel(...).occupancy` has the reasons.
+
     Args:
         kernel: Triton's CompiledKernel: the result of `kernel.warmup(...)` or of a launch, or `launch.compiled` of
             `inspect_kernel`. None in the interpreter, where `warmup` returns None.
-        device: a Device, or the name of one, which may be absent; None is the current device.
-
-    Returns:
-        The number of programs; 0 if none fits, 1 in the interpreter. `inspect_kernel(...).occupancy` has the reasons.
+        device: as in `inspect_kernel`.
 
     Raises:
         TypeError: the kernel is not compiled.
@@ -164,7 +150,7 @@ def fits(
         configs: list of triton.Config.
         named_args: arguments of the kernel by name, or their text as in `inspect_kernel`.
         kernel: the @triton.jit function, with its decorators; None for the kernel of the calling autotuner.
-        device: a Device, or the name of one, which may be absent; None is the current device.
+        device: as in `inspect_kernel`.
         others: further arguments and options; a `grid` is checked too.
 
     Raises:
@@ -176,26 +162,22 @@ def fits(
     device, kernel = chosen(device), kernel or _of_the_autotuner()
     if interpreting() or not configs:
         return list(configs)
-    grid, _, jit = others.pop("grid", None), others.pop("warmup", None), jit_function(kernel)
+    grid, _, jit = others.pop("grid", (1,)), others.pop("warmup", None), jit_function(kernel)
     values, unknown = read_arguments(kernel, named_args)
     values |= others
-    tried: list[tuple[Any, int, str]] = []
-    for config, compiled in zip(configs, compiled_for(kernel, configs, values, device, unknown), strict=True):
-        axes = axes_of(grid, {**values, **config.all_kwargs()}) if grid is not None else None
-        rank, why = _drawback(compiled, axes, device)
-        if rank < REFUSED and all(other == REFUSED for _, other, _ in tried):
-            for text in warnings_of(compiled, jit, values, axes):
-                logger.warning("%s: %s", jit.__name__, text)
-        tried.append((config, rank, why))
-    least = min(rank for _, rank, _ in tried)
-    kept = [config for config, rank, _ in tried if rank == least < REFUSED]
-    reasons = [f"{config}: {why}" for config, _, why in tried if config not in kept]
+    results = compiled_for(kernel, configs, values, device, unknown)
+    grids = [axes_of(grid, {**values, **config.all_kwargs()}) for config in configs]
+    ranks, drawbacks = zip(*(_drawback(*launch, device) for launch in zip(results, grids, strict=True)), strict=True)
+    kept = [at for at, rank in enumerate(ranks) if rank == min(ranks) < REFUSED]
+    for text in [text for at in kept[:1] for text in warnings_of(results[at], jit, values, grids[at])]:
+        logger.warning("%s: %s", jit.__name__, text)
+    reasons = [f"{config}: {drawbacks[at]}" for at, config in enumerate(configs) if at not in kept]
     for reason in reasons:
         logger.info("%s", reason)
     if not kept:
         heading = f"none of {len(configs)} configurations of {jit.__name__} can run on {device.name}"
         raise PlanError("\n  ".join((heading, *reasons)))
-    return kept
+    return [configs[at] for at in kept]
 
 
 def _of_the_autotuner() -> Any:
@@ -209,7 +191,7 @@ def _of_the_autotuner() -> Any:
     raise TypeError("fits was not called by Triton's autotuner; pass the kernel: fits(configs, arguments, kernel=...)")
 
 
-def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) -> tuple[int, str]:
+def _drawback(compiled: Any, grid: tuple[int, int, int], device: Device) -> tuple[int, str]:
     """Returns the rank of a configuration, REFUSED if it cannot run, and its drawback in words."""
     if isinstance(compiled, Exception):
         return REFUSED, f"does not compile: {compiled}"
@@ -219,7 +201,7 @@ def _drawback(compiled: Any, grid: tuple[int, int, int] | None, device: Device) 
         limits, most = " and ".join(occupancy.limited_by), device.hardware.shared_memory_per_program_max
         why = f"does not fit: it uses {used}, limited by {limits}; a program has at most {most} bytes of shared memory"
         return REFUSED, why
-    if grid and (refused := refused_grid(compiled, grid, device)):
+    if refused := refused_grid(compiled, grid, device):
         return REFUSED, refused
     return SPILLS if used.spilled_bytes_per_thread else 0, f"spills {used.spilled_bytes_per_thread} bytes a thread"
 

@@ -16,8 +16,8 @@ from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.operands import representative
 from portable_softmax.planning.planner import MANY
-from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, constexprs_of, heuristics_of, jit_function, layers
-from portable_softmax.row_kernels.ranges import Ranges
+from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, constexprs_of, is_decorated, jit_function
+from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
 from portable_softmax.row_kernels.row_settings import Grid, Request, current_index, device_of, identity_of, request_of
@@ -26,7 +26,6 @@ from portable_softmax.runtime.interpreted import ONE_LAUNCH
 from portable_softmax.runtime.measuring import check_measure, is_capturing
 
 IN_CAPTURE = "{}: nothing is measured while a stream captures; launch it once, or call its warm_up, before the capture"
-MAX_KEPT = 4096  # launches, of all sizes, and choices
 
 
 class Launcher:
@@ -41,15 +40,11 @@ class Launcher:
     launch(x, y, n_cols)
     ```
 
-    BLOCK, num_warps, and a constexpr that a loop uses as `num_stages` are computed. If the kernel loops over the blocks of a
-    row, or the grid depends on BLOCK, a block may be shorter than a row; otherwise it is the next power of two. Of an
-    autotuner's configurations one is selected without measuring; heuristics set the remaining constexprs. The grid is computed
-    too if the kernel is correct for any number of programs (docs/row_kernels.md); any other kernel requires `grid`.
-
-    The first call for a size, dtypes and alignments compiles a few configurations, and selects the one with the least expected
-    time; later calls look it up. Neither waits for the device, so a CUDA graph can capture both. torch.compile breaks its graph
-    at a launch, except in an operator of `torch.library.custom_op`. Under `batch_invariant`, or with num_programs, BLOCK,
-    num_warps and num_stages do not depend on the number of rows, so a row has the same bits in every batch.
+    BLOCK, num_warps, and a constexpr that a loop uses as `num_stages` are computed, and the grid if the kernel is correct for
+    any number of programs; any other kernel requires `grid` (docs/row_kernels.md). The first call for a size, dtypes and
+    alignments compiles a few configurations, and selects the one with the least expected time; later calls look it up. Neither
+    waits for the device, so a CUDA graph can capture both. torch.compile breaks its graph at a launch, except in an operator of
+    `torch.library.custom_op`.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
@@ -60,8 +55,7 @@ class Launcher:
             one, and any argument that is not to be computed: constexprs, num_warps and options of Triton's backend, and
             num_programs if the grid is computed.
         measure: number of configurations, such as 4, that are timed at the first call for a range of rows, on copies of the
-            tensors that the kernel stores to; None for none. The fastest is launched in this process; `plan` prints what was
-            measured, as arguments that make it permanent.
+            tensors that the kernel stores to; None for none. The fastest is launched in this process.
 
     Raises:
         TypeError: the kernel has no such parameter, or `block` is not a constexpr.
@@ -80,8 +74,8 @@ class Launcher:
         measure: int | None = None,
     ) -> None:
         check_measure(measure)
-        self._measure = measure
-        self.kernel, self._jit, self._names, self._grid = kernel, jit_function(kernel), (rows, cols, block), grid
+        self.kernel, self._jit, self._names = kernel, jit_function(kernel), (rows, cols, block)
+        self._grid, self._measure = grid, measure
         self._constexprs, known = constexprs_of(self._jit), self._jit.arg_names
         for role, name in (("rows", rows), ("cols", cols), ("block", block)):
             if name not in known and (role != "rows" or name is not None):
@@ -92,9 +86,9 @@ class Launcher:
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is not a constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
         self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of other arguments a class is enough
-        self._choices: dict[Any, Choice] = {}
-        self._ranges = Ranges()
-        self._launches: dict[Any, Callable[..., Any]] = {}
+        self._choices: dict[Any, Choice] = Kept()
+        self._ranges: dict[Any, RowPlan | None] = Kept()
+        self._launches: dict[Any, Callable[..., Any]] = Kept()
 
     def __deepcopy__(self, memo: object = None) -> "Launcher":
         """Returns the launcher itself, as it is a function: modules that hold one are copied, kernels of any scope too."""
@@ -103,10 +97,9 @@ class Launcher:
     __copy__ = __deepcopy__
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Launches the kernel on its arguments; returns what `kernel[grid](...)` does, or None where there are no rows.
+        """Launches the kernel on the device of its tensors, or on the current one if there are none.
 
-        It is launched on the device of its tensors, or on the current one if there are none. Of the first launch of a kind
-        accesses are compared with the sizes of tensors.
+        Returns what `kernel[grid](...)` does, or None where there are no rows.
 
         Warns:
             RuntimeWarning: offsets do not fit their 32 bits, a load reaches outside of a tensor, or a passed block is shorter
@@ -129,16 +122,12 @@ class Launcher:
         return (launch or self._looked_up(args, kwargs))(*args, **kwargs)
 
     def plan(self, /, *args: Any, device: Device | str | None = None, **kwargs: Any) -> RowPlan:
-        """Returns the launch of a call with these arguments, and its reasons; nothing is launched.
+        """Returns the launch of a call with these arguments, and its reasons; nothing is launched. Raises the errors of a call.
 
         Args:
             args, kwargs: as of a call. A tensor may be of torch's device "meta", or text: "bf16[4096,1024]", or "*fp32:16" if
                 its size is unknown, as of a buffer with one row per program, `plan.num_programs` in all.
-            device: a Device, or the name of one, which may be absent; None is that of a call.
-
-        Raises:
-            ProfileError: there is no profile of that name.
-            CompileError, GridError, PlanError, RuntimeError, TypeError: as of a call.
+            device: a Device, or the name of one, which may be absent; None is that of a call. ProfileError if it is unknown.
         """
         request = self.request(*args, **kwargs)
         return self._plan(request, device_of(request.arguments) if device is None else chosen(device))
@@ -156,29 +145,29 @@ class Launcher:
         """Returns the request that the choice of a launch depends on; raises the errors of a call."""
         return request_of(self.kernel, self._names, self._grid, args, kwargs)
 
-    def _plan(self, request: Request, where: Device) -> RowPlan:
-        if where.backend == "interpreter":
-            return interpreted_plan(request, where)
+    def _plan(self, request: Request, device: Device) -> RowPlan:
+        if device.backend == "interpreter":
+            return interpreted_plan(request, device)
         with self._lock:
-            return self._choice(request, where).plan(request)
+            return self._choice(request, device).plan(request)
 
-    def _choice(self, request: Request, where: Device) -> Choice:
+    def _choice(self, request: Request, device: Device) -> Choice:
         """Returns the choice of a request's launch, which depends on a range of numbers of rows."""
         rows = MANY if request.fixed else representative(max(1, request.rows))
-        if (choice := self._choices.get(self._choice_key(request, where, rows))) is None:
-            choice = Choice(request, where, rows)
+        if (choice := self._choices.get(self._choice_key(request, device, rows))) is None:
+            choice = Choice(request, device, rows)
             if not (names := choice.form.decisive | choice.form.parts) <= self._exact:  # launches differ in them, too
                 self._exact |= names
-                self._choices, self._ranges, self._launches = {}, Ranges(), {}
-            self._keep(self._choices, self._choice_key(request, where, rows), choice)
+                self._choices, self._ranges, self._launches = Kept(), Kept(), Kept()
+            self._choices[self._choice_key(request, device, rows)] = choice
         return choice
 
-    def _choice_key(self, request: Request, where: Device, rows: int) -> tuple[Any, ...]:
+    def _choice_key(self, request: Request, device: Device, rows: int) -> tuple[Any, ...]:
         values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
         grid = identity_of(request.grid)
         if request.grid is not None and not callable(request.grid):
             grid = representative(math.prod(request.grid_of({})) or 1)
-        return where, rows, request.fixed, request.num_programs, grid, self._key((), values)
+        return device, rows, request.fixed, request.num_programs, grid, self._key((), values)
 
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any], index: Callable[[], int] | None = None) -> tuple[Any, ...]:
         """Returns what launches of such arguments differ in; of most numbers and tensors it is what Triton specializes on."""
@@ -205,67 +194,56 @@ class Launcher:
                 key.append(type(value))
         return tuple(key)
 
-    def _keep(self, kept: dict[Any, Any], key: Any, value: Any) -> None:
-        if len(kept) >= MAX_KEPT:
-            kept.clear()
-        kept[key] = value
-
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns a function that launches the kernel on such arguments."""
         request = self.request(*args, **kwargs)  # raises the error
+        device = device_of(request.arguments)
         if interpreting():  # which does not check what a kernel reads from elsewhere, so that nothing is kept
             with ONE_LAUNCH:
-                self._prepared(request, args, kwargs)(*args, **{name: kwargs[name] for name in kwargs if name != "grid"})
+                run = self._bound(interpreted_plan(request, device), device, args, kwargs)
+                run(*args, **{name: kwargs[name] for name in kwargs if name != "grid"})
             return _nothing
         with self._lock:
             if launch := self._launches.get(self._key(args, kwargs, current_index())):  # of another thread
                 return launch
-            launch = self._prepared(request, args, kwargs)
-            if launch is _nothing or (self._measure and is_capturing(chosen(None))):
-                return launch
-            self._keep(self._launches, self._key(args, kwargs, current_index()), launch)
+            choice = self._choice(request, device)
+            if is_measured := bool(self._measure and request.rows):
+                self._time(choice, request, device, args, kwargs)
+            plan = plan_by_range(self._ranges, request, choice)
+            for text in plan.warnings:
+                warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=3)
+            launch = self._bound(plan, device, args, kwargs)
+            if plan.num_programs and not (is_measured and is_capturing(device)):
+                self._launches[self._key(args, kwargs, current_index())] = launch
             return launch
 
-    def _prepared(self, request: Request, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        device = device_of(request.arguments)
-        if self._measure and request.rows and not interpreting():
-            self._measured(request, device, args, kwargs)
-        if interpreting() or not request.rows or not self._names[0]:
-            plan = self._plan(request, device)
-        else:
-            plan = self._ranges.plan(request, self._choice(request, device))
-        if not plan.num_programs:
-            return _nothing
-        for text in plan.warnings:
-            warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=4)
-        return self._bound(plan, device, args, kwargs)
-
-    def _measured(self, request: Request, where: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Lets the choice of a request prefer the fastest of its first launches, once; not while a stream captures."""
-        choice = self._choice(request, where)
+    def _time(self, choice: Choice, request: Request, device: Device, args: Any, kwargs: Mapping[str, Any]) -> None:
+        """Lets a choice prefer the fastest of its first launches, once; not while a stream captures."""
         if choice.measured:
             return
-        if is_capturing(where):
-            warnings.warn(IN_CAPTURE.format(self._jit.__name__), RuntimeWarning, stacklevel=5)
+        if is_capturing(device):
+            warnings.warn(IN_CAPTURE.format(self._jit.__name__), RuntimeWarning, stacklevel=4)
             return
-        first = self._jit.arg_names[: len(args)]
 
         def call_of(plan: RowPlan, copies: Mapping[str, Any]) -> Callable[[], Any]:
-            values, named = [copies[name] for name in first], {name: copies.get(name, kwargs[name]) for name in kwargs}
-            return functools.partial(self._bound(plan, where, args, kwargs), *values, **named)
+            values = [copies[name] for name in self._jit.arg_names[: len(args)]]
+            named = {name: copies.get(name, kwargs[name]) for name in kwargs}
+            return functools.partial(self._bound(plan, device, args, kwargs), *values, **named)
 
-        with made_current(where):
+        with made_current(device):
             choice.measure(request, self._measure or 1, call_of)
 
     def _bound(self, plan: RowPlan, device: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns a function that launches a plan on such arguments."""
+        if not plan.num_programs:
+            return _nothing
         names = self._jit.arg_names
         first = names[: len(args)]
         default = plan.grid if interpreting() or self._grid is None else self._grid
         meta = {name: value for name, value in plan.meta.items() if name not in first and name not in kwargs}
         run = guarded(self._jit.run, device)
-        is_decorated = plan.config.pre_hook or any(map(heuristics_of, layers(self.kernel)))
-        by_name = is_decorated or any(name in OF_CONFIG for name in first)  # which is an option of Triton's launch too, by name
+        has_more = is_decorated(self.kernel, plan.config)
+        by_name = has_more or any(name in OF_CONFIG for name in first)  # which is an option of Triton's launch too, by name
         is_parameter = "num_programs" in names
 
         def launch(*args: Any, grid: Any = None, **named: Any) -> Any:
@@ -274,7 +252,7 @@ class Launcher:
                 named.pop("num_programs", None)
             if by_name:
                 named, args = {**dict(zip(first, args, strict=False)), **named}, ()
-            if is_decorated:
+            if has_more:
                 named = arguments_of(self.kernel, plan.config, named, launches=True)
             return run(*args, **named, grid=grid or default, warmup=False)
 

@@ -1,4 +1,4 @@
-"""Launches of new numbers of rows by the plans of the ends of their range, without traces of their own."""
+"""Launches of new numbers of rows by one plan of their range, without traces of their own."""
 
 import math
 from dataclasses import replace
@@ -16,32 +16,35 @@ ROWS = 0  # in a grid, in place of the number of rows
 MAX_KEPT = 4096
 
 
-class Ranges:
-    """Plans of ranges of numbers of rows, for equal other numbers, and layouts of tensors that grow alike."""
+class Kept(dict[Any, Any]):
+    """Values by key, all of which are dropped where there would be more than MAX_KEPT."""
 
-    def __init__(self) -> None:
-        self._seen: set[Any] = set()  # ranges of one request so far
-        self._plans: dict[Any, RowPlan | None] = {}
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if len(self) >= MAX_KEPT:
+            self.clear()
+        super().__setitem__(key, value)
 
-    def plan(self, request: Request, choice: Choice) -> RowPlan:
-        """Returns the plan of a request: from the second one of a range on that of all the range, if there is one."""
-        numbers = [(name, value) for name, value in request.arguments.items() if isinstance(value, int)]
-        others = tuple(pair for pair in numbers if pair[0] != request.names[0])
-        best = choice.ranked(request)[0]  # numbers of a range may have several
-        key = choice, representative(request.rows), others, layouts_of(request), best.setting, best.is_whole
-        if key not in self._seen:
-            if len(self._seen) >= MAX_KEPT:
-                self._seen, self._plans = set(), {}
-            self._seen.add(key)
-            return choice.plan(request)
-        if key not in self._plans:
-            self._plans[key] = plan_of_range(request, choice, best)
-        if (plan := self._plans[key]) is None:
-            return choice.plan(request)
+
+def plan_by_range(plans: dict[Any, RowPlan | None], request: Request, choice: Choice) -> RowPlan:
+    """Returns the plan of a request: after the first one of a range of rows that of all the range, if there is one.
+
+    `plans` keeps the plans of ranges, for equal other numbers, and layouts of tensors that grow alike.
+    """
+    name_of_rows = request.names[0]
+    if not (name_of_rows and request.rows):
+        return choice.plan(request)
+    others = tuple(pair for pair in request.arguments.items() if isinstance(pair[1], int) and pair[0] != name_of_rows)
+    best = choice.ranked(request)[0]  # numbers of a range may have several
+    key = choice, representative(request.rows), others, layouts_of(request), best.setting, best.is_whole
+    if key not in plans:
+        planned = choice.plan(request)  # raises its own error
+        plans[key] = plan_of_range(request, choice, best)
+        return planned
+    if plan := plans[key]:
         grid = tuple({ROWS: request.rows}.get(axis, axis) for axis in plan.grid)
-        if request.grid is not None and request.grid_of(plan.meta) != grid:
-            return choice.plan(request)
-        return replace(plan, size=(request.rows, request.cols), num_programs=math.prod(grid), grid=grid)
+        if request.grid is None or request.grid_of(plan.meta) == grid:
+            return replace(plan, size=(request.rows, request.cols), num_programs=math.prod(grid), grid=grid)
+    return choice.plan(request)
 
 
 def layouts_of(request: Request) -> tuple[Any, ...]:

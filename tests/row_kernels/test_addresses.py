@@ -11,7 +11,7 @@ from sweep import in_turn, mostly_slow
 
 from portable_softmax import Device, PlanError, launcher
 from portable_softmax.row_kernels import addresses
-from portable_softmax.row_kernels.ranges import Ranges
+from portable_softmax.row_kernels.ranges import plan_by_range
 from portable_softmax.runtime.compile import triton_version
 
 NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
@@ -272,15 +272,15 @@ def test_no_grid_is_claimed_to_be_right(form, rows, cols, x):
 
 
 def test_plans_of_a_range_of_rows(monkeypatch):
-    """From the third number of rows on nothing is traced, unless accesses grow in steps, or tensors or numbers differ."""
-    device, ranges = Device.from_profile("nvidia/t4"), Ranges()
+    """From the second number of rows on nothing is traced, unless accesses grow in steps, or tensors or numbers differ."""
+    device, ranges = Device.from_profile("nvidia/t4"), {}
     walks, strided = launcher(share, **NAMES), launcher(one, **NAMES, grid=of_rows)
 
     def num_programs(rows, of_y=None, run=walks, **more):
         tensors = {"x": torch.empty(rows, 100, device="meta"), "y": torch.empty(of_y or rows, 100, device="meta")}
         more = more or {"FORM": "a chunk", "MULTIPLE": 1}
         request = run.request(**tensors, n_rows=rows, n_cols=100, **more)
-        return ranges.plan(request, run._choice(request, device)).num_programs
+        return plan_by_range(ranges, request, run._choice(request, device)).num_programs
 
     stride = {"run": strided, "FORM": "", "stride": 100, "table": torch.empty(257, device="meta")}
     assert [num_programs(rows, **more) for more in ({}, stride) for rows in (70, 71)] == [70, 71, 70, 71]
@@ -300,8 +300,8 @@ def test_plans_of_a_range_of_rows(monkeypatch):
 
 
 def test_a_number_of_rows_has_one_launch_whatever_ran_before(monkeypatch):
-    """Numbers of a range may have several best launches: each has a plan, without traces from its third number on."""
-    device, ranges, run = Device.from_profile("nvidia/h200"), Ranges(), launcher(rows_in, **NAMES)
+    """Numbers of a range may have several best launches: each has a plan, without traces from its second number on."""
+    device, ranges, run = Device.from_profile("nvidia/h200"), {}, launcher(rows_in, **NAMES)
 
     def request(rows):
         x = torch.empty(rows, 1000, device="meta")
@@ -312,6 +312,6 @@ def test_a_number_of_rows_has_one_launch_whatever_ran_before(monkeypatch):
     alone = [(plan.grid, plan.meta, plan.size) for plan in map(choice.plan, requests)]
     assert len({str(meta) for _, meta, _ in alone}) > 1
     for one in requests:
-        ranges.plan(one, choice)
+        plan_by_range(ranges, one, choice)
     monkeypatch.delattr(addresses, "corners")
-    assert [(plan.grid, plan.meta, plan.size) for plan in (ranges.plan(one, choice) for one in requests)] == alone
+    assert [(plan.grid, plan.meta, plan.size) for plan in (plan_by_range(ranges, one, choice) for one in requests)] == alone
