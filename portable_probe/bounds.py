@@ -5,6 +5,7 @@ import functools
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -25,21 +26,17 @@ class OutOfBounds(Exception):
     """A kernel accesses memory outside of its tensors; Triton wraps it in errors of its own."""
 
 
-class _Checked:
-    """Triton's functions of the interpreter, of which those that access memory check the addresses first."""
+class _Memories:
+    """The memory of tensors, in ascending order of addresses."""
 
-    def __init__(self, functions: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         memories = {name: tensor.untyped_storage() for name, tensor in tensors.items()}
         known = sorted((memory.data_ptr(), memory.nbytes(), name) for name, memory in memories.items())
-        self.functions, self.names = functions, [name for *_, name in known]
-        self.starts = np.array([start for start, *_ in known], dtype=np.int64)
+        self.names, self.starts = [name for *_, name in known], np.array([start for start, *_ in known], dtype=np.int64)
         self.ends = self.starts + np.array([size for _, size, _ in known], dtype=np.int64)
 
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(self.functions, name)
-        return functools.partial(self._check, name, function) if name in ACCESSES else function
-
-    def _check(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def check(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function that accesses memory; raises OutOfBounds if an address lies outside of the tensors."""
         what, pointers, mask, size = ACCESSES[name](*arguments)
         addresses = pointers[np.broadcast_to(mask, pointers.shape).astype(bool)].astype(np.int64)
         before = np.searchsorted(self.starts, addresses, side="right") - 1  # the last memory that starts there or before
@@ -55,17 +52,13 @@ class _Checked:
 @contextlib.contextmanager
 def checked(arguments: Mapping[str, Any]) -> Iterator[None]:
     """Raises OutOfBounds where a launch in the interpreter accesses memory outside of its tensors and bases of descriptors."""
-    from triton.runtime import interpreter
+    from triton.runtime.interpreter import _interpreter as functions  # no public name, and one for all accesses
 
     bases = {name: getattr(value, "base", value) for name, value in arguments.items()}
-    tensors = {name: base for name, base in bases.items() if isinstance(base, torch.Tensor)}
-    with ONE_LAUNCH:
-        functions = interpreter._interpreter  # no public name, and one for all accesses
-        interpreter._interpreter = _Checked(functions, tensors)
-        try:
-            yield
-        finally:
-            interpreter._interpreter = functions
+    memories = _Memories({name: base for name, base in bases.items() if isinstance(base, torch.Tensor)})
+    checks: dict[str, Any] = {name: functools.partial(memories.check, name, getattr(functions, name)) for name in ACCESSES}
+    with ONE_LAUNCH, mock.patch.multiple(functions, **checks):
+        yield
 
 
 def fault_in(error: BaseException, file: str | None) -> KernelError | None:

@@ -2,10 +2,8 @@
 
 import contextlib
 import functools
-import importlib
 import multiprocessing
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,9 +16,9 @@ from portable_probe.loading import KernelFile, load_kernel
 from portable_probe.report import Case, KernelCall, Report, Scalar, Verified, describe
 from portable_probe.text import in_units, many
 from portable_softmax.devices.backends.base import KernelResources
-from portable_softmax.devices.detect import INSTALL, how_to_install
+from portable_softmax.devices.detect import how_to_install
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import CompileError, DeviceError, GridError, PlanError, PortableSoftmaxError
+from portable_softmax.errors import CompileError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.candidates import GB_PER_S
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.facts import softmax_facts
@@ -33,9 +31,8 @@ from portable_softmax.runtime.plans import plan
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
 ATTRIBUTES = {"tt.divisibility": "multiple of {}", "tt.pointer_range": "pointer range {} bits"}
-SPECIALIZED = "specialized, by the argument"
 EXAMPLE = "--args 'x=f16[4096,4096] n=4096 BLOCK=64 num_warps=8 maxnreg=64'"
-FORMS = "f16[4096,4096] is a tensor, 4096 and 1e-6 are numbers; options such as num_warps=8 follow"
+WHAT_TO_PASS = "; pass --args 'NAME=VALUE ...': f16[4096,4096] is a tensor, 4096 and 1e-6 are numbers, options may follow"
 Text = dict[str, Sequence[str]]  # lines by title
 LONGEST = 120  # limit of seconds of a compilation for an absent device
 SHOWN = ("num_warps", "num_stages", "num_ctas")  # options that are always shown
@@ -47,19 +44,13 @@ def report_of(device: Device, case: Case, verify: bool = False) -> Report:
     try:
         answers = _kernel(device, case, file, verify) if file else _softmax(device, case, verify)
     except BROKEN as error:
-        answers = {"error": type(error).__name__, "message": f"{error}{_what_to_pass(error)}{how_to_install(error)}"}
+        hint = how_to_install(error)
+        if isinstance(error, TypeError) and " missing " in str(error):
+            hint = WHAT_TO_PASS
+        answers = {"error": type(error).__name__, "message": f"{error}{hint}"}
     if (verified := answers.get("verify")) and not verified.right:
         answers |= {"error": "WrongResult", "message": "the result differs from float64 by more than the tolerance"}
     return msgspec.structs.replace(describe(device, case), **answers)
-
-
-def _what_to_pass(error: BaseException) -> str:
-    """Returns how to pass the arguments that an error of Triton says are missing; "" for other errors."""
-    if not isinstance(error, TypeError):
-        return ""
-    missing = re.findall(r"'(\w+)'", str(error).partition(" missing ")[2].partition(";")[0])
-    names = " ".join(f"{name}=..." for name in missing)
-    return f"; pass --args '{names}': {FORMS}" if names else ""
 
 
 class _Child:
@@ -144,7 +135,9 @@ def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:
     if planned.terms:
         answers["numbers"]["expected_us"] = planned.terms.total
     if verify:
-        answers["verify"] = _verifying().verify_softmax(case, planned, device)
+        from portable_probe.verify import verify_softmax  # needs torch
+
+        answers["verify"] = verify_softmax(case, planned, device)
     return answers
 
 
@@ -159,8 +152,9 @@ def _answers(device: Device, used: KernelResources, launch: dict[str, Scalar], t
     text["limits"] = [f"{name:20}{n:>6}{'   binds' * (name in fits.limited_by)}" for name, n in fits.limits.items()]
     numbers = {**vars(used), "programs_per_multiprocessor": fits.programs_per_multiprocessor, "resident_programs": resident}
     answers = {"launch": launch, "limited_by": fits.limited_by, "numbers": numbers | {"warps_per_multiprocessor": warps}}
-    refused = {} if fits.programs_per_multiprocessor else {"error": PlanError.__name__, "message": step}
-    return answers | refused | {"text": text if refused else text | {"next step": [step]}}
+    if not fits.programs_per_multiprocessor:
+        return {**answers, "text": text, "error": PlanError.__name__, "message": step}
+    return {**answers, "text": {**text, "next step": [step]}}
 
 
 def expected(terms: Terms, device: Device) -> str:
@@ -183,8 +177,7 @@ def _kernel(device: Device, case: Any, file: KernelFile, verify: bool) -> dict[s
     grid = known and known.grid_for(launch.constants)
     launch = launch._replace(origins=launch.origins | dict.fromkeys(case.suggested, "suggested"))
     values, _ = read_arguments(file.kernel, arguments)
-    axes = (*grid, 1, 1)[:3] if grid else None
-    more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, axes))}
+    more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, grid))}
     shown = {name: launch.options[name] for name in SHOWN[:2] if name in launch.options}
     answers = _answers(device, used, shown, _launch_text(launch, jit, grid), more)
     if grid and (refused := refused_grid(launch.compiled, grid, device)):
@@ -206,11 +199,11 @@ def _launch_text(launch: Launched, jit: Any, grid: tuple[int, ...] | None) -> Te
     """Returns options, constants, the grid and arguments as text; options that are rarely set only if they are set."""
     origins, constexprs = launch.origins, constexprs_of(jit)
     options = {name: value for name, value in launch.options.items() if name in SHOWN or name in origins}
-    by = {name: SPECIALIZED for name in launch.constants if name not in constexprs}
-    text: Text = {
-        title: ["  ".join(f"{name}={value} ({by.get(name) or origins.get(name, 'default')})" for name, value in group.items())]
-        for title, group in (("launch", options), ("constants", launch.constants))
-    }
+    by = dict.fromkeys(launch.constants.keys() - set(constexprs), "specialized, by the argument")
+    text: Text = {}
+    for title, group in (("launch", options), ("constants", launch.constants)):
+        words = (f"{name}={value} ({by.get(name) or origins.get(name, 'default')})" for name, value in group.items())
+        text[title] = ["  ".join(words)]
     kinds: dict[str, list[str]] = {}
     for name, (kind, attributes) in launch.arguments.items():
         known = [ATTRIBUTES.get(fact, fact + " {}").format(value) for fact, value in attributes]
@@ -221,23 +214,19 @@ def _launch_text(launch: Launched, jit: Any, grid: tuple[int, ...] | None) -> Te
 
 def _run(device: Device, case: KernelCall, file: KernelFile, known: Any, launch: Launched | None) -> Verified:
     """Runs a kernel on the device, in the interpreter, or on the emulator of its vendor."""
-    verify = _verifying()
+    from portable_probe import verify, virtual  # need torch
+
     known = known._replace(arguments={**known.arguments, **{name: value_of(text) for name, text in case.arguments.items()}})
-    run = functools.partial(verify.run_here, file.kernel, case.config, known, device)
+    run: Callable[[], str | None] = functools.partial(verify.run_here, file.kernel, case.config, known, device)
     if launch and device.index is None:
-        run = functools.partial(verify.virtual.run_case, launch, known, device)
-    verified: Verified = verify.verify_case(known, run)
-    return verified
+        run = functools.partial(virtual.run_case, launch, known, device)
+    return verify.verify_case(known, run)
 
 
 def load_case(file: KernelFile, case: KernelCall) -> Any:
-    """Returns the KernelCase that a function in the kernel's file makes, if one is named; see verify.load_case."""
-    return _verifying().load_case(file, case.case) if case.case else None
+    """Returns the KernelCase that a function in the kernel's file makes, or None without --case; see verify.load_case."""
+    if not case.case:
+        return None
+    from portable_probe import verify  # needs torch
 
-
-def _verifying() -> Any:
-    """Returns the module `verify`, which requires torch; DeviceError if it is not installed."""
-    try:
-        return importlib.import_module("portable_probe.verify")
-    except ImportError as error:
-        raise DeviceError(f"verify and --case require torch ({error}); {INSTALL}") from error
+    return verify.load_case(file, case.case)

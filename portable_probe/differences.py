@@ -75,11 +75,9 @@ def compared(before: Sequence[Report], after: Sequence[Report]) -> Differences:
 
 def _comparable(old: Report, new: Report) -> bool:
     """True if both were launched and not estimated, and what can be worse has the same names and types in both."""
-    was, now, names = _values(old), _values(new), old.launch.keys() | MORE_IS_WORSE.keys()
-    if not old.launch or old.launch.keys() != new.launch.keys() or not names <= was.keys() & now.keys():
-        return False
-    estimated = was.get("estimated") or now.get("estimated")
-    return not estimated and all(type(was[name]) is type(now[name]) for name in names)
+    kinds, others = ({name: type(_values(one).get(name)) for name in (*one.launch, *MORE_IS_WORSE)} for one in (old, new))
+    estimated = old.numbers.get("estimated") or new.numbers.get("estimated")
+    return bool(old.launch) and not estimated and kinds == others and type(None) not in kinds.values()
 
 
 def _values(report: Report) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from portable_probe.text import many
-from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 
@@ -23,15 +22,11 @@ AtLeast = int | Mapping[str, int]
 
 def required_programs(at_least: AtLeast, device: Device) -> int:
     """Returns the programs per multiprocessor required of a device, by one number or one for each backend; else ValueError."""
-    numbers = at_least if isinstance(at_least, Mapping) else {device.backend: at_least}
-    if unknown := numbers.keys() - BACKENDS.keys():
-        raise ValueError(f"at_least names {', '.join(unknown)}; backends are {', '.join(BACKENDS)}")
-    if wrong := [number for number in numbers.values() if not isinstance(number, int) or number < 1]:
-        raise ValueError(f"at_least should be an integer of at least 1, or one for each backend, not {wrong[0]!r}")
-    if device.backend not in numbers:
-        known = ", ".join(numbers) or "no backend"
-        raise ValueError(f"at_least has a number for {known}, and none for {device.backend}, the backend of {device.name}")
-    return numbers[device.backend]
+    number = at_least.get(device.backend) if isinstance(at_least, Mapping) else at_least
+    if not isinstance(number, int) or number < 1:
+        wanted = f"an integer of at least 1, or a dict that has one for {device.backend}, the backend of {device.name}"
+        raise ValueError(f"at_least should be {wanted}, not {at_least!r}")
+    return number
 
 
 def unmet(spilled: int, resident: int, limited_by: Iterable[str], multiprocessor: str, required: int) -> str | None:
@@ -53,27 +48,27 @@ def next_step(used: KernelResources, device: Device) -> str:
         return f"unknown: the compiler does not report registers (install `ocloc`); all else allows {others}"
     if fixed := " and ".join(name for name in limited_by if name not in REDUCIBLE):
         return f"already at the hardware limit ({fixed})" if resident else f"no program fits: {fixed}; use fewer warps"
-    reduced, steps = used, []
+    reduced, steps = dict[str, Any](), list[str]()
     for name in limited_by:
         field, words = REDUCIBLE[name]
-        now = getattr(used, field)
-
-        def binds(value: int, name: str = name, field: str = field) -> bool:
-            return (
-                device.vendor.occupancy(_with(used, field, value), device.hardware).limits.get(name, resident + 1) <= resident
-            )
-
-        if binds(0):
+        now, most = getattr(used, field), _most(used, name, resident, device)
+        if most < 0:
             return f"no smaller number of {words} raises it"
-        most = bisect.bisect_left(range(now + 1), True, key=binds) - 1
         steps.append(f"at most {most} {words} ({now} now)" if resident else f"{now} {words}, and {most} fit")
-        reduced = _with(reduced, field, most)
+        reduced[field] = most
     if not resident:
         return f"does not fit: a program needs {' and '.join(steps)}"
-    more = device.vendor.occupancy(reduced, device.hardware).programs_per_multiprocessor
+    more = device.vendor.occupancy(replace(used, **reduced), device.hardware).programs_per_multiprocessor
     return f"{many(more, 'program')} instead of {resident} with {' and '.join(steps)}"
 
 
-def _with(used: KernelResources, field: str, value: int) -> KernelResources:
-    changed: dict[str, Any] = {field: value}
-    return replace(used, **changed)
+def _most(used: KernelResources, name: str, resident: int, device: Device) -> int:
+    """Returns the most of a limiting resource that allows more than the resident programs; -1 if no amount does."""
+    field, _ = REDUCIBLE[name]
+
+    def binds(value: int) -> bool:
+        changed: dict[str, Any] = {field: value}
+        limits = device.vendor.occupancy(replace(used, **changed), device.hardware).limits
+        return limits.get(name, resident + 1) <= resident
+
+    return bisect.bisect_left(range(getattr(used, field) + 1), True, key=binds) - 1

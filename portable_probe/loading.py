@@ -30,7 +30,7 @@ class KernelFile(NamedTuple):
 
 
 def load_kernel(where: str, device: Device | None = None) -> KernelFile:
-    """Imports the kernel that FILE:NAME names, or MODULE:NAME of an installed module; NAME may be CLASS.NAME.
+    """Imports the kernel that FILE:NAME names; NAME may be CLASS.NAME.
 
     A file in a package, a folder with `__init__.py`, is a module of it, so that relative imports work; statements of the
     package's own `__init__.py` that fail are left out. Another file imports the modules next to it, as with `python FILE`. All
@@ -40,16 +40,14 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
     Raises:
         ValueError: the file is missing, cannot be imported, or has no kernel of that name.
     """
-    file, _, name = where.rpartition(":") if ":" in where else (where, "", "")
-    path = Path(file) if Path(file).is_file() else _file_of_module(file)
-    if path is None:
-        raise ValueError(f"{where!r} should be FILE:NAME or MODULE:NAME, and {file!r} is no file and no module")
-    if path.suffix != ".py":
-        raise ValueError(f"{path} is not a Python file: its name should end in .py")
+    file, _, name = where.partition(":")
+    path = Path(file)
+    if not path.is_file() or path.suffix != ".py":
+        raise ValueError(f"{where!r} should be FILE:NAME, and {file!r} is no Python file")
     not_here = device if device and device.index is None and not interpreting() else None
     module, stopped = _imported(path, not_here)
     try:
-        kernel = functools.reduce(getattr, name.split("."), module) if name else None
+        kernel = functools.reduce(getattr, name.split("."), module)
     except AttributeError:
         kernel = None
     if not _is_kernel(kernel):
@@ -59,17 +57,8 @@ def load_kernel(where: str, device: Device | None = None) -> KernelFile:
         classes = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
         members = {f"{holder.__name__}.{member}": value for holder in classes for member, value in vars(holder).items()}
         known = ", ".join(known for known, value in (vars(module) | members).items() if _is_kernel(value)) or "none"
-        lacks = f"{file} has no @triton.jit function {name!r}; it" if name else f"{where!r} lacks the kernel's :NAME; the file"
-        raise ValueError(f"{lacks} has {known}")
+        raise ValueError(f"{file} has no @triton.jit function {name!r}; FILE:NAME may name {known}")
     return KernelFile(kernel, module)
-
-
-def _file_of_module(name: str) -> Path | None:
-    """Returns the file of a module by its dotted name, without importing its packages."""
-    if not all(part.isidentifier() for part in name.split(".")):
-        return None
-    paths = [Path(place, *name.split(".")) for place in sys.path]
-    return next((file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
 def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseException | None]:
@@ -87,11 +76,8 @@ def _imported(file: Path, device: Device | None) -> tuple[ModuleType, BaseExcept
             answered.enter_context(_inductor(file))
             if imported := _of_package(file, target):
                 return imported, None
-            digest, folder = (
-                hashlib.sha256(f"{file.resolve()}\n{target}".encode()).hexdigest()[:16],
-                str(file.absolute().parent),
-            )
-            spec: Any = importlib.util.spec_from_file_location(f"kernel_file_{digest}", file)
+            folder, place = str(file.absolute().parent), hashlib.sha256(f"{file.resolve()}\n{target}".encode()).hexdigest()
+            spec: Any = importlib.util.spec_from_file_location(f"kernel_file_{place[:16]}", file)
             module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where inspect looks for the source
             try:
                 sys.path.insert(0, folder)

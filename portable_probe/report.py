@@ -10,7 +10,6 @@ import msgspec
 
 from portable_softmax.devices.device import Device
 
-HOW_TO_SAVE = "`portable-softmax plan --save FILE` writes such reports, and so does kernel"
 PACKAGES = ("portable-softmax", "torch", "triton", "triton-ascend", "triton-xpu", "torch-npu", "numpy")
 Scalar = bool | int | float | str | None
 
@@ -136,17 +135,10 @@ def encoded(answer: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(answer, enc_hook=str), indent=2).decode()
 
 
-def save(reports: list[Report], path: Path) -> None:
-    """Writes reports to a file for `load`."""
-    path.write_text(encoded(reports) + "\n", encoding="utf-8")
-
-
 def load(path: Path) -> list[Report]:
     """Returns the reports that --save wrote, or --json printed; ValueError for another schema version, or none."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; {HOW_TO_SAVE}")
     try:
         reports: list[Report] = msgspec.json.decode(path.read_bytes(), type=Annotated[list[Report], msgspec.Meta(min_length=1)])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"{path} holds no reports of this version: {error}; {HOW_TO_SAVE}") from error
+        raise ValueError(f"{path} holds no reports of this version: {error}; `plan --save FILE` writes such") from error
     return reports

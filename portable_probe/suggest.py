@@ -1,14 +1,15 @@
 """Launches of a user kernel: all of its configurations, or the one with the least expected time."""
 
+import re
 from typing import Any
 
 import msgspec
 
 from portable_probe.cases import bounded_reports, call_values, expected, load_case
 from portable_probe.loading import load_kernel
-from portable_probe.report import KernelCall, Report
+from portable_probe.report import Report, describe
 from portable_softmax.devices.device import Device
-from portable_softmax.row_kernels.decorators import OF_CONFIG, configurations, jit_function
+from portable_softmax.row_kernels.decorators import configurations, jit_function
 
 
 def configured(call: Any, device: Device) -> list[Report]:
@@ -38,29 +39,12 @@ def computed(call: Any, device: Device, names: dict[str, str]) -> Report:
     try:
         plan = launcher(file.kernel, **roles).plan(device=device, **passed)
     except Exception as error:
-        message, asks, _ = str(error).partition("; pass grid=")
-        if asks:
-            typed = " ".join(f"{role}={name}" for role, name in names.items() if role != "rows")
-            message += f". Type --suggest {typed} --case NAME, a function in the file that returns (grid, arguments, expected)"
-        (report,) = bounded_reports([(device, call)])
-        return msgspec.structs.replace(report, error=type(error).__name__, message=message)
+        instead = "--case NAME, a function in the file that returns (grid, arguments, expected), in place of rows="
+        message = re.sub(r"pass grid=.*", f"type {instead}", str(error))
+        return msgspec.structs.replace(describe(device, call), error=type(error).__name__, message=message)
     chosen = {name: value for name, value in plan.meta.items() if name not in passed}
     (report,) = bounded_reports([(device, msgspec.structs.replace(call, suggested=chosen))])
-    text = {**report.text, "why": (f"num_programs {plan.num_programs}", *plan.reasons)}
-    if not plan.terms:
-        return msgspec.structs.replace(report, text=text)
-    numbers, text["time"] = report.numbers | {"expected_us": plan.terms.total}, (expected(plan.terms, device),)
+    numbers, text = dict(report.numbers), {**report.text, "why": (f"num_programs {plan.num_programs}", *plan.reasons)}
+    if plan.terms:
+        numbers["expected_us"], text["time"] = plan.terms.total, (expected(plan.terms, device),)
     return msgspec.structs.replace(report, text=text, numbers=numbers)
-
-
-def pasted(reports: list[Report]) -> str:
-    """Returns each device's computed launch as a triton.Config, one line for equal ones; "" if there is none."""
-    devices: dict[str, list[str]] = {}
-    for report in reports:
-        if isinstance(report.case, KernelCall) and report.case.suggested and not report.error:
-            constants = {name: value for name, value in report.case.suggested.items() if name not in OF_CONFIG}
-            values = report.launch | report.case.suggested  # triton.Config has other defaults than a launch
-            options = [f"{name}={values[name]}" for name in OF_CONFIG if name in values]
-            devices.setdefault(f"triton.Config({', '.join([repr(constants), *options])}),", []).append(report.device.name)
-    lines = [f"{config}  # {', '.join(names)}" for config, names in devices.items()]
-    return "\n".join(["# the least expected time", *lines] if lines else [])

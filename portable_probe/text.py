@@ -14,6 +14,7 @@ HEADER = ("device", "case", "launch", *COLUMNS, "programs", "warps", "us", "limi
 CELL = re.compile(r"[|<]|\](?=\()")  # would end a cell of Markdown, or begin HTML or a link
 WIDTH = 105  # of a line after its title
 REASONS = ("why", "limits")
+PREFIXES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0, "m": 1e-3}
 
 
 def as_text(reports: list[Report], form: str = "plain", explain: bool = False) -> str:
@@ -23,11 +24,9 @@ def as_text(reports: list[Report], form: str = "plain", explain: bool = False) -
         details = {title: [part for line in lines for part in wrapped(line)] for title, lines in _details(reports[0], explain)}
         return "\n".join(f"{title * (not at):<10}{line}" for title, lines in details.items() for at, line in enumerate(lines))
     first, rows = reports[0].case, [_row(report) for report in reports]
-    cases, timed = {row["case"] for row in rows}, any("us" in row for row in rows)
-    title = f"{first.title} {getattr(first, 'name', '')}".rstrip()
+    cases, timed = [*{row["case"] for row in rows}], any("us" in row for row in rows)
     header = [name for name in HEADER if (name != "case" or len(cases) > 1) and (name != "us" or timed)]
-    if len(cases) == 1:
-        title = f"{title} {rows[0]['case']}".rstrip()
+    title = " ".join(filter(None, (first.title, getattr(first, "name", ""), *(cases if len(cases) == 1 else ()))))
     about = [f"{title}, {_triton(reports[0])}", *["us: estimated; ~ not calibrated for this device"] * timed]
     table = as_columns(header, [[row.get(name) for name in header] for row in rows], form)
     remarks = [f"{'- ' * (form == 'github')}{line}" for line in _remarks(reports, explain)]
@@ -79,8 +78,7 @@ def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
     """Yields errors, warnings and verdicts of reports; equal ones once, with all devices."""
     about: dict[str, list[str]] = {}
     for report in reports:
-        remarks = report.failure
-        remarks += _verdict(report.verify) if report.verify else []
+        remarks = report.failure + (_verdict(report.verify) if report.verify else [])
         for title in ("warning", *["next step"] * explain):
             remarks += [f"{title}: {line}" for line in report.text.get(title, ())]
         for remark in remarks:
@@ -105,7 +103,5 @@ def many(number: Any, word: str) -> str:
 
 def in_units(number: float, unit: str) -> str:
     """Returns a number of bytes or seconds with three digits, in a unit that suits it."""
-    prefix, size = next(
-        ((p, 10.0**n) for p, n in zip("TGMk m", (12, 9, 6, 3, 0, -3), strict=True) if number >= 10.0**n), ("u", 1e-6)
-    )
-    return f"{number / size:{',.0f' if number >= 1e15 else '.3g'}} {prefix.strip()}{unit}"
+    prefix, size = next(((prefix, size) for prefix, size in PREFIXES.items() if number >= size), ("u", 1e-6))
+    return f"{number / size:{',.0f' if number >= 1e15 else '.3g'}} {prefix}{unit}"

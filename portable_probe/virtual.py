@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.planning.planner import launch_of
 from portable_softmax.row_kernels.inspection import Launched
 from portable_softmax.runtime.bind import Launch
 from portable_softmax.runtime.compile import compiled
@@ -28,13 +28,9 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
         binary = compiled(kernel, device)
         return lambda arguments: steps.append(_run(binary, grid, kernel.at_run_time(arguments)))
 
-    planned, tiling = launch_plan.problem, launch_plan.tiling
-    n_rows, n_cols = operands[0].shape
-    fewer = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
-    problem = replace(fewer, vector=planned.vector, unaligned=planned.unaligned)
-    groups = min(problem.tiles(tiling.tile_rows), launch_plan.num_programs // tiling.splits)
-    fewer_programs = replace(launch_plan, problem=problem, num_programs=groups * tiling.splits)
-    launch = Launch(fewer_programs, device, operands[0].device, run_of=run_of)
+    (n_rows, n_cols), planned = operands[0].shape, launch_plan.problem
+    fewer_rows = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
+    launch = Launch(launch_of(launch_plan, fewer_rows, device), device, operands[0].device, run_of=run_of)
     launch(*operands, *[None] * (6 - len(operands)))  # no mask, factors, sink
     return f"{RAN.format(device.arch, sum(steps))} for {n_rows} rows"
 
@@ -45,9 +41,8 @@ def run_case(launch: Launched, case: Any, device: Device) -> str:
     DeviceError, KernelError: the emulator does not support an instruction or is not installed, or detected a fault.
     """
     values = {name: case.arguments[name] for name in launch.arguments}
-    grid = case.grid_for(launch.constants)
     try:
-        return RAN.format(device.arch, _run(launch.compiled, grid, [*values.values()]))
+        return RAN.format(device.arch, _run(launch.compiled, case.grid_for(launch.constants), [*values.values()]))
     except KernelError as error:
         raise KernelError(in_the_kernels_words(str(error), launch.compiled.asm["amdgcn"], values)) from error
 

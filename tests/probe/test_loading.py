@@ -139,17 +139,15 @@ def package(folder):
     return ops / "kernels.py"
 
 
-def test_a_file_of_a_package(tmp_path, monkeypatch):
+def test_a_file_of_a_package(tmp_path):
     file = package(tmp_path)
     for device in ("nvidia/h200", "amd/mi300x"):
         loaded = load_kernel(f"{file}:Ops.twice", Device.from_profile(device))
         assert loaded.module.__name__ == "lib.ops.nested.kernels"
         assert inspect_kernel(loaded.kernel, {"x_ptr": "*fp32"}, {"BLOCK": 64}, device=device).resources.num_warps == 4
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert load_kernel("lib.ops.nested.kernels:Ops.twice").module is loaded.module or loaded.module.__name__ in sys.modules
-    with pytest.raises(ValueError, match=r"has no @triton.jit function 'once'; it has scaled, Ops.twice"):
+    with pytest.raises(ValueError, match=r"has no @triton.jit function 'once'; FILE:NAME may name scaled, Ops.twice"):
         load_kernel(f"{file}:once")
-    with pytest.raises(ValueError, match="is no file"):
+    with pytest.raises(ValueError, match="is no Python file"):
         load_kernel(f"{tmp_path}/nowhere.py:once")
     (tmp_path / "lib" / "wants.py").write_text("from lib import something\n" + KERNEL_FILE)
     with pytest.raises(ValueError, match="ModuleNotFoundError: No module named 'a_package_that_is_not_installed'"):

@@ -51,9 +51,10 @@ def test_an_emulator_or_torch_that_is_not_installed_is_4(run, monkeypatch):
         patch.setitem(sys.modules, "amdgcn_cpu", None)
         code, _, err = run(*command)
         assert (code, "the emulator is not installed" in err) == (4, True)
-    monkeypatch.setitem(sys.modules, "portable_probe.verify", None)
+    monkeypatch.delitem(sys.modules, "portable_probe.verify")
+    monkeypatch.setitem(sys.modules, "torch", None)
     code, _, err = run(*command)
-    assert (code, "DeviceError: verify and --case require torch (" in err) == (4, True)
+    assert (code, "; install PyTorch and Triton for the device" in err) == (4, True)
 
 
 def test_a_user_kernel_in_the_interpreter(run, monkeypatch):
