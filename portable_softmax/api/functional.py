@@ -84,15 +84,13 @@ class Softmax(torch.nn.Softmax):
 
     Args:
         dim: the dimension along which the result sums to 1.
-        options: scale, temperature, causal, softcap and masked_rows of `softmax`, but no tensors: pass them to calls.
+        options: those of `softmax`. Tensors stay on their device: rather pass them to calls.
     """
 
     function: Any = staticmethod(softmax)
 
     def __init__(self, dim: int = -1, **options: Any) -> None:
         super().__init__(dim)
-        if tensors := [name for name, option in options.items() if isinstance(option, torch.Tensor)]:
-            raise TypeError(f"{type(self).__name__}(): argument '{tensors[0]}' must be a number; pass a tensor to each call")
         self.options = options
 
     def forward(self, input: torch.Tensor, **options: Any) -> torch.Tensor:

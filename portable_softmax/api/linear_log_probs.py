@@ -7,7 +7,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
 
 from portable_softmax.operators.arguments import Factor
-from portable_softmax.operators.checks import check_masked_rows, check_tensor, normalized
+from portable_softmax.operators.checks import check_masked_rows, check_tensor, normalized, wrong
 from portable_softmax.operators.operator import save, saved
 from portable_softmax.operators.tokens import TOKENS, check, compute, mask_of
 
@@ -47,9 +47,9 @@ def linear_token_log_probs(
         shapes = ", ".join(f"{tuple(t.shape)}" for t in (hidden, weight, bias) if t is not None)
         raise ValueError(f"{NAME}(): requires hidden of shape (..., H), weight (V, H) and bias (V,), not {shapes}")
     if chunk_rows is not None and (type(chunk_rows) is not int or chunk_rows < 1):
-        raise ValueError(f"{NAME}(): argument 'chunk_rows' must be a positive integer or None, not {chunk_rows!r}")
+        raise ValueError(wrong(NAME, "chunk_rows", "be a positive integer or None", repr(chunk_rows)))
     if accumulate not in (None, torch.float32):
-        raise ValueError(f"{NAME}(): argument 'accumulate' must be torch.float32 or None, not {accumulate!r}")
+        raise ValueError(wrong(NAME, "accumulate", "be torch.float32 or None", repr(accumulate)))
     check_masked_rows(NAME, masked_rows)
     lead, n_rows = hidden.shape[:-1], hidden.shape[:-1].numel()
     logits = hidden.new_empty(()).expand(*lead, len(weight))  # for checks, which read no elements
@@ -58,7 +58,6 @@ def linear_token_log_probs(
     options = check(NAME, args, softcap, -1, ignore_index, entropy, return_lse, masked_rows == "zero")._replace(dim=-1)
     if any(isinstance(t, Tensor) and t.requires_grad for t in args[2:]):
         raise NotImplementedError(f"{NAME}(): mask, scale and temperature have no gradient; pass .detach() of them")
-    hidden, ids = hidden.reshape(n_rows, weight.shape[1]), ids.reshape(n_rows, *ids.shape[len(lead) :])
     rows = list(args[2:])
     for at, t in enumerate(rows):  # of one row if all have the same
         if isinstance(t, Tensor) and t.dim():
@@ -68,7 +67,8 @@ def linear_token_log_probs(
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     chunk_rows = chunk_rows or max(1, CHUNK_BYTES // max(1, len(weight) * hidden.element_size()) // 128) * 128
-    results = _Chunks.apply(chunk_rows, accumulate, options, hidden, weight, bias, ids, *rows)  # type: ignore[no-untyped-call]
+    inputs = hidden.reshape(n_rows, weight.shape[1]), weight, bias, ids.reshape(n_rows, *ids.shape[len(lead) :]), *rows
+    results = _Chunks.apply(chunk_rows, accumulate, options, *inputs)  # type: ignore[no-untyped-call]
     picked, *more = (y.reshape(lead + y.shape[1:]) for y in results if y is not None)
     return (picked, *more) if more else picked
 

@@ -94,15 +94,17 @@ def dtype_of(x: Tensor, dtype: Any = None) -> torch.dtype:
     return torch.float32 if is_half and not x.is_meta and torch.is_autocast_enabled(x.device.type) else x.dtype
 
 
-def is_real(*dtypes: torch.dtype) -> bool:
-    """True for floating-point types of 16 bits or more."""
-    return all(dtype.is_floating_point and dtype.itemsize > 1 for dtype in dtypes)
-
-
 def check_masked_rows(name: str, masked_rows: Any) -> None:
     """Raises ValueError unless it is 'nan' or 'zero'."""
     if not isinstance(masked_rows, str) or masked_rows not in ("nan", "zero"):
         raise ValueError(wrong(name, "masked_rows", "be 'nan' or 'zero'", repr(masked_rows)))
+
+
+def check_real(name: str, argument: str, *dtypes: torch.dtype) -> None:
+    """Raises DtypeError unless dtypes are floating-point of 16 bits or more."""
+    for dtype in dtypes:
+        if not dtype.is_floating_point or dtype.itemsize < 2:
+            raise DtypeError(wrong(name, argument, "have a floating-point dtype of 16 bits or more", dtype))
 
 
 def check_tensor(name: str, argument: str, x: Any) -> None:
@@ -114,12 +116,19 @@ def check_tensor(name: str, argument: str, x: Any) -> None:
         raise LayoutError(f"{name}(): argument '{argument}' is {layout}")
 
 
-def check_alike(name: str, argument: str, t: Tensor, shape: Any, dtype: torch.dtype, device: torch.device) -> None:
-    """Raises LayoutError or RuntimeError unless t is strided, and of this shape, dtype and device."""
+def check_device(name: str, x: Tensor, argument: str, t: Any) -> None:
+    """Raises TypeError, LayoutError or RuntimeError unless t is a strided tensor on the device of x."""
     check_tensor(name, argument, t)
-    if t.dtype != dtype or t.device != device or differ(t.shape, shape):
-        required = f"be {dtype} of shape {tuple(shape)} on {device}"
-        raise RuntimeError(wrong(name, argument, required, f"{t.dtype} of {tuple(t.shape)} on {t.device}"))
+    if t.device != x.device:
+        places = f"input is on {x.device} and argument '{argument}' on {t.device}"
+        raise RuntimeError(f"{name}(): Expected all tensors to be on the same device, but {places}")
+
+
+def check_alike(name: str, argument: str, t: Tensor, x: Tensor, shape: Any, dtype: torch.dtype) -> None:
+    """Raises LayoutError or RuntimeError unless t is strided, of this shape and dtype, and on the device of x."""
+    check_device(name, x, argument, t)
+    if t.dtype != dtype or differ(t.shape, shape):
+        raise RuntimeError(wrong(name, argument, f"be {dtype} of shape {tuple(shape)}", f"{t.dtype} of {tuple(t.shape)}"))
 
 
 def is_known(condition: Any) -> bool:
@@ -136,21 +145,17 @@ def differ(shape: Any, other: Any) -> bool:
     return len(shape) != len(other) or any(is_known(size != wanted) for size, wanted in zip(shape, other, strict=True))
 
 
-def check_device(name: str, x: Tensor, argument: str, t: Any) -> None:
-    """Raises TypeError, LayoutError or RuntimeError unless t is a strided tensor on the device of x."""
-    check_tensor(name, argument, t)
-    if t.device != x.device:
-        places = f"input is on {x.device} and argument '{argument}' on {t.device}"
-        raise RuntimeError(f"{name}(): Expected all tensors to be on the same device, but {places}")
+def with_size(x: Tensor, dim: int, *sizes: int) -> tuple[int, ...]:
+    """Returns the shape of x with other sizes in place of that along dim."""
+    return *x.shape[:dim], *sizes, *x.shape[dim + 1 :]
 
 
-def check_broadcast(name: str, argument: str, x: Tensor, t: Any) -> None:
-    """Raises TypeError, LayoutError or RuntimeError unless t is a tensor that broadcasts against x."""
+def check_broadcast(name: str, argument: str, x: Tensor, shape: tuple[int, ...], t: Any) -> None:
+    """Raises TypeError, LayoutError or RuntimeError unless t is a tensor on the device of x that broadcasts against a shape."""
     check_device(name, x, argument, t)
-    last = x.shape[x.dim() - t.dim() :] if t.dim() <= x.dim() else ()
-    if len(last) != t.dim() or any(is_known(a != 1) and is_known(a != b) for a, b in zip(t.shape, last, strict=True)):
-        shapes = f"of shape {tuple(t.shape)} does not broadcast against input of shape {tuple(x.shape)}"
-        raise RuntimeError(f"{name}(): argument '{argument}' {shapes}")
+    last = shape[len(shape) - t.dim() :]
+    if t.dim() > len(shape) or any(is_known(a != 1) and is_known(a != b) for a, b in zip(t.shape, last, strict=True)):
+        raise RuntimeError(wrong(name, argument, f"broadcast against the shape {shape}", tuple(t.shape)))
 
 
 def check_scores(name: str, x: Tensor, args: Any, dim: int) -> None:
@@ -159,26 +164,22 @@ def check_scores(name: str, x: Tensor, args: Any, dim: int) -> None:
         if argument == "mask" and t is not None:
             _check_mask(name, x, t, dim)
         elif argument in FACTORS and isinstance(t, Tensor):
-            check_broadcast(name, argument, x, t)
+            check_broadcast(name, argument, x, with_size(x, dim, 1), t)
             if t.dtype is torch.bool or t.dtype.is_complex:
                 raise DtypeError(wrong(name, argument, "hold real numbers", t.dtype))
-            at = dim - x.dim() + t.dim()
-            if 0 <= at < t.dim() and is_known(t.shape[at] != 1):
-                rows = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
-                required = f"must have size 1 along dim {dim}, as in {rows}"
-                raise RuntimeError(f"{name}(): argument '{argument}' of shape {tuple(t.shape)} {required}")
 
 
 def _check_mask(name: str, x: Tensor, mask: Any, dim: int) -> None:
     """Raises an error unless a mask broadcasts: boolean, floating-point, or int32 with bits along dim."""
-    remedy = "mask.bool() keeps elements where it is True"
-    if isinstance(mask, Tensor) and mask.dtype is torch.int32:
-        n_words, at = -(-x.shape[dim] // 32), dim - x.dim()
+    check_device(name, x, "mask", mask)
+    shape, remedy = tuple(x.shape), "mask.bool() keeps elements where it is True"
+    if mask.dtype is torch.int32:
+        n_words, at = -(-shape[dim] // 32), dim - len(shape)
         if mask.dim() < -at or is_known(mask.shape[at] != n_words):
-            words = f"have {n_words} words along dim {dim} in int32, with a bit for each of {x.shape[dim]} elements"
+            words = f"have {n_words} words along dim {dim} in int32, with a bit for each of {shape[dim]} elements"
             raise RuntimeError(wrong(name, "mask", words, f"the shape {tuple(mask.shape)}; {remedy}"))
-        x, mask = x.narrow(dim, 0, 0), mask.narrow(at, 0, 0)
-    check_broadcast(name, "mask", x, mask)
-    if mask.dtype not in (torch.bool, torch.int32) and not mask.dtype.is_floating_point:
+        shape = with_size(x, dim, n_words)
+    elif mask.dtype is not torch.bool and not mask.dtype.is_floating_point:
         kinds = "be boolean, int32 with a bit for each element, or floating to be added"
         raise DtypeError(wrong(name, "mask", kinds, f"{mask.dtype}; {remedy}"))
+    check_broadcast(name, "mask", x, shape, mask)

@@ -44,15 +44,16 @@ def has_kernels(x: Tensor) -> bool:
     return device_of(x).vendor.torch_device_type == x.device.type
 
 
-def reason(x: Tensor, dim: int, scores: Scores | None, *dtypes: torch.dtype) -> str:
-    """Returns what no kernel supports of a call with these scores and dtypes; "" if one computes it."""
+def problem(x: Tensor, dim: int, scores: Scores | None, *dtypes: torch.dtype, **fields: Any) -> tuple[str, dict[str, Any]]:
+    """Returns (what no kernel supports of a call with these scores and dtypes, or "", fields of Problem)."""
+    reason = "these options" if scores is None else ""
     if not x.numel() or not x.dim():
-        return "tensors without elements or dims"
-    if not DTYPES.issuperset((x.dtype, *dtypes)):
-        return " to ".join(str(dtype) for dtype in (x.dtype, *dtypes))
-    if max(x.shape[dim], math.prod(x.shape[dim + 1 :])) > MAX_COLS:
-        return f"rows of more than {MAX_COLS} elements"
-    return "these options" if scores is None else ""
+        reason = "tensors without elements or dims"
+    elif not DTYPES.issuperset((x.dtype, *dtypes)):
+        reason = " to ".join(str(dtype) for dtype in (x.dtype, *dtypes))
+    elif max(x.shape[dim], math.prod(x.shape[dim + 1 :])) > MAX_COLS:
+        reason = f"rows of more than {MAX_COLS} elements"
+    return reason, {"scores": scores, **fields}
 
 
 def scores_of(args: Any, softcap: float | None, **fields: Any) -> Scores | None:
@@ -84,9 +85,8 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
     Raises:
         DeviceError, PlanError, CompileError: the kernel cannot run on the device.
     """
-    named, whole, results = args._asdict(), [t for t in args[: operator.whole] if t is not None], out
-    if results is None:
-        results = operator.empty_results(args, options)
+    named, whole = args._asdict(), [t for t in args[: operator.whole] if t is not None]
+    results = operator.empty(args, options) if out is None else out
     x, made = whole[-1], (results,) if isinstance(results, Tensor) else results
     dim, device, is_like_x = getattr(options, "dim", x.dim() - 1), x.device, made is not results
     launch = bind_call((*made, *whole) if is_like_x else tuple(whole), dim, device_of(x), named.get("mask"), **about)
@@ -100,23 +100,13 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
             of_rows.append((at, row_shape, torch.float32))
         elif name in INTEGERS and kind_of(named[name]) == "rows":
             of_rows.append((at, x.shape[:-1], torch.int64))
-    in_order, converted = order == [*range(len(known))] and not of_rows, operator.converted
-    layout, is_plain = layouts[0], is_like_x and in_order and converted is None
 
     def run(args: Any, out: Tensor | None = None) -> Any:
-        if is_plain:
-            y = empty(*layout) if out is None else out
-            launch(y, *args)
-            return y
         made = [empty(*layout) for layout in layouts] if out is None else [out]
-        if converted:
-            args = converted(args)
-        if not in_order:
-            values = [*args, None]
-            for at, shape, dtype in of_rows:
-                values[at] = _by_row(values[at], shape, dtype, device)
-            args = [values[at] for at in order]
-        launch(*made, *args)
+        values = [*operator.converted(args), None]
+        for at, shape, dtype in of_rows:
+            values[at] = _by_row(values[at], shape, dtype, device)
+        launch(*made, *[values[at] for at in order])
         return made[0] if is_like_x else tuple(made)
 
     return guarded(run, device_of(x))

@@ -17,57 +17,44 @@ from portable_softmax.operators.checks import normalized
 _named_tuple: Any = namedtuple
 
 
-class Call(NamedTuple):
-    """Cached form of a call.
+def empty_like_x(args: Any, options: Any) -> Tensor:
+    """Returns one result of the shape of x, without contents."""
+    return torch.empty(args[0].shape, dtype=getattr(options, "dtype", args[0].dtype), device=args[0].device)
 
-    Args:
-        run: run(args, out) launches calls like it, where out may be None; None for one that the reference computes.
-        needs: which arguments require a gradient; () if autograd does not record the call.
-        gradient: options of the gradient.
-        invariant: the choice of batch_invariant, which a gradient follows.
-        over: with out=, it is the first argument.
-        reach: with out=, bytes between its address and those of tensors that it has no memory in common with.
-        in_place: the gradient of x is written over x.
-    """
+
+class Call(NamedTuple):
+    """Cached form of a call."""
 
     operator: "Operator"
-    run: Callable[..., Any] | None
+    run: Callable[..., Any] | None  # run(args, out) launches calls like it; out may be None. None: the reference computes them
     options: Any
-    needs: tuple[bool, ...]
-    gradient: Any
-    invariant: bool = False
-    over: bool = False
-    reach: int = 0
-    in_place: bool = False
+    needs: tuple[bool, ...]  # which arguments require a gradient; () if autograd does not record the call
+    gradient: Any  # options of the gradient
+    invariant: bool = False  # the choice of batch_invariant, which a gradient follows
+    over: bool = False  # out is the first argument
+    reach: int = 0  # bytes between the addresses of out and of tensors that it has no memory in common with
+    in_place: bool = False  # the gradient of x is written over x
 
 
 @dataclass(eq=False)
 class Operator:
     """An operator: `Args` are passed to a launch, and `Options` are what it is compiled for.
 
-    Args:
-        schema: as of torch.library, but "float?|Tensor?" is a tensor or a number. What has no tensor is an option.
-        check: check(args, *options) returns the options after checks, idempotent.
-        reference: reference(args, options) computes results by PyTorch's operators.
-        problem: problem(args, options, invariant) returns what no kernel supports, or "", and what Problem describes.
-        empty: empty(args, options) returns contiguous results without contents; None for one Tensor of the shape of x.
-        whole: number of arguments of the shape of x, which come first.
-        converted: converted(args) returns the tensors that kernels read, by the names of `operands`: those of args by default.
-        saved: saved(call, args, results) returns what gradients(call, saved, dresults) needs; None without autograd.
-        of_gradient: of_gradient(args, options) returns the options of the gradient.
+    `schema` is one of torch.library, but "float?|Tensor?" is a tensor or a number; what has no tensor is an option. `check` and
+    `reference` are called with (args, *options) and (args, options); checks are idempotent.
     """
 
     schema: str
-    check: Callable[..., Any]
-    reference: Callable[..., Any]
-    problem: Callable[..., tuple[str, dict[str, Any]]]
-    empty: Callable[..., Any] | None = None
-    whole: int = 1
-    converted: Callable[..., Any] | None = None
-    operands: tuple[str, ...] = ()
-    saved: Callable[..., tuple[Any, ...]] = lambda *inputs: ()
-    gradients: Callable[..., Any] | None = None
-    of_gradient: Callable[..., Any] = lambda args, options: options
+    check: Callable[..., Any]  # returns the options
+    reference: Callable[..., Any]  # computes results by PyTorch's operators
+    problem: Callable[..., Any]  # of (args, options, invariant): what no kernel supports, or "", and fields of Problem
+    empty: Callable[..., Any] = empty_like_x  # of (args, options): results without contents
+    whole: int = 1  # arguments of the shape of x, which come first
+    converted: Callable[..., Any] = lambda args: args  # the tensors that kernels read, named by `operands`
+    operands: tuple[str, ...] = ()  # the names of Args by default
+    saved: Callable[..., tuple[Any, ...]] = lambda *inputs: ()  # of (call, args, results): what `gradients` needs
+    gradients: Callable[..., Any] | None = None  # of (call, saved, dresults); None without autograd
+    of_gradient: Callable[..., Any] = lambda args, options: options  # options of the gradient
 
     def __post_init__(self) -> None:
         signature, results = self.schema.split(" -> ")
@@ -84,7 +71,7 @@ class Operator:
         flat += [f"{kinds[name]} {name}" for name in options]
         name, schema = f"portable_softmax::{self.name}", f"({', '.join(flat)}) -> {results}"
         self.registered = torch.library.custom_op(name, self._computed, mutates_args=(), schema=schema)
-        self.registered.register_fake(lambda *values: self.empty_results(*self.joined(values)))
+        self.registered.register_fake(lambda *values: self.empty(*self.joined(values)))
         if self.gradients:
             self.registered.register_autograd(self._gradients_of_operator, setup_context=self._save_of_operator)
 
@@ -127,7 +114,7 @@ class Operator:
             checked, run, reach = self.check(args, *options), None, 0
             if out is not None:
                 reach = max(arguments.extent(t) for t in (out, *args) if isinstance(t, Tensor))
-            if out is None or arguments.fits(out, args, self.dtype_of(args, checked), over):
+            if out is None or arguments.fits(out, args, self.empty(args, checked).dtype, over):
                 reason, about = self.problem(args, checked, invariant)
                 if not reason and launch.has_kernels(args[0]):
                     run = launch.bound(self, args, checked, about, out)
@@ -135,16 +122,6 @@ class Operator:
             call = Call(self, run, checked, needs, self.of_gradient(args, checked), invariant, over, reach)
             call = launch.keep(key, call)
         return call
-
-    def dtype_of(self, args: Any, options: Any) -> Any:
-        """Returns the type of a result of the shape of x."""
-        return getattr(options, "dtype", args[0].dtype)
-
-    def empty_results(self, args: Any, options: Any) -> Any:
-        """Returns results of a launch without contents."""
-        if self.empty:
-            return self.empty(args, options)
-        return torch.empty(args[0].shape, dtype=self.dtype_of(args, options), device=args[0].device)
 
     def into(self, out: Tensor, args: Any, options: tuple[Any, ...], invariant: bool | None = None) -> bool:
         """Launches a call that writes to out, and returns True; False for one that reads its memory, or is not launched."""

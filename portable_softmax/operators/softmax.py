@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.errors import DtypeError
 from portable_softmax.operators import checks, launch, reference
 from portable_softmax.operators.arguments import written
 from portable_softmax.operators.operator import Call, Operator
@@ -20,11 +19,10 @@ def _check_gradient(args: Any, *options: Any) -> Any:
     if (x is None) != (softcap is None):
         raise ValueError(f"{name}(): x is required with a softcap, and only with one")
     checks.check_tensor(name, "y", y)
-    checks.check_alike(name, "dy", dy, y.shape, y.dtype, y.device)
+    checks.check_alike(name, "dy", dy, y, y.shape, y.dtype)
     if x is not None:
-        checks.check_alike(name, "x", x, y.shape, dtype, y.device)
-    if not checks.is_real(y.dtype, dtype):
-        raise DtypeError(f"{name}(): dtypes must be floating-point of 16 bits or more, not {y.dtype} and {dtype}")
+        checks.check_alike(name, "x", x, y, y.shape, dtype)
+    checks.check_real(name, "y", y.dtype, dtype)
     dim = checks.wrap_dim(name, dim, y.dim())
     checks.check_scores(name, y, args, dim)
     return GRADIENT.Options(checks.softcap_of(name, softcap), log, dim, voids, dtype)
@@ -32,8 +30,8 @@ def _check_gradient(args: Any, *options: Any) -> Any:
 
 def _gradient_problem(args: Any, options: Any, invariant: bool) -> tuple[str, dict[str, Any]]:
     scores = launch.scores_of(args, options.softcap, mask="bool" if options.voids else None)
-    about = {"form": FORMS[options.log], "backward": True, "batch_invariant": invariant, "scores": scores}
-    return launch.reason(args.y, options.dim, scores, options.dtype), about
+    about = {"form": FORMS[options.log], "backward": True, "batch_invariant": invariant}
+    return launch.problem(args.y, options.dim, scores, options.dtype, **about)
 
 
 GRADIENT = Operator(
@@ -60,18 +58,18 @@ def _check(args: Any, *options: Any) -> Any:
     if causal and (x.dim() < 2 or dim != x.dim() - 1):
         raise ValueError(f"{name}(): causal masks the last two dimensions, and dim must be the last; use mask= instead")
     checks.check_scores(name, x, args, dim)
-    if not is_plain and not checks.is_real(dtype):
-        raise DtypeError(f"{name}(): options require a floating-point dtype of 16 bits or more, not {dtype}; pass dtype=")
+    if not is_plain:
+        checks.check_real(name, "input", dtype)
     return SOFTMAX.Options(softcap, log, dim, dtype, CAUSAL[causal], zero_rows)
 
 
 def _problem(args: Any, options: Any, invariant: bool) -> tuple[str, dict[str, Any]]:
     softcap, log, dim, dtype, causal, zero_rows = options
     scores = launch.scores_of(args, softcap, causal=causal, zero_rows=zero_rows)
-    reason = launch.reason(args.x, dim, scores, dtype)
+    reason, about = launch.problem(args.x, dim, scores, dtype, form=FORMS[log], batch_invariant=invariant)
     if not reason and torch.promote_types(args.x.dtype, dtype) != dtype:  # torch rounds x first, and kernels do not
         reason = f"{args.x.dtype} to {dtype}"
-    return reason, {"form": FORMS[log], "batch_invariant": invariant, "scores": scores}
+    return reason, about
 
 
 def _of_gradient(args: Any, options: Any) -> Any:

@@ -27,13 +27,12 @@ def check(name: str, args: Any, softcap: Any, dim: Any, ignore_index: Any, entro
     checks.check_device(name, x, "ids", ids)
     if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
         raise DtypeError(checks.wrong(name, "ids", "hold integers", ids.dtype))
-    if not checks.is_real(x.dtype):
-        raise DtypeError(checks.wrong(name, "logits", "have a floating-point dtype of 16 bits or more", x.dtype))
+    checks.check_real(name, "logits", x.dtype)
     for argument, value in (("entropy", entropy), ("return_lse", lse)):
         if not isinstance(value, bool):
             raise checks.mistyped(name, argument, "bool", value)
     ignore_index, dim = checks.as_integer(name, "ignore_index", ignore_index), checks.wrap_dim(name, dim, x.dim())
-    rows = rows_of(x, dim)
+    rows = checks.with_size(x, dim)
     if not x.dim() or ids.dim() > x.dim() or checks.differ(ids.shape[: len(rows)], rows):
         required = f"have the shape {rows} of logits without dim, or one more dimension"
         raise ValueError(checks.wrong(name, "ids", required, tuple(ids.shape)))
@@ -41,28 +40,29 @@ def check(name: str, args: Any, softcap: Any, dim: Any, ignore_index: Any, entro
     return TOKENS.Options(checks.softcap_of(name, softcap), dim, ignore_index, entropy, lse, zero_rows)
 
 
-def rows_of(x: Tensor, dim: int) -> tuple[int, ...]:
-    """Returns the shape of one number for each row."""
-    return *x.shape[:dim], *x.shape[dim + 1 :]
+def _statistics_of(x: Tensor, options: Any) -> tuple[tuple[int, ...], torch.dtype]:
+    """Returns shape and dtype of statistics."""
+    shape = LogProbs(entropy=options.entropy).n_statistics, *checks.with_size(x, options.dim)
+    return shape, torch.promote_types(x.dtype, torch.float32)
 
 
 def _problem_of(args: Any, options: Any, invariant: bool, wanted: LogProbs) -> About:
     n_ids = args.ids.shape[-1] if args.ids.dim() == args.x.dim() else 1
     scores = launch.scores_of(args, options.softcap, zero_rows=options.zero_rows)
-    about = {"form": "log_softmax", "batch_invariant": invariant, "scores": scores, "log_probs": wanted}
-    about["sizes"] = {"n_ids": n_ids, "ignored": options.ignore_index}
-    return launch.reason(args.x, options.dim, scores), about
+    about = {"batch_invariant": invariant, "log_probs": wanted, "sizes": {"n_ids": n_ids, "ignored": options.ignore_index}}
+    return launch.problem(args.x, options.dim, scores, form="log_softmax", **about)
 
 
 def _check_gradient(args: Any, *options: Any) -> Any:
     """Raises an error unless tensors that kernels read without strides are of the results' shapes, dtype and device."""
     checked, name = check(NAME, args, *options), "token_log_probs_backward"
     x, ids, statistics, dpicked, dstatistics, *_ = args
-    shape = LogProbs(entropy=checked.entropy).n_statistics, *rows_of(x, checked.dim)
-    checks.check_alike(name, "statistics", statistics, shape, torch.promote_types(x.dtype, torch.float32), x.device)
-    for argument, t, like in (("dpicked", dpicked, ids), ("dstatistics", dstatistics, statistics)):
-        if t is not None:
-            checks.check_alike(name, argument, t, like.shape, statistics.dtype, x.device)
+    shape, dtype = _statistics_of(x, checked)
+    checks.check_alike(name, "statistics", statistics, x, shape, dtype)
+    if dpicked is not None:
+        checks.check_alike(name, "dpicked", dpicked, x, ids.shape, dtype)
+    if dstatistics is not None:
+        checks.check_alike(name, "dstatistics", dstatistics, x, shape, dtype)
     return checked
 
 
@@ -107,9 +107,8 @@ def _problem(args: Any, options: Any, invariant: bool) -> About:
 
 
 def _empty(args: Any, options: Any) -> tuple[Tensor, ...]:
-    shapes = args.ids.shape, (LogProbs(entropy=options.entropy).n_statistics, *rows_of(args.x, options.dim))
-    dtype = torch.promote_types(args.x.dtype, torch.float32)
-    return tuple(torch.empty(shape, dtype=dtype, device=args.x.device) for shape in shapes)
+    shape, dtype = _statistics_of(args.x, options)
+    return tuple(torch.empty(size, dtype=dtype, device=args.x.device) for size in (args.ids.shape, shape))
 
 
 def _converted(args: Any) -> tuple[Any, ...]:
@@ -163,25 +162,23 @@ def _check_sample(args: Any, softcap: Any) -> Any:
     """Returns the options after checks of all arguments; errors are those of api.tokens.sample_token."""
     name, x = SAMPLE_NAME, args.x
     checks.check_tensor(name, "logits", x)
-    if not x.dim() or not checks.is_real(x.dtype):
-        required = "have a dimension and a floating-point dtype of 16 bits or more"
-        raise DtypeError(checks.wrong(name, "logits", required, f"{x.dtype} of shape {tuple(x.shape)}"))
-    if checks.is_known(x.shape[-1] == 0) or x.shape[-1] > MAX_COLS:
-        raise ValueError(checks.wrong(name, "logits", f"have 1 to {MAX_COLS} tokens per row", x.shape[-1]))
+    checks.check_real(name, "logits", x.dtype)
+    if not x.dim() or checks.is_known(x.shape[-1] == 0) or x.shape[-1] > MAX_COLS:
+        raise ValueError(checks.wrong(name, "logits", f"have 1 to {MAX_COLS} tokens per row", f"the shape {tuple(x.shape)}"))
     checks.check_scores(name, x, args, x.dim() - 1)
     for argument, value in (("seed", args.seed), ("position", args.position)):
         if isinstance(value, Tensor):
+            checks.check_broadcast(name, argument, x, tuple(x.shape[:-1]), value)
             if value.dtype not in (torch.int64, torch.int32):
                 raise DtypeError(checks.wrong(name, argument, "hold int64 or int32", value.dtype))
-            checks.check_broadcast(name, argument, x[..., 0], value)
     return SAMPLE.Options(checks.softcap_of(name, softcap))
 
 
 def _sample_problem(args: Any, options: Any, invariant: bool) -> About:
     kinds = {name: launch.kind_of(getattr(args, name)) for name in ("min_p", "seed", "position")}
+    about = {"batch_invariant": invariant, "log_probs": LogProbs(sample=True, **kinds)}
     scores = launch.scores_of(args, options.softcap)
-    about = {"form": "log_softmax", "batch_invariant": invariant, "scores": scores}
-    return launch.reason(args.x, args.x.dim() - 1, scores), about | {"log_probs": LogProbs(sample=True, **kinds)}
+    return launch.problem(args.x, args.x.dim() - 1, scores, form="log_softmax", **about)
 
 
 def _empty_sample(args: Any, options: Any) -> tuple[Tensor, ...]:
@@ -202,17 +199,16 @@ SAMPLE = Operator(
 def mask_of(name: str, x: Tensor, kept: Any, mask: Any, dim: Any) -> Tensor:
     """Returns the mask in bits of kept ids, after checks: bit j of word k along dim keeps element 32 k + j of x."""
     checks.check_tensor(name, "logits", x)
-    checks.check_tensor(name, "kept", kept)
+    checks.check_device(name, x, "kept", kept)
     dim = checks.wrap_dim(name, dim, x.dim())
-    rows, size = rows_of(x, dim), x.shape[dim] if x.dim() else 1
+    rows = checks.with_size(x, dim)
     if mask is not None:
         raise ValueError(f"{name}(): arguments 'mask' and 'kept' exclude each other")
     if kept.dtype not in (torch.int32, torch.int64):
         raise DtypeError(checks.wrong(name, "kept", "hold ids as int64 or int32", kept.dtype))
-    if not kept.dim() or checks.differ(kept.shape[:-1], rows) or kept.device != x.device:
-        required = f"have the shape {(*rows, 'K')} on {x.device}"
-        raise ValueError(checks.wrong(name, "kept", required, f"{tuple(kept.shape)} on {kept.device}"))
-    return pack(kept, size, name).movedim(-1, dim)
+    if not x.dim() or not kept.dim() or checks.differ(kept.shape[:-1], rows):
+        raise ValueError(checks.wrong(name, "kept", f"have the shape {(*rows, 'K')}", tuple(kept.shape)))
+    return pack(kept, x.shape[dim], name).movedim(-1, dim)
 
 
 def pack(kept: Tensor, size: int, name: str = NAME) -> Tensor:

@@ -30,8 +30,8 @@ WRONG = [
     *(({name: 10**400}, ValueError, f"argument '{name}' is beyond the range of float64") for name in NUMBERS),
     *(({name: Fraction(10**5000)}, ValueError, f"argument '{name}' is beyond") for name in NUMBERS),
     ({"softcap": torch.ones(())}, TypeError, "argument 'softcap' must be a number, not Tensor"),
-    ({"scale": torch.ones(5)}, RuntimeError, r"must have size 1 along dim 2, as in \(2, 3, 1\)"),
-    ({"temperature": torch.ones(4, 1)}, RuntimeError, "does not broadcast against input"),
+    ({"scale": torch.ones(5)}, RuntimeError, r"'scale' must broadcast against the shape \(2, 3, 1\)"),
+    ({"temperature": torch.ones(4, 1)}, RuntimeError, "must broadcast against the shape"),
     ({"temperature": torch.ones(3, 1, dtype=torch.bool)}, DtypeError, "must hold real numbers, not torch.bool"),
     ({"temperature": torch.ones(3, 1, device="meta")}, RuntimeError, "on the same device"),
     ({"mask": [True]}, TypeError, "argument 'mask' must be Tensor, not list"),
@@ -111,8 +111,6 @@ def test_modules_are_those_of_torch_with_options():
         torch.testing.assert_close(copied(X, mask=seen), softmax(X, scale=2.0, causal=True, mask=seen), equal_nan=True)
     torch.testing.assert_close(plain(X), X.log_softmax(-1))
     torch.testing.assert_close(module(X, scale=1.0), softmax(X, causal=True))
-    with pytest.raises(TypeError, match="pass a tensor to each call"):
-        Softmax(-1, scale=torch.ones(1))
 
 
 META = torch.empty(64, 4096, dtype=torch.bfloat16, device="meta")

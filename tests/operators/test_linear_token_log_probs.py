@@ -119,7 +119,7 @@ def test_what_is_refused_is_named(where):
         ((hidden, weight, ids), {"chunk_rows": 0}, ValueError, "'chunk_rows' must be a positive integer"),
         ((hidden, weight, ids), {"accumulate": torch.bfloat16}, ValueError, "'accumulate' must be torch.float32"),
         ((hidden, weight, ids), {"temperature": bias[:7, None]}, NotImplementedError, "have no gradient"),
-        ((hidden, weight, ids), {"temperature": bias[:2, None]}, RuntimeError, "does not broadcast"),
+        ((hidden, weight, ids), {"temperature": bias[:2, None]}, RuntimeError, "must broadcast"),
     ]
     kept = torch.full((*ids.shape, 1), len(weight), device=where)
     wrong += [((hidden, weight, ids), {"kept": kept}, IndexError, "linear_.*'kept' must hold ids")] * (where.type == "cpu")

@@ -93,7 +93,7 @@ def test_what_is_refused_is_named(where):
     wrong = [
         ({"mask": of[torch.int32]}, RuntimeError, "must have 3 words along dim 1"),
         ({"mask": of[torch.int64]}, DtypeError, "'mask' must be boolean, int32"),
-        ({"mask": of[torch.bool][:, :69]}, RuntimeError, "'mask' of shape"),
+        ({"mask": of[torch.bool][:, :69]}, RuntimeError, "'mask' must broadcast"),
         ({"mask": of[torch.bool], "kept": of[torch.int64]}, ValueError, "'mask' and 'kept' exclude each other"),
         ({"kept": of[torch.bool]}, DtypeError, "'kept' must hold ids"),
         ({"kept": of[torch.int64][0]}, ValueError, "'kept' must have the shape"),
