@@ -12,9 +12,9 @@ from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.planner import launch_of
 from portable_softmax.row_kernels.inspection import Launched
-from portable_softmax.runtime.bind import Launch
+from portable_softmax.runtime.bind import bind
 from portable_softmax.runtime.compile import compiled
-from portable_softmax.runtime.kernel import Kernel
+from portable_softmax.runtime.kernel import Kernel, kernels_of
 
 RAN = "ran {} code on a CPU emulator, {} wave instructions"
 RESIDENT = 16  # programs at once, so that many take little memory
@@ -30,7 +30,9 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
 
     (n_rows, n_cols), planned = operands[0].shape, launch_plan.problem
     fewer_rows = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
-    launch = Launch(launch_of(launch_plan, fewer_rows, device), device, operands[0].device, run_of=run_of)
+    plan = launch_of(launch_plan, fewer_rows, device)
+    kernels = kernels_of(plan.problem, plan.tiling, device)
+    launch = bind(plan, kernels, device, operands[0].device, run_of=run_of)
     launch(*operands, *[None] * (6 - len(operands)))  # no mask, factors, sink
     return f"{RAN.format(device.arch, sum(steps))} for {n_rows} rows"
 

@@ -22,7 +22,7 @@ from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, spilled_by
 from portable_softmax.planning.planner import ranked, unfit
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.runtime.bind import Launch
+from portable_softmax.runtime.bind import bind
 from portable_softmax.runtime.compile import resources_of
 from portable_softmax.runtime.kernel import kernels_of
 
@@ -70,7 +70,8 @@ def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: 
 def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> Timed:
     """Compiles and times a launch of a softmax or its gradient."""
     problem, tiling = launch.problem, launch.tiling
-    used = resources_of(kernels_of(problem, tiling, device)[0], device)
+    kernels = kernels_of(problem, tiling, device)
+    used = resources_of(kernels[0], device)
     fit, programs = device.vendor.occupancy(used, device.hardware), problem.tiles(tiling.tile_rows) * tiling.splits
     if reason := unfit(replace(launch, occupancy=fit), device):
         raise PlanError(reason)
@@ -82,7 +83,7 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
         for y in last:
             y.copy_(torch.softmax(y.float(), 1))
             exact = y.double() * (x.double() - (x.double() * y.double()).sum(1, True))
-        call = Launch(replace(launch, num_programs=programs), device, result.device)
+        call = bind(replace(launch, num_programs=programs), kernels, device, result.device)
         return partial(call, result, x, *last, *[None] * (4 - len(last))), result, exact  # no mask, factors, sink
 
     return Timed(f"{shape} {problem.x_dtype} {problem.backward}", facts, median_us(prepared, device))

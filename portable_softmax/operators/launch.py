@@ -89,9 +89,9 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
     results = operator.empty(args, options) if out is None else out
     x, made = whole[-1], (results,) if isinstance(results, Tensor) else results
     dim, device, is_like_x = getattr(options, "dim", x.dim() - 1), x.device, made is not results
-    launch = bind_call((*made, *whole) if is_like_x else tuple(whole), dim, device_of(x), named.get("mask"), **about)
+    operands, launch = bind_call((*made, *whole) if is_like_x else tuple(whole), dim, device_of(x), named.get("mask"), **about)
     empty, layouts = allocator(device), [(tuple(t.shape), t.stride(), t.dtype) for t in made]
-    fields, known = [name.removesuffix("_ptr") for name in launch.operands[len(made) :]], operator.operands
+    fields, known = [name.removesuffix("_ptr") for name in operands[len(made) :]], operator.operands
     order = [known.index(field) if field in known else len(known) for field in fields]
     row_shape = torch.Size([1 if at == dim else size for at, size in enumerate(x.shape)])
     of_rows: list[tuple[int, torch.Size, torch.dtype]] = []

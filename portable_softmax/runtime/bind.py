@@ -1,6 +1,5 @@
 """Launches on the current stream: compiled kernels, sizes and workspace, bound into one call of operands."""
 
-import functools
 import itertools
 import secrets
 import threading
@@ -17,7 +16,7 @@ from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compile import compiled, triton_version
 from portable_softmax.runtime.interpreted import interpreted
-from portable_softmax.runtime.kernel import MASK_STRIDES, WIDE_ROWS, Kernel, kernels_of
+from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel
 
 Result = TypeVar("Result")
 Run = Callable[[Sequence[Any]], Any]  # takes all arguments of a kernel in its order, values of constexprs too
@@ -32,7 +31,6 @@ _numbers = itertools.repeat(range(_first, _first + 2**26 * _STEP, _STEP))
 # Returns a positive number of 64 bits for one launch.
 next_number: Callable[[], int] = itertools.chain.from_iterable(_numbers).__next__
 _loading = threading.Lock()
-_kept_kernels = functools.lru_cache(maxsize=4096)(kernels_of)  # of buckets, for a new number of rows
 
 
 def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
@@ -73,65 +71,44 @@ def load(binary: Any) -> None:
         binary._init_handles()  # `run` would be a launcher without a function after a load that failed
 
 
-class Launch:
-    """Launches one kernel, or two of which the first reduces splits, on operands in their order, None for absent ones.
+def bind(
+    plan: LaunchPlan,
+    kernels: Sequence[Kernel],
+    device: Device,
+    where: torch.device,
+    sizes: Mapping[str, int] | None = None,
+    run_of: Callable[..., Run] = runner,
+) -> Callable[..., None]:
+    """Returns a launch of one kernel, or of two of which the first reduces splits, on operands in their order.
 
-    Words for the splits of rows belong to a call: they are allocated on the current stream, as its result is, and have a unique
-    number. A graph replays a launch with the same number, so while one is captured they are cleared on the stream too; a second
-    kernel reads what the first one wrote.
+    It is on the current stream of the device, which must be the current one: see `guarded`. Words for the splits of rows belong
+    to a call: they are allocated on that stream, as its result is, and have a unique number. A graph replays a launch with the
+    same number, so while one is captured they are cleared on the stream too; a second kernel reads what the first one wrote.
 
     Args:
-        plan: what is computed and how.
-        device, where: where the operands are.
-        like: a problem of the same bucket, whose kernels these are.
+        plan, kernels: what is computed and how.
+        device, where: where the operands are; absent ones are None.
         sizes: n_ids and ignored of log-probabilities, by name.
         run_of: returns a call of a kernel on a device with a grid.
-        copied: returns operands that kernels read or write in place of others.
-
-    Raises:
-        CompileError: see compile.compiled.
     """
+    problem, tiling, first = plan.problem, plan.tiling, kernels[0]
+    values = {**_sizes_of(problem, first.config), **(sizes or {}), "words_ptr": 0, "epoch": 0}
+    last = [values[name] if isinstance(kind, str) else kind for name, kind in first.signature[len(first.operands) :]]
+    runs = [(run_of(kernel, device, (plan.num_programs, 1, 1)), kernel.arguments["C"]) for kernel in kernels]
+    if not first.has_words:
+        only, constexpr = runs[0]
+        return lambda *operands: only((*operands, *last, constexpr))
+    n_words = 2 * (problem.pairs + problem.is_sample) * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
+    empty, is_capturing = allocator(where), getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
 
-    def __init__(
-        self,
-        plan: LaunchPlan,
-        device: Device,
-        where: torch.device,
-        *,
-        like: Problem | None = None,
-        sizes: Mapping[str, int] | None = None,
-        run_of: Callable[..., Run] = runner,
-        copied: Callable[[tuple[Any, ...]], Sequence[Any]] | None = None,
-    ) -> None:
-        problem, tiling = plan.problem, plan.tiling
-        if like is None or problem.n_rows >= WIDE_ROWS:
-            kernels = kernels_of(problem, tiling, device)
-        else:
-            kernels = _kept_kernels(like, tiling, device)
-        first, is_capturing = kernels[0], getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
-        values = {**_sizes_of(problem, first.config), **(sizes or {}), "words_ptr": 0, "epoch": 0}
-        self.operands, self.copied, self.empty = first.operands, copied, allocator(where)
-        rest = first.signature[len(self.operands) :]
-        last = [values[name] if isinstance(kind, str) else kind for name, kind in rest]
-        self.calls = [(run_of(kernel, device, (plan.num_programs, 1, 1)), kernel.arguments["C"]) for kernel in kernels]
-        self.run, self.last, self.sizes = self.calls[0][0], (*last, self.calls[0][1]), last[1:-1]  # between words and number
-        words = 2 * (problem.pairs + problem.is_sample) * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
-        self.words = ((words,), (1,), torch.int64) if first.has_words else None
-        self.clears = is_capturing if len(kernels) == 1 else bool
+    def launch(*operands: Any) -> None:
+        words, number = empty((n_words,), (1,), torch.int64), next_number()
+        if len(runs) == 1 and is_capturing():
+            words.zero_()
+        for run, config in runs:
+            run((*operands, words, *last[1:-1], number, config))
 
-    def __call__(self, *operands: Any) -> None:
-        """Launches on the current stream of the device, which must be the current one: see `guarded`."""
-        passed = self.copied(operands) if self.copied else operands
-        if self.words is None:
-            self.run((*passed, *self.last))
-        else:
-            words, number = self.empty(*self.words), next_number()
-            if self.clears():
-                words.zero_()
-            for run, config in self.calls:
-                run((*passed, words, *self.sizes, number, config))
-        if passed[0] is not operands[0]:
-            operands[0].copy_(passed[0])
+    return launch
 
 
 def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Layouts that kernels read, in place or after a copy, and launches of them."""
 
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,8 +12,11 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.planner import launch_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
-from portable_softmax.runtime.bind import Launch
+from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.kernel import WIDE_ROWS, kernels_of
 from portable_softmax.runtime.plans import choice_of
+
+_kept_kernels = functools.lru_cache(maxsize=4096)(kernels_of)  # of buckets, for a new number of rows
 
 
 def bind_call(
@@ -22,25 +26,28 @@ def bind_call(
     mask: Tensor | None = None,
     sizes: Mapping[str, int] | None = None,
     **about: Any,
-) -> Launch:
-    """Plans and compiles the launch of calls with tensors of the same shapes, strides, types and alignment.
+) -> tuple[list[str], Callable[..., None]]:
+    """Plans and compiles calls with tensors of the same shapes, strides, types and alignment; returns operands and a launch.
 
     Arguments are those of `described`; sizes are n_ids and ignored of log-probabilities. It raises PlanError or CompileError.
     """
     last, problem = described(tensors, dim, device, mask, **about)
-    choice, copied = choice_of(problem, device), None
+    choice = choice_of(problem, device)
+    plan = launch_of(choice, problem, device)
+    is_wide = problem.n_rows >= WIDE_ROWS
+    kernels = kernels_of(plan.problem, plan.tiling, device) if is_wide else _kept_kernels(choice.problem, plan.tiling, device)
+    launch = bind(plan, kernels, device, tensors[0].device, sizes)
     if last is not None:
         inputs = range(1, len(tensors)) if problem.stores else range(2, 3)  # of the launch's operands
-        copied = _copies(inputs, dim, last, mask is not None and last == dim)
-    plan = launch_of(choice, problem, device)
-    return Launch(plan, device, tensors[0].device, like=choice.problem, sizes=sizes, copied=copied)
+        launch = _on_copies(launch, inputs, dim, last, mask is not None and last == dim)
+    return kernels[0].operands, launch
 
 
-def _copies(inputs: range, dim: int, last: int, copies_mask: bool) -> Callable[[tuple[Any, ...]], Sequence[Any]]:
-    """Returns a function of a launch's operands that returns those that its kernels read and write in their place."""
+def _on_copies(launch: Callable[..., None], inputs: range, dim: int, last: int, copies_mask: bool) -> Callable[..., None]:
+    """Returns a launch of inputs, and a result of their shape, that are copied."""
     x, mask = inputs[0], inputs[0] + 1
 
-    def copied(operands: tuple[Any, ...]) -> Sequence[Any]:
+    def run(*operands: Any) -> None:
         passed, result = list(operands), operands[0]
         for at in inputs:
             passed[at] = _packed(operands[at], last)
@@ -48,9 +55,11 @@ def _copies(inputs: range, dim: int, last: int, copies_mask: bool) -> Callable[[
             passed[mask] = _packed(_expanded(operands[mask], operands[x], dim), last)
         if x == 1 and not _is_packed(result, last):  # a result of x's shape
             passed[0] = torch.empty_like(passed[x], dtype=result.dtype)
-        return passed
+        launch(*passed)
+        if passed[0] is not result:
+            result.copy_(passed[0])
 
-    return copied
+    return run
 
 
 def described(

@@ -11,7 +11,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.planner import launch_of
 from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime.bind import Launch
+from portable_softmax.runtime.bind import bind
 from portable_softmax.runtime.kernel import Kernel, kernels_of
 
 ROUNDS, TIMES = 2, 5  # in every round every launch is timed so often, in turn
@@ -90,8 +90,9 @@ def time_softmaxes(launches: Sequence[LaunchPlan], problem: Problem, device: Dev
     try:
         operands = operands_of(kernels_of(launches[0].problem, launches[0].tiling, device)[0], problem, where)
         for launch in launches:
-            bound = Launch(launch_of(launch, problem, device), device, where, sizes={"n_ids": 1, "ignored": -100})
-            calls.append(partial(bound, *operands))
+            sized = launch_of(launch, problem, device)
+            kernels = kernels_of(sized.problem, sized.tiling, device)
+            calls.append(partial(bind(sized, kernels, device, where, SIZES), *operands))
         return timed(calls, device)
     except torch.OutOfMemoryError:
         return "there is no memory for its operands"

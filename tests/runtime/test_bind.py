@@ -12,6 +12,7 @@ from portable_softmax import Device, softmax
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.runtime import bind
+from portable_softmax.runtime.kernel import kernels_of
 
 CPU, LEFT = torch.device("cpu"), 2**40 + 7
 
@@ -24,7 +25,8 @@ def launched(calls, splits=7):
         return lambda arguments: calls.append((*arguments[:2], arguments[6], arguments[-2]))
 
     plan = LaunchPlan(problem, tiling, 5 * splits, None, None)
-    launch = bind.Launch(plan, Device.from_profile("nvidia/h200"), CPU, run_of=run_of)
+    device = Device.from_profile("nvidia/h200")
+    launch = bind.bind(plan, kernels_of(problem, tiling, device), device, CPU, run_of=run_of)
     return lambda: launch("y", "x", None, None, None, None)
 
 

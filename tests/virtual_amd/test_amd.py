@@ -9,7 +9,8 @@ from row_forms import FORMS, arguments_of, assert_right, rows_in
 from sweep import in_turn
 
 from portable_softmax import PlanError, current_device, launcher, plan, softmax
-from portable_softmax.runtime.bind import Launch
+from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.kernel import kernels_of
 
 DETECTED = {  # profile, architecture, multiprocessors (WGPs on RDNA), lanes, and registers of a multiprocessor
     "driver_mi300x": ("amd/mi300x", "gfx942", 304, 64, 131072),
@@ -77,7 +78,7 @@ def test_a_kernel_runs_where_it_can_and_where_its_tensors_are(machine, file, mes
     device = current_device(machine.index("driver_mi300x"))
     x = rows(2, 64).to(f"cuda:{device.index}")
     planned = plan(2, 64, "float32", device)
-    launch = Launch(planned, device, x.device)
+    launch = bind(planned, kernels_of(planned.problem, planned.tiling, device), device, x.device)
     with torch.cuda.device(machine.index(file)), pytest.raises(RuntimeError, match=message):
         launch(x, x, None, None, None, None)
 
