@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from portable_softmax.operators import checks
-from portable_softmax.operators.arguments import Factor, check_inplace, written
+from portable_softmax.operators.arguments import Factor, check_inplace
 from portable_softmax.operators.tokens import NAME, SAMPLE, TOKENS, compute, mask_of
 
 
@@ -13,7 +13,6 @@ def token_log_probs(
     logits: Tensor, ids: Tensor, *, dim: int = -1, scale: Factor = None, temperature: Factor = None,
     softcap: float | None = None, mask: Tensor | None = None, kept: Tensor | None = None, masked_rows: str = "nan",
     ignore_index: int = -100, entropy: bool = False, return_lse: bool = False, grad_inplace: bool = False,
-    out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
     """Computes log_softmax(scores, dim, dtype=float32).gather(dim, ids) in one read of the logits, without the log_softmax.
 
@@ -24,7 +23,7 @@ def token_log_probs(
     Args:
         logits: a tensor of at least one dimension, with any strides; a slice such as `logits[:, :-1]` is not copied.
         ids: integers, of the shape of logits without `dim`, or with one more dimension, for K tokens per row.
-        dim, scale, temperature, softcap, out: see `softmax`.
+        dim, scale, temperature, softcap: see `softmax`.
         mask: as in `softmax`. Probabilities, entropies and the logsumexp are those of the kept tokens. Others have
             log-probability -inf and, unless the mask is added, gradient 0, also where they are in `ids`.
         kept: ids of the kept tokens in place of a mask: int64 or int32 of the shape of logits without `dim`, and K per row,
@@ -35,8 +34,8 @@ def token_log_probs(
         entropy: True to also return the entropy of each row, including ignored ones. Masked logits (-inf) add 0 to it.
         return_lse: True to also return the logsumexp of each row's scores, which is inf if one of them is. That of a greedy row
             has no gradient.
-        grad_inplace: True to write the gradient over the logits, which are lost, if a kernel computes the call: not on the
-            CPU, nor under torch.compile or torch.func, nor for a batch of gradients.
+        grad_inplace: True to write the gradient over the logits, which are lost, if a kernel computes it: not on the CPU, nor
+            under torch.compile or torch.func, nor for a batch of gradients, nor with those of mask, scale or temperature.
 
     Returns:
         Log-probabilities of the shape of ids, in float32 (float64 for float64 logits), nan for ids out of range. With
@@ -58,9 +57,8 @@ def token_log_probs(
     if grad_inplace:
         check_inplace(NAME, logits)
     options = softcap, dim, ignore_index, entropy, return_lse, masked_rows == "zero"
-    results = compute(args, options, grad_inplace)
-    picked = results[0] if out is None else written(NAME, out, results[0])
-    return (picked, *(t for t in results[1:] if t is not None)) if entropy or return_lse else picked
+    picked, *more = (t for t in compute(args, options, grad_inplace) if t is not None)
+    return (picked, *more) if more else picked
 
 
 def sample_token(

@@ -103,11 +103,9 @@ def check_inplace(name: str, x: Any) -> None:
 
 
 def written(name: str, out: Any, y: Tensor) -> Tensor:
-    """Writes a result to out and returns it, resized with torch's warning; raises torch's errors for another type or device."""
+    """Writes a result to out and returns it, resized with torch's warning; raises torch's errors."""
     check_tensor(name, "out", out)
     for what, expected, actual in (("dtype", y.dtype, out.dtype), ("device", y.device, out.device)):
         if actual != expected:
             raise RuntimeError(f"Expected out tensor to have {what} {expected}, but got {actual} instead")
-    if needs_of((out, y)):
-        raise RuntimeError(f"{name}(): out= does not support automatic differentiation, but one of the arguments requires grad")
     return torch.mul(y, 1, out=out)

@@ -77,32 +77,21 @@ def _of_gradient(args: Any, options: Any) -> Any:
 
 
 def _saved(call: Call, args: Any, y: Tensor) -> tuple[Any, ...]:
-    """Returns y; x if there is a softcap; all arguments if scale, temperature or sink require a gradient."""
-    if True in call.needs[2:]:
+    """Returns y, and what the gradient of x depends on; all arguments if another one requires a gradient."""
+    x, _, scale, temperature, _ = args
+    if True in call.needs[1:]:
         return y, *args
-    x, mask, scale, temperature, _ = args
-    x, mask = x if call.options.softcap else None, mask if call.needs[1] else None
-    return (y,) if x is mask is scale is temperature is None else (y, x, mask, scale, temperature, None)
+    x = x if call.options.softcap else None
+    return (y,) if x is scale is temperature is None else (y, x, None, scale, temperature, None)
 
 
 def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Computes the gradient of x by one launch, and that of a mask by another one; others by the reference."""
+    """Computes the gradient of x by a launch; if others are required, all of them by the reference."""
     (dy,), (y, *inputs) = dresults, saved
-    if True in call.needs[2:]:
+    if True in call.needs[1:]:
         return reference.differentiate(reference.softmax, SOFTMAX.Args(*inputs), call.options, call.needs, dresults)
-    x, mask, scale, temperature, _ = inputs or [None] * 5
-    dx = dmask = None
-    if call.needs[0]:
-        dx = GRADIENT.of_call(call, GRADIENT.Args(dy, y, x, scale, temperature), call.gradient)
-    if call.needs[1]:  # the gradient of scores ahead of the mask; 0 in greedy rows
-        if isinstance(temperature, Tensor):
-            temperature = torch.where(temperature == 0, 0.0, 1.0)
-        elif temperature:
-            temperature = None
-        options = call.gradient._replace(softcap=None, dtype=torch.promote_types(y.dtype, torch.float32))
-        dmask = GRADIENT.of_call(call, GRADIENT.Args(dy, y, temperature=temperature), options)
-        dmask = dmask.sum_to_size(mask.shape).to(mask.dtype)
-    return dx, dmask, None, None, None
+    x, _, scale, temperature, _ = inputs or [None] * 5
+    return GRADIENT.of_call(call, GRADIENT.Args(dy, y, x, scale, temperature), call.gradient), None, None, None, None
 
 
 SOFTMAX = Operator(

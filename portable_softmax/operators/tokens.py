@@ -117,21 +117,16 @@ def _converted(args: Any) -> tuple[Any, ...]:
 
 
 def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Computes the gradients, all of them ahead of x being written over: by a launch that of x alone."""
-    (statistics, x, ids, *scores), (dpicked, dstatistics) = saved, dresults
+    """Computes the gradient of x by a launch, in place if it may be; if others are required, all of them by the reference."""
+    (statistics, x, ids, *scores), (_, dstatistics) = saved, dresults
     # In the reference, the logsumexp of a greedy row has no gradient.
-    has_lse = call.options.lse and dstatistics is not None
-    if torch.is_grad_enabled() or True in call.needs[2:] or (has_lse and scores[2] is not None):
-        args = TOKENS.Args(x, ids, *scores)
-        dx, *others = reference.differentiate(reference.log_probs, args, call.options, call.needs, dresults)
-    else:
-        gradient_args = GRADIENT.Args(x, ids, statistics, dpicked, dstatistics, *scores)
-        if call.in_place and GRADIENT.into(over := x.detach(), gradient_args, call.gradient, False):
-            return over, None, None, None, None
-        dx, *others = GRADIENT.of_call(call, gradient_args, call.gradient), None, None, None, None
-    if call.in_place and not torch.is_grad_enabled() and arguments.is_plain(dx) and arguments.is_plain(x):
-        dx = x.detach().copy_(dx)
-    return dx, *others
+    has_greedy_lse = call.options.lse and dstatistics is not None and scores[2] is not None
+    if torch.is_grad_enabled() or True in call.needs[2:] or has_greedy_lse:
+        return reference.differentiate(reference.log_probs, TOKENS.Args(x, ids, *scores), call.options, call.needs, dresults)
+    args = GRADIENT.Args(x, ids, statistics, *dresults, *scores)
+    if call.in_place and GRADIENT.into(over := x.detach(), args, call.gradient, False):
+        return over, None, None, None, None
+    return GRADIENT.of_call(call, args, call.gradient), None, None, None, None
 
 
 TOKENS = Operator(
