@@ -3,12 +3,14 @@
 import re
 import struct
 import subprocess
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import triton
 import triton.language as tl
+from sweep import in_turn, mostly_slow
 
 from portable_probe.tune.launches import row_kernel
 from portable_softmax import Device
@@ -18,7 +20,8 @@ from portable_softmax.runtime.compile import compile_for
 
 NVDISASM = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
 ROWS = {"y": "*fp32:16", "x": "*fp32:16", "n_rows": "i32", "n_cols": "i32:16"}
-PRODUCTS = ["nvidia/t4", "nvidia/a100-80gb-sxm", "nvidia/h100-sxm", "nvidia/b200", "nvidia/rtx-5090"]
+PRODUCTS = "nvidia/t4", "nvidia/a100-80gb-sxm", "nvidia/h100-sxm", "nvidia/b200", "nvidia/rtx-5090"
+QUICK = ("nvidia/t4", 4096), ("nvidia/h100-sxm", 512)  # distances of branches in words, and in bytes
 
 
 @triton.jit
@@ -46,34 +49,28 @@ def disassembled(code, folder):
             labels[label[1]] = len(lines)
         elif instruction := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
             lines.append(instruction[1])
-    branches = [
-        (labels[found[1]], at) for at, line in enumerate(lines) if (found := re.search(r"BRA.*`?\((\.L_x_\d+)\)", line))
-    ]
-    spans = {start: at for start, at in branches if start < at}
+    branches = ((re.search(r"BRA.*`?\((\.L_x_\d+)\)", line), at) for at, line in enumerate(lines))
+    spans = {labels[found[1]]: at for found, at in branches if found and labels[found[1]] < at}
     loops = []
-    for start, at in spans.items():
-        inner = [span for span in spans.items() if start <= span[0] and span[1] <= at and span != (start, at)]
-        own = [line for i, line in enumerate(lines[start : at + 1], start) if not any(a <= i <= b for a, b in inner)]
+    for start, end in spans.items():
+        inner = [span for span in spans.items() if start <= span[0] and span[1] <= end and span != (start, end)]
+        own = [lines[at] for at in range(start, end + 1) if not any(first <= at <= last for first, last in inner)]
         loops.append((len(own), sum(bool(re.search(r"\bLDG", line)) for line in own)))
     return loops
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
-def test_loops_are_those_of_nvdisasm(product, tmp_path):
-    if not NVDISASM.exists():
-        pytest.skip("this Triton has no nvdisasm")
-    device = Device.from_profile(product)
-    for block in (512, 4096):
-        loops, compiled = loops_of(device, row_kernel, ROWS, BLOCK=block)
-        read = [(loop.clocks, loop.loads) for loop in loops if loop.depth]
-        assert sorted(read) == sorted(disassembled(compiled.asm["cubin"], tmp_path))
-        assert {loop.depth for loop in loops} == {0, 1, 2}
+@pytest.mark.skipif(not NVDISASM.exists(), reason="this Triton has no nvdisasm")
+@pytest.mark.parametrize(("name", "block"), mostly_slow(product(PRODUCTS, (512, 4096)), lambda *case: case in QUICK))
+def test_loops_are_those_of_nvdisasm(name, block, tmp_path):
+    loops, compiled = loops_of(Device.from_profile(name), row_kernel, ROWS, BLOCK=block)
+    read = [(loop.clocks, loop.loads) for loop in loops if loop.depth]
+    assert sorted(read) == sorted(disassembled(compiled.asm["cubin"], tmp_path))
+    assert {loop.depth for loop in loops} == {0, 1, 2}
 
 
 @pytest.mark.parametrize(
-    "product", ["nvidia/a100-80gb-sxm", "nvidia/h100-sxm", "amd/mi300x", "amd/rx-7900-xtx", "amd/rx-9070-xt"]
+    ("product", "length"), in_turn(["nvidia/a100-80gb-sxm", "nvidia/h100-sxm", "amd/mi300x", "amd/rx-9070-xt"], [1, 2, 5])
 )
-@pytest.mark.parametrize("length", [1, 2, 5])
 def test_loads_that_wait_for_one_another_are_a_chain(product, length):
     signature = {"y": "*i32", "x": "*i32", "n_rows": "i32"}
     loops, _ = loops_of(Device.from_profile(product), chase, signature, LENGTH=length)

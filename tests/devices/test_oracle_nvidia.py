@@ -24,15 +24,10 @@ ORACLES = Path(__file__).parents[1] / "support" / "oracles"
 PROFILES = sorted({p.arch: name for name, p in profiles().items() if p.backend == "cuda"}.values())  # one of each architecture
 
 # Of `struct device` in cuda_occupancy.c, after the compute capability and before the threads; and as arch_traits.cpp fills in.
-DRIVER_FACTS = (
-    *("registers_per_multiprocessor", "shared_memory_per_program_max"),
-    *("shared_memory_per_multiprocessor", "shared_memory_reserved_per_program"),
-)
-ARCH_TRAITS = (
-    *("warp_size", "registers_per_multiprocessor", "max_registers_per_thread", "max_threads_per_program"),
-    *("max_warps_per_multiprocessor", "max_programs_per_multiprocessor", "shared_memory_per_program_max"),
-    *("shared_memory_per_multiprocessor", "shared_memory_reserved_per_program", "max_programs", "max_programs_y_z"),
-)
+SHARED = "shared_memory_per_program_max shared_memory_per_multiprocessor shared_memory_reserved_per_program"
+DRIVER_FACTS = f"registers_per_multiprocessor {SHARED}".split()
+ARCH_TRAITS = "warp_size registers_per_multiprocessor max_registers_per_thread max_threads_per_program"
+ARCH_TRAITS += f" max_warps_per_multiprocessor max_programs_per_multiprocessor {SHARED} max_programs max_programs_y_z"
 
 
 def build(source, package, header, directory):
@@ -74,26 +69,20 @@ def shared_memory_edges(hw):
     return sorted(last | {size + 1 for size in last})
 
 
-def differences(oracle, device, sizes_of_a_pair):
-    """The cases that differ, over all registers and warps; 33 warps and 1 byte too much do not run."""
-    driver, hw = as_driver_tells(device), device.hardware
-    chosen, edges = random.Random(device.profile.name), shared_memory_edges(hw)
-    differences = []
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("sizes_of_a_pair", [4, pytest.param(14, marks=pytest.mark.slow)])
+def test_programs_per_multiprocessor(cuda_occupancy, profile, sizes_of_a_pair):
+    """Checks all registers and warps; 33 warps and 1 byte too much do not run."""
+    device = Device.from_profile(profile)
+    driver, hw, chosen = as_driver_tells(device), device.hardware, random.Random(profile)
+    edges = shared_memory_edges(hw)
     # The driver of a GP100 refuses what no other Pascal runs, of which no program has Triton's warps, a power of two.
     every = [warps for warps in range(1, 34) if device.arch != 60 or warps.bit_count() == 1 or warps == 33]
     for registers, warps in product(range(1, 256), every):
         for shared in (0, *chosen.choices(edges, k=sizes_of_a_pair - 2), chosen.randrange(hw.shared_memory_per_multiprocessor)):
             ours = occupancy(KernelResources(warps, registers, shared), device).programs_per_multiprocessor
-            theirs = oracle.programs(driver, registers, warps * hw.warp_size, shared)
-            if ours != theirs:
-                differences.append(f"{registers} registers, {warps} warps, {shared} bytes: {ours}, cuda_occupancy.h: {theirs}")
-    return differences
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("sizes_of_a_pair", [4, pytest.param(14, marks=pytest.mark.slow)])
-def test_programs_per_multiprocessor(cuda_occupancy, profile, sizes_of_a_pair):
-    assert differences(cuda_occupancy, Device.from_profile(profile), sizes_of_a_pair) == []
+            theirs = cuda_occupancy.programs(driver, registers, warps * hw.warp_size, shared)
+            assert ours == theirs, (registers, warps, shared)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -113,47 +102,36 @@ def test_what_cuda_occupancy_knows_of_an_architecture(cuda_occupancy, profile):
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_what_arch_traits_knows_of_an_architecture(arch_traits, profile):
-    device, theirs = Device.from_profile(profile), (ctypes.c_int * len(ARCH_TRAITS))()
+    device, facts = Device.from_profile(profile), ARCH_TRAITS.split()
+    theirs = (ctypes.c_int * len(facts))()
     assert arch_traits.facts(device.arch, theirs) == 0, "unknown to arch_traits.h"
-    assert {fact: getattr(device.hardware, fact) or 0 for fact in ARCH_TRAITS} == dict(zip(ARCH_TRAITS, theirs, strict=True))
+    assert [getattr(device.hardware, fact) or 0 for fact in facts] == [*theirs]
 
 
 ASSEMBLED = [f"nvidia/{name}" for name in ("t4", "a100-40gb", "rtx-3090", "rtx-4090", "h200", "b200", "rtx-5090")]
 
 
-def assembled(monkeypatch, capsys, profile, launch):
-    """(what inspect_kernel returns, the output of `ptxas -v` when Triton ran it)."""
-    monkeypatch.setattr(triton.knobs.nvidia, "dump_ptxas_log", True)
-    monkeypatch.setattr(triton.knobs.compilation, "always_compile", True)
-    kernel, arguments, options = launch
-    inspected = inspect_kernel(kernel, arguments, device=profile, **options)
-    return inspected, "".join(capsys.readouterr())
-
-
-def first(profile, name):
+def is_quick(profile, name):
     return name in kinds.FEW and profile == ("nvidia/b200" if name == "matmul" else "nvidia/h200")
 
 
-@pytest.mark.parametrize(("profile", "name"), mostly_slow(product(ASSEMBLED, kinds.LAUNCHES), first))
+@pytest.mark.parametrize(("profile", "name"), mostly_slow(product(ASSEMBLED, kinds.LAUNCHES), is_quick))
 def test_spills_and_frames_are_those_of_the_assembler(monkeypatch, capsys, profile, name):
-    inspected, log = assembled(monkeypatch, capsys, profile, kinds.LAUNCHES[name])
-    used, metadata, ptx = inspected.resources, inspected.launch.compiled.metadata, inspected.launch.compiled.asm["ptx"]
+    """Checks them by the output of `ptxas -v` when Triton runs it; an array in memory is no spill."""
+    monkeypatch.setattr(triton.knobs.nvidia, "dump_ptxas_log", True)
+    monkeypatch.setattr(triton.knobs.compilation, "always_compile", True)
+    kernel, arguments, options = kinds.LAUNCHES[name]
+    used, fit, launch = inspect_kernel(kernel, arguments, device=profile, **options)
+    log, metadata, asm = "".join(capsys.readouterr()), launch.compiled.metadata, launch.compiled.asm
     printed = "cumulative stack size", "spill stores"
-    frames, stores = (sum(map(int, re.findall(rf"(\d+) bytes {what}", log))) for what in printed)
+    frame, stores = (sum(map(int, re.findall(rf"(\d+) bytes {what}", log))) for what in printed)
     ours = used.registers_per_thread, used.stack_frame_bytes, used.spilled_bytes_per_thread
-    theirs = int(re.search(r"Used (\d+) registers", log)[1]), frames, stores
-    assert ours == theirs
+    assert ours == (int(re.search(r"Used (\d+) registers", log)[1]), frame, stores)
     of_metadata = metadata.num_warps, metadata.shared, metadata.tmem_size or None
     assert (used.num_warps, used.shared_memory_bytes, used.tensor_memory_columns) == of_metadata
-    allocated = {int(columns) for columns in re.findall(r"tcgen05\.alloc\S* \[%r\d+\], (\d+);", ptx)}
-    hw = Device.from_profile(profile).hardware
-    limits = [programs for limit, programs in inspected.occupancy.limits.items() if limit == "tensor memory"]
-    assert [hw.tensor_memory_columns // columns for columns in allocated] == limits
-
-
-def test_an_array_in_memory_is_no_spill(monkeypatch, capsys):
-    sine, _ = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin"])
-    assert (sine.resources.spilled_bytes_per_thread, sine.resources.stack_frame_bytes) == (0, 32)
-    both, log = assembled(monkeypatch, capsys, "nvidia/a100-40gb", kinds.LAUNCHES["sin and cos, few registers"])
-    stores = cubin.local_stores(both.launch.compiled.asm["cubin"])
-    assert 0 < both.resources.spilled_bytes_per_thread == sum(map(int, re.findall(r"(\d+) bytes spill stores", log))) < stores
+    allocated = {int(columns) for columns in re.findall(r"tcgen05\.alloc\S* \[%r\d+\], (\d+);", asm["ptx"])}
+    columns = Device.from_profile(profile).hardware.tensor_memory_columns
+    limits = [programs for limit, programs in fit.limits.items() if limit == "tensor memory"]
+    assert [columns // taken for taken in allocated] == limits
+    if name.startswith("sin"):
+        assert stores < cubin.local_stores(asm["cubin"])

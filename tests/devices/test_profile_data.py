@@ -31,6 +31,7 @@ OCCUPANCY = [
 ]
 ALLOCATED = {"cuda": "shared_memory_granule", "hip": "shared_memory_granule", "xpu": "shared_memory_sizes"}
 PROGRAM_LIMIT = {"cuda": "max_programs_per_multiprocessor"} | dict.fromkeys(("hip", "xpu"), "barriers_per_multiprocessor")
+LAUNCH_LIMITS = {"cuda": (2**31 - 1, 65535, None)} | dict.fromkeys(("hip", "xpu"), (None, None, 2**32 - 1))
 
 
 def test_each_product_has_a_name_of_its_own_that_is_reported():
@@ -73,19 +74,26 @@ def test_reported_names_find_their_product():
         assert claiming == ([expected] if expected in profiles() else []), name
 
 
-def gpus_have_what_occupancy_needs(profile):
-    needed = ["partitions_per_multiprocessor", *OCCUPANCY, ALLOCATED[profile.backend], PROGRAM_LIMIT[profile.backend]]
+@pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
+def test_numbers_of_a_profile_are_complete_and_possible(profile):
+    hw, backend = profile.hardware, profile.backend
+    known = [size for size in (hw.l2_cache_bytes, hw.last_level_cache_bytes, hw.memory_bytes) if size]
+    assert known == sorted(known)
+    if backend == "npu":  # fp32 in, out and work, with one buffer each
+        assert 0 < profile.launch.tile_elements.value * 14 <= hw.shared_memory_per_program_max
+        assert hw.warp_size is hw.registers_per_multiprocessor is None
+    if backend not in PROGRAM_LIMIT:
+        return
+    needed = [*OCCUPANCY, "partitions_per_multiprocessor", ALLOCATED[backend], PROGRAM_LIMIT[backend]]
     if profile.name != "amd/estimated":  # its waves have 32 or 64 lanes
         needed.append("warp_size")
     if profile.is_product:
         needed += ["multiprocessor_count", "memory_bandwidth_gb_per_s"]
-    assert [key for key in needed if getattr(profile.hardware, key) is None] == []
-    other = PROGRAM_LIMIT["cuda" if profile.backend != "cuda" else "hip"]
-    assert getattr(profile.hardware, other) is None
-
-
-def gpu_numbers_are_physically_possible(profile):
-    hw = profile.hardware
+    assert [key for key in needed if getattr(hw, key) is None] == []
+    assert getattr(hw, PROGRAM_LIMIT["cuda" if backend != "cuda" else "hip"]) is None
+    assert (hw.max_programs, hw.max_programs_y_z, hw.max_threads) == LAUNCH_LIMITS[backend]
+    has_tensor_memory = backend == "cuda" and (profile.estimated or profile.arch in ("100", "103", "110"))
+    assert hw.tensor_memory_columns == (512 if has_tensor_memory else None)
     warp = hw.warp_size or 32  # the case with more warps
     partition = hw.registers_per_multiprocessor // hw.partitions_per_multiprocessor
     assert hw.max_registers_per_thread * warp <= partition
@@ -98,45 +106,18 @@ def gpu_numbers_are_physically_possible(profile):
         assert hw.shared_memory_per_multiprocessor % (hw.shared_memory_granule or hw.shared_memory_sizes[0]) == 0
 
 
-def caches_are_ordered_and_a_vector_core_holds_a_row(profile):
-    hw = profile.hardware
-    caches = [hw.l2_cache_bytes, hw.last_level_cache_bytes, hw.memory_bytes]
-    known = [size for size in caches if size]
-    assert known == sorted(known)
-    if profile.backend == "npu":  # fp32 in, out and work, the model of the Unified Buffer with one buffer each
-        assert 0 < profile.launch.tile_elements.value * 14 <= hw.shared_memory_per_program_max
-        assert hw.warp_size is hw.registers_per_multiprocessor is None
-
-
-def every_gpu_has_its_limit_of_a_launch(profile):
-    hw = profile.hardware
-    limits = {"cuda": (2**31 - 1, 65535, None), "hip": (None, None, 2**32 - 1), "xpu": (None, None, 2**32 - 1)}
-    assert (hw.max_programs, hw.max_programs_y_z, hw.max_threads) == limits[profile.backend]
-    has_tensor_memory = profile.backend == "cuda" and (profile.estimated or profile.arch in ("100", "103", "110"))
-    assert hw.tensor_memory_columns == (512 if has_tensor_memory else None)
-
-
-def estimates_never_promise_more_than_a_described_gpu(profile):
-    estimate = match_profile(profile.backend, {"cuda": "999", "hip": "gfx9999", "xpu": "99.9.9"}[profile.backend], None)
+@pytest.mark.parametrize(("backend", "arch"), [("cuda", "999"), ("hip", "gfx9999"), ("xpu", "99.9.9")])
+def test_estimates_never_promise_more_than_a_described_gpu(backend, arch):
+    estimate = match_profile(backend, arch, None)
     assert estimate.estimated
-    for key in [*OCCUPANCY, PROGRAM_LIMIT[profile.backend]]:
-        cautious, described = getattr(estimate.hardware, key), getattr(profile.hardware, key)
-        assert cautious >= described if "granule" in key else cautious <= described, key
-    both = estimate.hardware, profile.hardware
-    cautious, described = (facts.registers_per_multiprocessor // facts.partitions_per_multiprocessor for facts in both)
-    assert cautious <= described
-    if profile.backend == "xpu":  # of its sizes each is one of the others'
-        assert set(estimate.hardware.shared_memory_sizes) <= set(profile.hardware.shared_memory_sizes)
-
-
-@pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
-def test_numbers_of_a_profile(profile):
-    caches_are_ordered_and_a_vector_core_holds_a_row(profile)
-    if profile.backend in ("cuda", "hip", "xpu"):
-        gpus_have_what_occupancy_needs(profile)
-        gpu_numbers_are_physically_possible(profile)
-        every_gpu_has_its_limit_of_a_launch(profile)
-        estimates_never_promise_more_than_a_described_gpu(profile)
+    cautious = estimate.hardware
+    for described in (profile.hardware for profile in ALL if profile.backend == backend):
+        for key in (*OCCUPANCY, PROGRAM_LIMIT[backend]):
+            pair = getattr(cautious, key), getattr(described, key)
+            assert pair == tuple(sorted(pair, reverse="granule" in key)), key
+        slices = [facts.registers_per_multiprocessor // facts.partitions_per_multiprocessor for facts in (cautious, described)]
+        assert slices == sorted(slices)
+        assert set(cautious.shared_memory_sizes or ()) <= set(described.shared_memory_sizes or ())
 
 
 MEANT = {
@@ -175,11 +156,11 @@ def test_a_target_is_compiled_for_itself():
         assert Device.from_profile(device.name) is device
 
 
-def test_each_architecture_is_named_for_one_of_its_products():
-    for name in profiles():
+def test_every_name_is_found_in_any_spelling():
+    for at, name in enumerate(profiles()):
         product = name.partition("/")[2]
-        for spelled in (name, product, product.upper(), name.replace("/", " "), product.replace("-", "_")):
-            assert find_profile(spelled).name == name
+        spellings = name, product, product.upper(), name.replace("/", " "), product.replace("-", "_")
+        assert find_profile(spellings[at % 5]).name == name
     for _, reported, name in DEVICES:
         assert name not in profiles() or find_profile(reported).name == name
     for family in every_profile():

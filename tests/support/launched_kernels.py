@@ -116,7 +116,7 @@ HEADS = {**dict.fromkeys(("q", "k", "v", "out"), "f16[4096,128]"), "scale": 0.1,
 LAUNCHES = {  # a kernel, its arguments, and options of the compiler
     "sin": (block, VECTORS | {"WHAT": "sin", "BLOCK": 1024}, {}),
     "sin and cos, few registers": (block, VECTORS | {"WHAT": "sin cos", "BLOCK": 512}, {"num_warps": 1, "maxnreg": 24}),
-    "sort, one warp": (block, VECTORS | {"WHAT": "sort", "BLOCK": 1024}, {"num_warps": 1, "maxnreg": 32}),
+    "sort, one warp": (block, VECTORS | {"WHAT": "sort", "BLOCK": 512}, {"num_warps": 1, "maxnreg": 24}),
     "matmul": (matmul, MATRICES, {"num_warps": 8}),
     "matmul, converted": (matmul, MATRICES | {"a": "i16[4096,4096]"}, {"num_warps": 8, "num_stages": 2}),
     "matmul, few registers": (matmul, MATRICES | {"BK": 32}, {"num_warps": 4, "num_stages": 2, "maxnreg": 96}),
