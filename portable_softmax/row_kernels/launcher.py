@@ -21,8 +21,7 @@ from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
 from portable_softmax.row_kernels.row_settings import Grid, Request, current_index, device_of, identity_of, request_of
-from portable_softmax.runtime.bind import guarded, made_current
-from portable_softmax.runtime.interpreted import ONE_LAUNCH
+from portable_softmax.runtime.bind import ONE_LAUNCH, guarded, made_current
 from portable_softmax.runtime.measuring import check_measure, is_capturing
 
 IN_CAPTURE = "{}: nothing is measured while a stream captures; launch it once, or call its warm_up, before the capture"

@@ -15,7 +15,6 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.compile import compiled, triton_version
-from portable_softmax.runtime.interpreted import interpreted
 from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel
 
 Result = TypeVar("Result")
@@ -31,6 +30,7 @@ _numbers = itertools.repeat(range(_first, _first + 2**26 * _STEP, _STEP))
 # Returns a positive number of 64 bits for one launch.
 next_number: Callable[[], int] = itertools.chain.from_iterable(_numbers).__next__
 _loading = threading.Lock()
+ONE_LAUNCH = threading.RLock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
 
 
 def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
@@ -39,7 +39,7 @@ def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
     What does not change is looked up once; while profilers' hooks are set, Triton does all of it.
     """
     if interpreting():
-        return interpreted(kernel, grid)
+        return _interpreted(kernel, grid)
     binary = compiled(kernel, device)
     if triton_version() < (3, 5):  # from 3.3 on, a compiled kernel is called with its constexprs too
         passed = kernel.at_run_time if triton_version() < (3, 3) else list
@@ -63,6 +63,35 @@ def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
         run(*grid, current_stream(index), binary.function, binary.packed_metadata, None, None, None, *arguments)
 
     return launch
+
+
+def _interpreted(kernel: Kernel, grid: tuple[int, int, int]) -> Run:
+    """Returns a call of a kernel in the interpreter, with all of its arguments in order.
+
+    The interpreter truncates when it rounds to bfloat16. So operands of bfloat16 are copied to float32, and torch rounds the
+    result, the first of them.
+    """
+    import numpy as np
+
+    def run(arguments: Sequence[Any]) -> None:
+        widened = [_widened(value) if isinstance(value, Tensor) else value for value in arguments]
+        with ONE_LAUNCH, np.errstate(all="ignore"):  # a GPU does not warn of nan either
+            kernel.function[grid](*widened)
+        if widened[0] is not arguments[0]:
+            arguments[0].copy_(widened[0])
+
+    return run
+
+
+def _widened(x: Tensor) -> Tensor:
+    """Copies all memory of a tensor of bfloat16 to float32, in the same places; a boolean one is viewed as integers."""
+    if x.dtype == torch.bool:
+        return x.view(torch.uint8)
+    if x.dtype != torch.bfloat16:
+        return x
+    size = x.untyped_storage().nbytes() // x.element_size()
+    whole = x.detach().as_strided((size,), (1,), 0).to(torch.float32)
+    return whole.as_strided(x.shape, x.stride(), x.storage_offset())
 
 
 def load(binary: Any) -> None:

@@ -17,11 +17,7 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 
 
 def compiled(kernel: Kernel, device: Device) -> Any:
-    """Returns Triton's CompiledKernel, cached.
-
-    Raises:
-        CompileError: see compile_for; or the vendor's compiler is known to get such a kernel wrong.
-    """
+    """Returns Triton's CompiledKernel, cached; raises the errors of `compile_for`, and CompileError for a known fault."""
     key = kernel, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with nullcontext() if device.detected else device.vendor.offline(), _compiling:
         if key not in _compiled:
@@ -42,12 +38,8 @@ def resources_of(kernel: Kernel, device: Device) -> KernelResources:
 def compile_for(device: Device, function: Any, arguments: Mapping[str, Any], options: Options) -> Any:
     """Compiles a @triton.jit function for the device's architecture, and returns Triton's CompiledKernel.
 
-    Args:
-        device: the target; it need not be here.
-        function: the @triton.jit function.
-        arguments: its parameters in order, with their types as Triton's ahead-of-time compiler names them, such as `*fp32:16`
-            for a pointer to fp32 that starts on a multiple of 16 bytes; or with values, of constexprs.
-        options: num_warps, num_stages, max_registers; None leaves one to the vendor or the compiler.
+    Arguments are its parameters in order, with types in the words of Triton's ahead-of-time compiler, such as `*fp32:16` for a
+    pointer to fp32 that starts on a multiple of 16 bytes; or values, of constexprs. Of options, None is left to the compiler.
 
     Raises:
         CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.

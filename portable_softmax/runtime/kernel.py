@@ -63,18 +63,9 @@ class Kernel:
 
 
 def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]:
-    """Returns the kernel of any problem with the same types, alignment, form and tiling; two for a tiling of two launches.
-
-    Raises:
-        ValueError: the tiling's programs together hold less than a row; or an unaligned row may be inside one vector.
-    """
-    if problem.unaligned and min(problem.n_cols, tiling.width) < problem.vector:
-        raise ValueError(
-            f"rows of {problem.n_cols} columns, or blocks of {tiling.width}, may lie inside a vector of {problem.vector}: "
-            "they cannot be unaligned"
-        )
-    if (covered := tiling.covers(problem.width)) < problem.width:
-        raise ValueError(f"{tiling} covers {covered} columns of {problem.width}; use more splits or columns")
+    """Returns the kernel of any problem with the same types, alignment, form and tiling; two for a tiling of two launches."""
+    assert not problem.unaligned or min(problem.n_cols, tiling.width) >= problem.vector, "a row may lie inside of a vector"
+    assert tiling.covers(problem.width) >= problem.width, f"{tiling} does not cover {problem.width} columns"
     function, options = _function_of(problem), (tiling.num_warps, tiling.num_stages, tiling.max_registers)
     steps = ("reduce", "map") if tiling.two_launches else ("",)
     configs = [config_of(problem, tiling, device, step) for step in steps]
@@ -93,14 +84,13 @@ def _function_of(problem: Problem) -> Any:
 
 def _signature_of(function: Any, problem: Problem, config: "KernelConfig") -> Signature:
     """Returns the parameters of a kernel but for C, with their types or, of constexprs, values."""
-    aligned, picks, types = ":16" if problem.aligned else "", problem.log_probs or LogProbs(), dict[str, Any](TYPES)
+    picks, aligned = problem.log_probs or LogProbs(), ":16" if problem.aligned else ""
+    types: dict[str, Any] = {**TYPES, "out_ptr": "*i64" if picks.sample else "*fp32"}
     types |= dict.fromkeys(("x_ptr", "dx_ptr"), POINTERS[problem.x_dtype] + aligned)
     types |= dict.fromkeys(("y_ptr", "dy_ptr"), POINTERS[problem.y_dtype] + aligned)
     types |= dict.fromkeys(("n_rows", "n_heads", "n_queries"), "i64" if config.WIDE else "i32")
     types |= {"scale": FACTORS[config.SCALE], "temperature": FACTORS[config.TEMPERATURE], "min_p": FACTORS[config.MIN_P]}
     types |= {"seed": INTEGERS[config.SEED], "position": INTEGERS[config.POSITION]}
-    if picks.sample:
-        types["out_ptr"] = "*i64"
     if config.MASK:
         types["mask_ptr"] = POINTERS[problem.scores.mask or ""] + (":16" if config.MASK_UNIT > 1 else "")
         if problem.mask_step is not None:
@@ -175,10 +165,7 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
 
 
 def _whole_blocks(problem: Problem, tiling: Tiling) -> int:
-    """Returns how many blocks at the start of all splits are within rows, whatever vector these begin in; 0 without a tile.
-
-    The last splits may have one more than the first.
-    """
+    """Returns how many blocks at the start of all splits are within rows, of which the last may have one more."""
     if not tiling.held or problem.scores.causal:
         return 0
     blocks, within = -(-problem.width // tiling.width), problem.n_cols // tiling.width
@@ -187,16 +174,14 @@ def _whole_blocks(problem: Problem, tiling: Tiling) -> int:
 
 
 def _accumulators(problem: Problem, tiling: Tiling, threads: int) -> int:
-    """Returns how many columns of a block are in different threads: a thread has one number for all of its columns.
+    """Returns how many columns of a block are in different threads, each of which has one number for all of its columns.
 
-    Threads are spread over adjacent elements first. Without threads a gradient adds up whole blocks, and a softmax reduces
-    every block.
+    Threads are spread over adjacent elements first. Without threads, a gradient adds up whole blocks, a softmax every block.
     """
     if tiling.num_warps is None:
         return tiling.width if problem.backward else 1
-    elements = threads * problem.vector  # that are read at once
-    columns = elements // tiling.tile_rows if problem.across else elements
-    return min(tiling.width, max(1, columns))
+    lines = tiling.tile_rows if problem.across else 1
+    return max(1, min(tiling.width, threads * problem.vector // lines))  # elements that are read at once
 
 
 def _of_gradient(scores: Scores) -> dict[str, Any]:

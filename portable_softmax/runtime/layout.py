@@ -65,16 +65,10 @@ def _on_copies(launch: Callable[..., None], inputs: range, dim: int, last: int, 
 def described(
     tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, **about: Any
 ) -> tuple[int | None, Problem]:
-    """Returns the problem of a launch, and the dimension that is innermost in copies of inputs, None for no copies.
+    """Returns (the dimension that is innermost in copies of inputs, None without copies; the problem) of a launch.
 
-    The mask is copied too if that dimension is `dim`.
-
-    Args:
-        tensors: those of x's shape, the result first; on meta too.
-        dim: the axis of rows, at least 0.
-        device: which the launch is for.
-        mask: as the caller passed it.
-        about: form, scores, log_probs, batch_invariant and backward; see Problem.
+    The mask, as the caller passed it, is copied too if that dimension is `dim`, which is at least 0. Tensors are those of x's
+    shape, the result first, on meta too. `about` are form, scores, log_probs, batch_invariant and backward: see Problem.
     """
     operands = tensors
     whole_mask = None if mask is None else _expanded(mask, tensors[0], dim)
