@@ -7,32 +7,46 @@ from typing import get_args
 import torch
 
 from portable_softmax import Device
-from portable_softmax.planning.problem import FORMS, MAX_COLS, Causal, Problem, Scores
+from portable_softmax.planning.problem import FORMS, MAX_COLS, NONE, Causal, Problem, Scores
 from portable_softmax.runtime.layout import described
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32
-# rows that lie side by side
-NEIGHBOURS = 2, 3, 5, 7, 15, 16, 31, 49, 64, 96, 128, 197, 200, 256, 333, 500, 512, 1001, 1023, 1024
-MOST_ROWS = 2**20
-IN_PLACE, SCORED = 0.1, 0.2  # of all problems
+INNER = 2, 3, 7, 15, 16, 31, 64, 96, 197, 200, 333, 512, 1001, 1024  # rows that lie side by side
+MAX_ROWS = 2**20
 
 
 def random_problems(device: Device, seed: int) -> Iterator[Problem]:
     """Yields problems without end: rows, padded, across, heads, scores, in place, in all types and directions."""
     draw = random.Random(seed)
     while True:
-        backward, invariant = draw.random() < 0.5, draw.random() < 0.1
-        operands = _operands(draw, backward)
-        dim, form, mask = draw.choice(range(1, operands[0].dim())), draw.choice(FORMS), None
-        about = {"form": form, "batch_invariant": invariant, "backward": backward}
+        backward, dtype, other = draw.random() < 0.5, draw.choice(DTYPES), draw.choice(DTYPES)
+        y_dtype = draw.choice((dtype, dtype, other))
+        x = _laid_out(draw, dtype)
+        dim = draw.choice(range(1, x.dim()))
+        result = x if y_dtype == dtype and draw.random() < 0.1 else torch.empty(x.shape, dtype=y_dtype, device="meta")
+        y = [torch.empty_strided(x.shape, result.stride(), dtype=dtype, device="meta")] * backward
+        scores, mask = _scores(draw, x, dim) if draw.random() < 0.2 else (NONE, None)
+        about = {"form": draw.choice(FORMS), "batch_invariant": draw.random() < 0.1, "backward": backward, "scores": scores}
         try:
-            if draw.random() < SCORED:
-                about["scores"], mask = _scores(draw, operands[1], dim)
-            copy, problem = described(operands, dim, device, mask, **about)
+            copy, problem = described((result, x, *y), dim, device, mask, **about)
         except ValueError:
             continue  # larger than any memory
         if copy is None:
             yield problem
+
+
+def _laid_out(draw: random.Random, dtype: torch.dtype) -> torch.Tensor:
+    """Returns x, or dy, without memory, in one of the layouts that kernels take without a copy."""
+    n_cols, n_rows, inner = min(MAX_COLS, _length(draw, draw.choice((8, 12, 17, 31)))), _length(draw, 20), draw.choice(INNER)
+    outer, lines = max(1, n_rows // inner), (draw.choice((1, 5)), 8 * n_cols, draw.choice((77, 333, 1001)))  # of an odd length
+    heads = draw.choice((1, 4)), draw.choice((2, 16)), min(n_rows, 2048), n_cols
+    shapes = (n_rows, n_cols), (outer, n_cols, inner), lines, heads
+    shape, order = draw.choice(((shapes[0], (0, 1)), (shapes[0], (1, 0)), (shapes[1], (0, 1, 2)), (shapes[1], (0, 2, 1)),
+                                (shapes[2], (0, 1, 2)), (shapes[3], (0, 2, 1, 3))))  # fmt: skip
+    padding = draw.choice((0, 0, 0, 1, 8))
+    sizes, start = [shape[at] for at in order], draw.choice((0, padding))
+    whole = torch.empty((*sizes[:-1], sizes[-1] + padding), dtype=dtype, device="meta")
+    return whole[..., start : start + sizes[-1]].permute([order.index(at) for at in range(len(order))])
 
 
 def _scores(draw: random.Random, x: torch.Tensor, dim: int) -> tuple[Scores, torch.Tensor | None]:
@@ -42,38 +56,6 @@ def _scores(draw: random.Random, x: torch.Tensor, dim: int) -> tuple[Scores, tor
     causal = draw.choice((None, *get_args(Causal))) if dim == x.dim() - 1 else None
     kind = None if mask is None else str(dtype).removeprefix("torch.")
     return Scores(scale=draw.choice((None, "number", "rows")), mask=kind, causal=causal, sink=draw.random() < 0.2), mask
-
-
-def _operands(draw: random.Random, backward: bool) -> tuple[torch.Tensor, ...]:
-    """Returns (y, x), or (dx, dy, y), without memory, in one of the layouts that kernels take without a copy."""
-    n_cols = min(MAX_COLS, _length(draw, draw.choice((8, 12, 17, 31))))
-    n_rows, inner = min(MOST_ROWS, _length(draw, 20)), draw.choice(NEIGHBOURS)
-    y_dtype = draw.choice(DTYPES)
-    x_dtype = draw.choice((y_dtype, y_dtype, y_dtype, draw.choice(DTYPES)))
-    shape, order = draw.choice(
-        (
-            ((n_rows, n_cols), (0, 1)),
-            ((n_rows, n_cols), (1, 0)),
-            ((max(1, n_rows // inner), n_cols, inner), (0, 1, 2)),
-            ((max(1, n_rows // inner), n_cols, inner), (0, 2, 1)),
-            ((draw.choice((1, 5)), 8 * n_cols, draw.choice((77, 333, 1001))), (0, 1, 2)),  # lines of an odd length
-            ((draw.choice((1, 4)), draw.choice((2, 16)), min(n_rows, 2048), n_cols), (0, 2, 1, 3)),
-        )
-    )
-    padding = draw.choice((0, 0, 0, 1, 8))
-    start = draw.choice((0, padding))
-
-    def laid(dtype: torch.dtype) -> torch.Tensor:
-        sizes = [shape[at] for at in order]
-        whole = torch.empty((*sizes[:-1], sizes[-1] + padding), dtype=dtype, device="meta")
-        return whole[..., start : start + sizes[-1]].permute([order.index(at) for at in range(len(order))])
-
-    x = laid(y_dtype if backward else x_dtype)  # or dy
-    if x_dtype == y_dtype and draw.random() < IN_PLACE:
-        result = x
-    else:
-        result = torch.empty(shape, dtype=x_dtype if backward else y_dtype, device="meta")
-    return (result, x, torch.empty_strided(shape, result.stride(), dtype=y_dtype, device="meta")) if backward else (result, x)
 
 
 def _length(draw: random.Random, power: int) -> int:
