@@ -139,7 +139,8 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
     narrow, wide = 1, limits.max_threads * vector // width
     held = [vector, limits.max_threads * width]  # elements of a thread in a block
-    split, two_pass = powers(min(vector, VECTOR_BYTES // WORD_BYTES), 2 * vector), powers(vector, FEW * vector)
+    least = min(vector, VECTOR_BYTES // WORD_BYTES) if problem.stores else vector  # a thread has groups of log-probabilities
+    split, two_pass = powers(least, 2 * vector), powers(vector, FEW * vector)
     if problem.across:
         narrow, wide = _rows_in(problem, limits.sector), _rows_in(problem, 2 * limits.line)
         held = powers(max(vector, WORD_BYTES // problem.element), 2 * problem.widest)[::-1]

@@ -12,7 +12,9 @@ from portable_softmax.planning.cost import Facts
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 
-LINE_PART, LOOKUP = 1 / 3, 3  # accesses of a warp that take as long as a cache line, and as the words of another program
+# Accesses of a warp that take as long as a cache line, and as the words of another program, which take twice as long while
+# programs of later waves load.
+LINE_PART, LOOKUP = 1 / 3, 3
 ELEMENT = 0.75  # elements of a row kernel that take as long as one here: least regret of 11,000 launches of H100s
 
 
@@ -49,7 +51,7 @@ def softmax_facts(
     issued = (accesses + statistics * _sums(problem, tiling, threads, vector)) / limits.warp
     issued += LINE_PART * operands * lines * elements * passes
     if exchanges:
-        issued += LOOKUP * problem.pairs * tiling.tile_rows * tiling.splits
+        issued += LOOKUP * (2 - 1 / waves) * problem.pairs * tiling.tile_rows * tiling.splits
     return Facts(
         memory_us=(moved + again + all_elements * _mask(problem)) / limits.per_us,
         l2_us=l2_bytes / limits.per_us,
