@@ -41,18 +41,13 @@ def conflict(traces: Sequence[Trace], several: Collection[str] = ()) -> str:
             at = np.repeat(end - np.cumsum(end - first), end - first) + np.arange((end - first).sum())
             for other in (other for kind in MEET[one.kind] for other in np.unique(earlier[kind][:, at]) if other >= 0):
                 by, before = of_root[other]
-                if program != by or (one.kind == "store" and root not in several and _is_other_turn(one, before)):
+                is_other_turn = one.of_rows[0] is before.of_rows[0] and one.of_rows != before.of_rows
+                if program != by or (one.kind == "store" and root not in several and is_other_turn):
                     return _sentence(root, program, one, by, before)
             firsts, lasts = earlier[one.kind]
             firsts[at] = np.where(firsts[at] < 0, number, firsts[at])
             lasts[at] = number
     return ""
-
-
-def _is_other_turn(one: Access, other: Access) -> bool:
-    """True if two accesses of a program are made in different turns of its loop over rows."""
-    (loop, turn), (of_loop, of_turn) = one.of_rows, other.of_rows
-    return loop is of_loop and turn != of_turn
 
 
 def _sentence(root: str, program: int, one: Access, by: int, other: Access) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, PortableSoftmaxError
-from portable_softmax.row_kernels.decorators import OF_CONFIG, apart, arguments_of, jit_function, layers
+from portable_softmax.row_kernels.decorators import OF_CONFIG, apart, arguments_of, configurations, jit_function, layers
 from portable_softmax.runtime.absent import absent
 from portable_softmax.runtime.compile import check_target, triton_version, unwritable
 
@@ -121,20 +121,19 @@ def reason_in(printed: str) -> str:
     return next(iter(re.findall(r"(?i:error: (?!Failures have been)|: (?=Assertion ))(.+)", printed)), "")
 
 
-def dropped(kernel: Any, values: Mapping[str, Any], device: Device | None) -> set[int]:
-    """Returns the numbers of the configurations that a kernel's own pruning never lets a launch with such arguments try.
+def pruned(kernel: Any, values: Mapping[str, Any], device: Device | None) -> list[Any]:
+    """Returns the configurations that a kernel's own pruning lets a launch with such arguments try.
 
-    Where the pruning reads another argument, no configuration is known to be dropped; PlanError if it fails, or leaves none.
+    Where the pruning reads another argument, these are all of them; PlanError if it fails, or leaves none.
     """
     layer = copy.copy(next((layer for layer in layers(kernel) if hasattr(layer, "prune_configs")), None))
     if layer is None:
-        return set()
+        return configurations(kernel)
     layer.nargs = {name: apart(value) for name, value in values.items()}
     try:
         with absent(device) if device else contextlib.nullcontext():
-            left = {id(config) for config in layer.prune_configs({})}
+            return list(layer.prune_configs({}))
     except (KeyError, AttributeError, TypeError):
-        return set()
+        return list(layer.configs)
     except Exception as error:
         raise PlanError(f"{jit_function(kernel).__name__}: its own pruning of configurations fails: {error}") from error
-    return {number for number, config in enumerate(layer.configs) if id(config) not in left}

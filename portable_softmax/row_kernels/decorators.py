@@ -66,23 +66,21 @@ def configuration(kernel: Any, number: int | None) -> Any:
         return next(iter(configs), None)
     if number is not None and 0 <= number < len(configs):
         return configs[number]
-    if not configs:
-        raise ValueError(f"the kernel has no configurations (it is not under @triton.autotune), and {number} was chosen")
     choice = "none was chosen" if number is None else f"{number} is none of them"
     listed = "".join(f"\n  {at}: {config}" for at, config in enumerate(configs))
     raise ValueError(f"the kernel has {len(configs)} configurations, and {choice}; select one with --config N:{listed}")
 
 
-def heuristics_of(layer: Any) -> Mapping[str, Any]:
-    """Returns the functions of @triton.heuristics by name; none of another layer."""
-    values = getattr(layer, "values", {})
-    return {} if callable(values) else values
+def heuristics_of(kernel: Any) -> dict[str, Any]:
+    """Returns the functions of @triton.heuristics by the names that they set, in their order."""
+    values = [getattr(layer, "values", None) for layer in layers(kernel)]
+    return {name: function for several in values if isinstance(several, Mapping) for name, function in several.items()}
 
 
 def arguments_of(
     kernel: Any, config: Any, passed: Mapping[str, Any], unknown: Collection[str] = (), launches: bool = False
 ) -> dict[str, Any]:
-    """Returns all arguments and options of a launch by name: what is passed, and what decorators set in Triton's order.
+    """Returns all arguments and options of a launch by name: what is passed, and what decorators set beside it.
 
     Args:
         config: Triton's Config, in place of those of @triton.autotune if it is there.
@@ -91,35 +89,19 @@ def arguments_of(
         launches: False to pass tensors without memory to hooks of configurations.
     """
     arguments = dict(passed)
-    if config and not configurations(kernel):
+    if config:
         arguments = config.all_kwargs() | arguments
     decided = {*arguments}
 
     def known() -> dict[str, Any]:
         return {name: value for name, value in arguments.items() if name not in unknown}
 
-    for layer in layers(kernel):
-        if hasattr(layer, "configs"):
-            arguments = config.all_kwargs() | arguments
-            if config.pre_hook:
-                config.pre_hook(arguments if launches else {name: unwritten(value) for name, value in known().items()})
-        for name, heuristic in heuristics_of(layer).items():
-            if name not in decided:
-                arguments[name] = heuristic(known())
+    for name, heuristic in heuristics_of(kernel).items():
+        if name not in decided:
+            arguments[name] = heuristic(known())
+    if config and config.pre_hook:
+        config.pre_hook(arguments if launches else {name: unwritten(value) for name, value in known().items()})
     return arguments
-
-
-def origins_of(kernel: Any, config: Any, passed: Collection[str]) -> dict[str, str]:
-    """Returns what sets constexprs and options of a launch by name: "passed", "configuration" or "heuristic"."""
-    of_config = config.all_kwargs() if config else ()
-    of_heuristics = [name for layer in layers(kernel) for name in heuristics_of(layer)]
-    origins = dict.fromkeys(of_config, "configuration") | dict.fromkeys(of_heuristics, "heuristic")
-    return origins | dict.fromkeys(passed, "passed")
-
-
-def is_decorated(kernel: Any, config: Any) -> bool:
-    """True if a function of the user sets, or changes, arguments of a launch with a configuration."""
-    return bool(config.pre_hook or any(map(heuristics_of, layers(kernel))))
 
 
 def unwritten(value: Any) -> Any:

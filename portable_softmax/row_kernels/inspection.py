@@ -16,7 +16,7 @@ from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import check_constexprs, read_arguments
 from portable_softmax.row_kernels.compiling import compiled_for
-from portable_softmax.row_kernels.decorators import OF_CONFIG, configuration, constants_of, jit_function, name_of, origins_of
+from portable_softmax.row_kernels.decorators import OF_CONFIG, configuration, constants_of, heuristics_of, jit_function, name_of
 from portable_softmax.row_kernels.row_settings import axes_of
 from portable_softmax.runtime.compile import target_of
 
@@ -84,7 +84,9 @@ def inspect_kernel(
     (compiled,) = compiled_for(kernel, [selected], passed, device, unknown, positional)
     if isinstance(compiled, Exception):
         raise compiled
-    launch = _launched(compiled, jit, origins_of(kernel, selected, passed), device.hardware.warp_size is not None)
+    origins = dict.fromkeys(selected.all_kwargs(), "configuration") if selected else {}
+    origins |= dict.fromkeys(heuristics_of(kernel), "heuristic") | dict.fromkeys(passed, "passed")
+    launch = _launched(compiled, jit, origins, device.hardware.warp_size is not None)
     resources = device.vendor.resources(compiled)
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
 

@@ -16,7 +16,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.operands import representative
 from portable_softmax.planning.planner import MANY
-from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, constexprs_of, is_decorated, jit_function
+from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, constexprs_of, heuristics_of, jit_function
 from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
@@ -241,7 +241,7 @@ class Launcher:
         default = plan.grid if interpreting() or self._grid is None else self._grid
         meta = {name: value for name, value in plan.meta.items() if name not in first and name not in kwargs}
         run = guarded(self._jit.run, device)
-        has_more = is_decorated(self.kernel, plan.config)
+        has_more = plan.config.pre_hook or heuristics_of(self.kernel)
         by_name = has_more or any(name in OF_CONFIG for name in first)  # which is an option of Triton's launch too, by name
         is_parameter = "num_programs" in names
 

@@ -20,8 +20,8 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.candidates import powers
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.arguments import read_arguments
-from portable_softmax.row_kernels.compiling import dropped
-from portable_softmax.row_kernels.decorators import OF_CONFIG, by_position, configurations, constexprs_of, jit_function
+from portable_softmax.row_kernels.compiling import pruned
+from portable_softmax.row_kernels.decorators import OF_CONFIG, by_position, constexprs_of, jit_function
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 STAGES = 1, 3, 4  # two hide nothing
@@ -121,8 +121,7 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
     several: dict[str, Sequence[int]] = {block: powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if in_blocks else [whole]}
     if stages:
         several[stages] = STAGES if device else STAGES[:1]
-    gone, settings = dropped(request.kernel, passed, device), []
-    bases = [config for number, config in enumerate(configurations(request.kernel)) if number not in gone]
+    bases, settings = pruned(request.kernel, passed, device), []
     for base in bases or [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]:
         computed = {name: values for name, values in several.items() if name not in {**passed, **base.kwargs}}
         for values in itertools.product(*computed.values()):

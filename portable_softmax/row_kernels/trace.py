@@ -15,6 +15,7 @@ from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, UNKNOWN, Acces
 AXIS = re.compile(r"axis = (\d+)")
 LABEL = re.compile(r"\^\w+")
 WORK = "reduce", "exp", "exp2"
+FAR = 2**31 - 1  # a turn that while loops do not have
 ONE = Value(np.int64(1))
 
 
@@ -138,7 +139,7 @@ class Trace:
 
     def _while(self, op: Op) -> None:
         before, after = op.regions
-        names, gaps = self._carried(op, frozenset()), list[Any]()
+        names = self._carried(op, frozenset())
         loop = Loop(op, self._of(names))
         with self._inside(loop):
             for turn in self._turns(loop, names):
@@ -146,26 +147,16 @@ class Trace:
                 loop.sources |= condition.sources
                 if condition.number == 0:
                     loop.trips = turn
-                if condition.number == 0 or (turn and condition.number is None):
+                    continue
+                if turn == FAR or (turn and condition.number is None):
+                    loop.trips = None
                     break
                 self._branch(condition)
-                gaps.append(self._gap(before))
-                if turn == 1 and None not in gaps and gaps[0] > gaps[1]:
-                    loop.trips = int(-(-gaps[0] // (gaps[0] - gaps[1])))
                 self._set(after[0].results if after and after[0].name == "label" else [], passed, condition.sources)
                 self._set(names, self._region(after), self._of(names))
             else:
                 condition, *passed = self._region(before) or [Value()]
         self._set(op.results, passed, condition.sources)
-
-    def _gap(self, before: Sequence[Op]) -> Any:
-        """Returns how far a number is from its bound, by which the condition of a while loop compares it; None if unknown."""
-        for op in before:
-            if op.results == before[-1].operands[:1] and op.kind == "cmpi" and op.predicate[0] in "lg":
-                a, b = (self._values[name].number for name in op.operands)
-                if a is not None and b is not None:
-                    return {"l": b - a, "g": a - b}[op.predicate[0]] + int(op.predicate[1] == "e")
-        return None
 
     def _carried(self, op: Op, of: frozenset[str]) -> list[str]:
         """Sets what a loop carries to its first values; returns the names."""
@@ -174,11 +165,14 @@ class Trace:
 
     def _turns(self, loop: Loop, names: Sequence[str]) -> Iterator[int]:
         """Yields the turns of a loop that are traced, with all that it carries set to its values then, and at its end."""
-        states = [[self._values[name] for name in names]]
-        while (done := len(states) - 1) < self._first_turns(loop):
+        states, is_while = [[self._values[name] for name in names]], loop.op.name == "scf.while"
+        while (done := len(states) - 1) < self._first_turns(loop) and done != loop.trips:
             loop.turn = done
             yield done
-            states.append([self._values[name] for name in names])
+            if done != loop.trips:
+                states.append([self._values[name] for name in names])
+        if loop.trips is None and is_while:
+            loop.trips = FAR + 1
         low, high = done, loop.trips or 0
         turn = high - 1
         while low < high:  # searches for the last turn that accesses memory
@@ -191,14 +185,14 @@ class Trace:
             else:
                 high = turn
             turn = (low + high) // 2
+        if is_while:
+            loop.trips = low
         self._jump(names, states, loop.trips and loop.trips - done)
 
     def _first_turns(self, loop: Loop) -> int:
-        """Returns how many first turns of a loop are traced."""
-        most = self.turns if PROGRAM in loop.sources else 2
-        if loop.trips is not None:
-            return min(most, loop.trips)
-        return most if loop.op.name == "scf.while" else 1  # whose condition may end it
+        if loop.trips is None and loop.op.name == "scf.for":
+            return 1
+        return self.turns if PROGRAM in loop.sources else 2
 
     def _jump(self, names: Sequence[str], states: Sequence[Sequence[Value]], turns: int | None) -> None:
         """Sets what a loop carries to its values after more turns than those of which there are states; None if unknown."""
@@ -250,7 +244,7 @@ class Trace:
                 result = numbers[0] + numbers[1]
         elif is_known and not any(one.root for one in operands):
             result = number(op.predicate if kind == "cmpi" else kind, numbers)
-            if result is not None and op.has_32_bits and kind != "select":
+            if result is not None and op.text.rstrip(">").endswith("i32") and kind != "select":
                 value = value._replace(wide=max(value.wide, wide_of(result), key=abs))
         if result is None:
             return value._replace(key=hash(self._identity(op)))
@@ -282,7 +276,7 @@ class Trace:
         if kind != "load" and len(op.operands) > 1:  # and whether it is stored
             stored = self._values[op.operands[1]].identity, mask.key, *self._unknown
         turns = tuple((loop, loop.turn) for loop in self._open)
-        self.accesses.append(Access(op, kind, address, runs, turns, hides, sure, stored))
+        self.accesses.append(Access(op, kind, address.root, address, runs, turns, hides, sure, stored))
 
 
 def traces(

@@ -28,6 +28,7 @@ ACCESSES = {
     "descriptor_store": "store", "descriptor_gather": "load", "descriptor_scatter": "store", "descriptor_reduce": "atomic",
     "experimental_descriptor_load": "load", "experimental_descriptor_store": "store",
 }  # fmt: skip
+MASKS = {"load": 1, "atomic_cas": 3}  # places of masks among operands, 2 for others
 SAME = {"extsi", "extui", "trunci", "index_cast", "splat", "broadcast", "unsplat", "bitcast", "convert_layout"}
 MOVED = {"addptr", "make_tensor_descriptor", "make_tensor_ptr", "advance"}  # pointers made of pointers
 
@@ -43,20 +44,15 @@ class Op:
     line: str = ""  # file and line of the kernel's source; "" if unknown
     regions: "list[list[Op]]" = field(default_factory=list)
 
-    @functools.cached_property
-    def kind(self) -> str:
-        """Returns its name without the dialect's."""
-        return self.name.partition(".")[2]
-
-    @functools.cached_property
-    def words(self) -> str:
-        """Returns its text without values."""
-        return VALUE.sub("", self.text)
-
-    @functools.cached_property
-    def predicate(self) -> str:
-        """Returns that of a comparison, without its sign, such as "lt"."""
-        return self.text.split()[1].rstrip(",")[-2:]
+    def __post_init__(self) -> None:
+        self.kind = self.name.partition(".")[2]  # its name without the dialect's
+        self.words = VALUE.sub("", self.text)  # its text without values
+        self.carried = ASSIGNED.findall(self.text)[self.name == "scf.for" :]  # values in a loop, and those that they begin with
+        self.mask = self.operands[MASKS.get(self.kind, 2) :][:1]  # of a load, store or atomic operation, if it has one
+        sizes = SIZES.findall(self.text.rpartition(" : ")[2]) or [""]
+        self.elements = math.prod(map(int, filter(None, sizes[0].split("x"))))  # of its type's tensor, 1 of a scalar
+        bits = BITS.findall(self.text.partition(" : ")[2].split(",")[0].split("->")[0]) or ["8"]
+        self.size = max(1, int(bits[-1]) // 8)  # bytes of an element of its first operand's type, or what that points to
 
     @functools.cached_property
     def literal(self) -> Any:
@@ -67,33 +63,10 @@ class Op:
         constant = CONSTANT.match(self.text)
         return constant and np.int64(json.loads(constant[1]))
 
-    @functools.cached_property
-    def carried(self) -> list[tuple[str, str]]:
-        """Returns what a loop carries: names of values, and of those that they begin with."""
-        return ASSIGNED.findall(self.text)[self.name == "scf.for" :]  # behind its variable
-
-    @functools.cached_property
-    def mask(self) -> list[str]:
-        """Returns the mask of a load, store or atomic operation, if it has one."""
-        first = {"load": 1, "atomic_cas": len(self.operands)}.get(self.kind, 2)
-        return self.operands[first:][:1]
-
-    @functools.cached_property
-    def elements(self) -> int:
-        """Returns the elements of its type's tensor, 1 of a scalar."""
-        sizes = SIZES.search(self.text.rpartition(" : ")[2])
-        return math.prod(map(int, sizes[1].rstrip("x").split("x"))) if sizes else 1
-
-    @functools.cached_property
-    def has_32_bits(self) -> bool:
-        """True if its result is a number, or a tensor of numbers, of 32 bits."""
-        return self.text.rstrip(">").endswith("i32")
-
-    @functools.cached_property
-    def size(self) -> int:
-        """Returns the bytes of an element of its first operand's type, or what that points to."""
-        bits = BITS.findall(self.text.partition(" : ")[2].split(",")[0].split("->")[0])
-        return max(1, int(bits[-1]) // 8) if bits else 1
+    @property
+    def predicate(self) -> str:
+        """Returns that of a comparison, without its sign, such as "lt"."""
+        return self.text.split()[1].rstrip(",")[-2:]
 
 
 class Function(NamedTuple):

@@ -62,17 +62,13 @@ class Access(NamedTuple):
 
     op: Op
     kind: str  # "load", "store" or "atomic"
+    root: str  # the parameter that the address points to; "" if it is unknown
     address: Value
     runs: Any  # intervals of elements, [first, end), that no mask hides; of an unknown place one of its own behind all memory
     turns: tuple[tuple[Loop, int], ...]  # the loops around it, outermost first, and their turns
     hides: bool  # a mask hides elements, or may
     sure: bool  # its elements are known, and that it is made
     stored: Any  # equal for values that are computed and masked alike
-
-    @property
-    def root(self) -> str:
-        """Returns the parameter that the address points to; "" if it is unknown."""
-        return self.address.root
 
     @property
     def is_known(self) -> bool:

@@ -11,7 +11,7 @@ from launched_kernels import matmul
 from sweep import mostly_slow
 
 from portable_softmax import Device, PlanError, ProfileError, fits, inspect_kernel
-from portable_softmax.row_kernels.compiling import dropped
+from portable_softmax.row_kernels.compiling import pruned
 
 ARGUMENTS = {**dict.fromkeys("abc", "*fp16:16"), **dict.fromkeys("MNK", 1024)}
 ARGUMENTS |= dict.fromkeys(("sam", "sbk", "scm"), 1024) | dict.fromkeys(("sak", "sbn", "scn"), 1)
@@ -104,12 +104,12 @@ def test_refusals(change, arguments, error, words):
         partial(fits, **{"kernel": matmul, "device": "nvidia/h200"} | change)(CONFIGS, arguments)
 
 
-def test_what_a_kernels_own_pruning_drops():
+def test_what_a_kernels_own_pruning_leaves():
     def narrow(configs, named, **_):
         return [config for config in configs if config.kwargs["BLOCK_SIZE"] <= named["n_elements"]]
 
     configs = [triton.Config({"BLOCK_SIZE": size}) for size in (64, 256, 1024)]
     kernel = triton.autotune(configs, key=["n_elements"], prune_configs_by={"early_config_prune": narrow})(add_kernel)
-    assert [dropped(kernel, {"n_elements": size}, Device.from_profile("amd/mi300x")) for size in (128, 4096)] == [{1, 2}, set()]
-    assert dropped(kernel, {}, Device.from_profile("amd/mi300x")) == set()
-    assert dropped(add_kernel, {}, Device.from_profile("amd/mi300x")) == set()
+    device = Device.from_profile("amd/mi300x")
+    assert [pruned(kernel, {"n_elements": size}, device) for size in (128, 4096)] == [configs[:1], configs]
+    assert (pruned(kernel, {}, device), pruned(add_kernel, {}, device)) == (configs, [])
