@@ -15,10 +15,8 @@ class Switch(contextlib.ContextDecorator):
         """Returns a function within the context; raises TypeError for one that runs when the context has ended, or a class."""
         runs_later = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isclass
         if any(is_one(function) for is_one in runs_later):
-            name = type(self).__name__
-            raise TypeError(
-                f"{name}() decorates functions that compute when called, not {function!r}; use `with {name}():` in it"
-            )
+            remedy = f"use `with {type(self).__name__}():` in it"
+            raise TypeError(f"a decorated function must compute when it is called, unlike {function!r}; {remedy}")
         return super().__call__(function)
 
 
@@ -26,10 +24,8 @@ class batch_invariant(Switch):
     """Context manager, or decorator, in which a row has the same bits in every batch.
 
     Otherwise, results are bitwise equal from run to run for the same shape, strides and alignment, but few short rows are cut
-    into other tiles than many rows, so their sums are added in another order.
-
-    The flag belongs to the process and holds for all threads, like torch.use_deterministic_algorithms. The context sets and
-    restores it. A call reads it once, and its gradient uses the same value; compiled and exported graphs read it when they run.
+    into other tiles than many rows. The flag belongs to the process and holds for all threads. A call reads it once, and its
+    gradient uses the same value; compiled and exported graphs read it when they run.
 
     Costs: tiles are chosen as for many rows, so few short rows occupy fewer multiprocessors. Inputs are copied if the softmax
     runs along an inner dimension, or if rows are not aligned like those of a contiguous tensor.
@@ -43,7 +39,7 @@ class batch_invariant(Switch):
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = _bool(enabled)
-        self.before: list[bool] = []  # one for each `with` block that is open
+        self.before: list[bool] = []  # a flag for each `with` block that is open
 
     def __enter__(self) -> None:
         self.before.append(_enabled)

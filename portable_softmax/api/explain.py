@@ -53,11 +53,11 @@ def explain(
     args = normalized("explain", args)
     checked = operator.check(args, *options, zero_rows)
     reason, about = operator.problem(args, checked, invariant)
+    reason = reason and f"no kernel supports {reason}"
     if target is None and (x.is_meta or not has_kernels(x)):
-        hint = "device='vendor/product' plans for an absent one"
-        return f"PyTorch's operators compute it: the tensor is on {x.device.type}; {hint}"
+        reason = f"the tensor is on {x.device.type}; device='vendor/product' plans for an absent one"
     if reason:
-        return f"PyTorch's operators compute it: no kernel supports {reason}"
+        return f"PyTorch's operators compute it: {reason}"
     target = target or device_of(x)
     tensors: tuple[Any, ...] = (x,)
     if ids is None:
@@ -69,7 +69,6 @@ def explain(
         copied = "the input and the mask are" if mask is not None and innermost == checked.dim else "the input is"
         reason = "batch_invariant reads rows as those of a contiguous tensor" if invariant else "of its strides"
         lines.append(f"{copied} copied first: {reason}")
-    planned = plan_problem(problem, target)
-    shape = f"{planned.problem.n_rows} rows of {planned.problem.n_cols} columns"
-    strides = f"strides {x.stride()} along dim {checked.dim}"
-    return "\n".join([*lines, f"one launch computes {problem.name} of {shape} on {target.name}, {strides}", str(planned)])
+    shape = f"{problem.n_rows} rows of {problem.n_cols} columns on {target.name}, strides {x.stride()} along dim {checked.dim}"
+    lines += [f"one launch computes {problem.name} of {shape}", str(plan_problem(problem, target))]
+    return "\n".join(lines)

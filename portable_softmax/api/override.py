@@ -1,6 +1,7 @@
 """Kernels of this package for aten::_softmax, aten::_log_softmax and their gradients, at the device's dispatch key."""
 
 import contextlib
+import itertools
 import threading
 import warnings
 from typing import Any
@@ -12,7 +13,7 @@ from portable_softmax.errors import NoDeviceError
 from portable_softmax.invariance import Switch
 from portable_softmax.operators.checks import check_masked_rows
 from portable_softmax.operators.operator import Operator
-from portable_softmax.operators.softmax import GRADIENT, SOFTMAX
+from portable_softmax.operators.softmax import FORMS, GRADIENT, SOFTMAX
 
 _lock, _entering = threading.Lock(), threading.Lock()
 _replaced: list[Any] = []  # kernels that were active: a thread may be entering one when it is removed
@@ -61,7 +62,8 @@ class override_aten(Switch):
         if not _lock.acquire(blocking=False):
             raise RuntimeError("override_aten() is active already; call its end() first")
         self._library = torch.library.Library("aten", "IMPL")
-        for name, operator, log in OPERATORS:
+        for log, operator in itertools.product((False, True), (SOFTMAX, GRADIENT)):
+            name = f"_{FORMS[log]}" + "_backward_data" * (operator is GRADIENT)
             kernel = _kernel(operator, log, self._zero_rows, torch.library.get_kernel(f"aten::{name}", key).call_boxed)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that a kernel is overridden
@@ -115,11 +117,3 @@ def _kernel(operator: Operator, log: bool, zero_rows: bool, before: Any) -> Any:
         return result.masked_fill((x == -torch.inf).all(dim, keepdim=True), nothing)
 
     return compute
-
-
-OPERATORS = (
-    ("_softmax", SOFTMAX, False),
-    ("_log_softmax", SOFTMAX, True),
-    ("_softmax_backward_data", GRADIENT, False),
-    ("_log_softmax_backward_data", GRADIENT, True),
-)

@@ -49,21 +49,18 @@ def as_integer(name: str, argument: str, value: Any, kinds: str = "int") -> Any:
 
 def normalized(name: str, args: Any) -> Any:
     """Returns the arguments with numbers as floats, seed and position as integers, and a sink as a tensor that broadcasts."""
-    values, x = list(args), args[0]
-    for at, value in enumerate(args):
-        argument = args._fields[at]
+    values, x = args._asdict(), args[0]
+    for argument, value in args._asdict().items():
         if isinstance(value, Tensor):
             if argument == "sink" and value.dim() == 1 and x.dim() > 2:
-                values[at] = value.view(-1, 1, 1)  # one for each head
+                values[argument] = value.view(-1, 1, 1)  # one for each head
         elif argument in INTEGERS:
-            values[at] = as_integer(name, argument, value, "an integer or Tensor of integers")
+            values[argument] = as_integer(name, argument, value, "an integer or Tensor of integers")
         elif argument in FACTORS and value is not None:
-            values[at] = number = as_float(name, argument, value)
+            values[argument] = as_float(name, argument, value)
             if argument == "sink":
-                values[at] = x.new_full((1,) * x.dim(), number, dtype=torch.float32)
-            if argument == "min_p" and type(number) is float and not 0 <= number < 1:
-                raise ValueError(wrong(name, argument, "be at least 0 and below 1", number))
-    return type(args)(*values)
+                values[argument] = x.new_full((1,) * x.dim(), values[argument], dtype=torch.float32)
+    return type(args)(**values)
 
 
 def softcap_of(name: str, softcap: Any) -> Any:
@@ -107,26 +104,21 @@ def check_real(name: str, argument: str, *dtypes: torch.dtype) -> None:
             raise DtypeError(wrong(name, argument, "have a floating-point dtype of 16 bits or more", dtype))
 
 
-def check_tensor(name: str, argument: str, x: Any) -> None:
-    """Raises TypeError unless x is a tensor, and LayoutError, a NotImplementedError, unless it is strided."""
-    if not isinstance(x, Tensor):
-        raise mistyped(name, argument, "Tensor", x)
-    if x.layout is not torch.strided or x.is_nested:
-        layout = f"nested or of layout {x.layout}; use to_dense() or to_padded_tensor()"
+def check_tensor(name: str, argument: str, t: Any, x: Tensor | None = None) -> None:
+    """Raises TypeError unless t is a tensor, LayoutError unless it is strided, RuntimeError if x is on another device."""
+    if not isinstance(t, Tensor):
+        raise mistyped(name, argument, "Tensor", t)
+    if t.layout is not torch.strided or t.is_nested:
+        layout = f"nested or of layout {t.layout}; use to_dense() or to_padded_tensor()"
         raise LayoutError(f"{name}(): argument '{argument}' is {layout}")
-
-
-def check_device(name: str, x: Tensor, argument: str, t: Any) -> None:
-    """Raises TypeError, LayoutError or RuntimeError unless t is a strided tensor on the device of x."""
-    check_tensor(name, argument, t)
-    if t.device != x.device:
+    if x is not None and t.device != x.device:
         places = f"input is on {x.device} and argument '{argument}' on {t.device}"
         raise RuntimeError(f"{name}(): Expected all tensors to be on the same device, but {places}")
 
 
 def check_alike(name: str, argument: str, t: Tensor, x: Tensor, shape: Any, dtype: torch.dtype) -> None:
     """Raises LayoutError or RuntimeError unless t is strided, of this shape and dtype, and on the device of x."""
-    check_device(name, x, argument, t)
+    check_tensor(name, argument, t, x)
     if t.dtype != dtype or differ(t.shape, shape):
         raise RuntimeError(wrong(name, argument, f"be {dtype} of shape {tuple(shape)}", f"{t.dtype} of {tuple(t.shape)}"))
 
@@ -152,7 +144,7 @@ def with_size(x: Tensor, dim: int, *sizes: int) -> tuple[int, ...]:
 
 def check_broadcast(name: str, argument: str, x: Tensor, shape: tuple[int, ...], t: Any) -> None:
     """Raises TypeError, LayoutError or RuntimeError unless t is a tensor on the device of x that broadcasts against a shape."""
-    check_device(name, x, argument, t)
+    check_tensor(name, argument, t, x)
     last = shape[len(shape) - t.dim() :]
     if t.dim() > len(shape) or any(is_known(a != 1) and is_known(a != b) for a, b in zip(t.shape, last, strict=True)):
         raise RuntimeError(wrong(name, argument, f"broadcast against the shape {shape}", tuple(t.shape)))
@@ -171,7 +163,7 @@ def check_scores(name: str, x: Tensor, args: Any, dim: int) -> None:
 
 def _check_mask(name: str, x: Tensor, mask: Any, dim: int) -> None:
     """Raises an error unless a mask broadcasts: boolean, floating-point, or int32 with bits along dim."""
-    check_device(name, x, "mask", mask)
+    check_tensor(name, "mask", mask, x)
     shape, remedy = tuple(x.shape), "mask.bool() keeps elements where it is True"
     if mask.dtype is torch.int32:
         n_words, at = -(-shape[dim] // 32), dim - len(shape)

@@ -25,13 +25,6 @@ calls: dict[tuple[Any, ...], Any] = {}
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
 
 
-def keep(key: tuple[Any, ...], call: Any) -> Any:
-    """Caches a call, and returns it; a full cache is cleared first."""
-    if len(calls) >= MAX_CALLS:
-        calls.clear()
-    return calls.setdefault(key, call)
-
-
 def device_of(x: Tensor) -> Device:
     """Returns the device that a tensor is on."""
     return current_device(None if x.is_cpu else x.get_device())

@@ -120,7 +120,9 @@ class Operator:
                     run = launch.bound(self, args, checked, about, out)
             needs = arguments.needs_of(args) if self.gradients else ()
             call = Call(self, run, checked, needs, self.of_gradient(args, checked), invariant, over, reach)
-            call = launch.keep(key, call)
+            if len(launch.calls) >= launch.MAX_CALLS:
+                launch.calls.clear()
+            launch.calls[key] = call
         return call
 
     def into(self, out: Tensor, args: Any, options: tuple[Any, ...], invariant: bool | None = None) -> bool:

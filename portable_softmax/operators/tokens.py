@@ -24,7 +24,7 @@ def check(name: str, args: Any, softcap: Any, dim: Any, ignore_index: Any, entro
     """Returns the options after checks of all arguments; errors are those of api.tokens.token_log_probs."""
     x, ids, *_ = args
     checks.check_tensor(name, "logits", x)
-    checks.check_device(name, x, "ids", ids)
+    checks.check_tensor(name, "ids", ids, x)
     if ids.dtype is torch.bool or ids.is_floating_point() or ids.is_complex():
         raise DtypeError(checks.wrong(name, "ids", "hold integers", ids.dtype))
     checks.check_real(name, "logits", x.dtype)
@@ -161,6 +161,8 @@ def _check_sample(args: Any, softcap: Any) -> Any:
     if not x.dim() or checks.is_known(x.shape[-1] == 0) or x.shape[-1] > MAX_COLS:
         raise ValueError(checks.wrong(name, "logits", f"have 1 to {MAX_COLS} tokens per row", f"the shape {tuple(x.shape)}"))
     checks.check_scores(name, x, args, x.dim() - 1)
+    if type(args.min_p) is float and not 0 <= args.min_p < 1:
+        raise ValueError(checks.wrong(name, "min_p", "be at least 0 and below 1", args.min_p))
     for argument, value in (("seed", args.seed), ("position", args.position)):
         if isinstance(value, Tensor):
             checks.check_broadcast(name, argument, x, tuple(x.shape[:-1]), value)
@@ -194,7 +196,7 @@ SAMPLE = Operator(
 def mask_of(name: str, x: Tensor, kept: Any, mask: Any, dim: Any) -> Tensor:
     """Returns the mask in bits of kept ids, after checks: bit j of word k along dim keeps element 32 k + j of x."""
     checks.check_tensor(name, "logits", x)
-    checks.check_device(name, x, "kept", kept)
+    checks.check_tensor(name, "kept", kept, x)
     dim = checks.wrap_dim(name, dim, x.dim())
     rows = checks.with_size(x, dim)
     if mask is not None:
