@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from portable_softmax import LogSoftmax, Softmax, explain, log_softmax, plan, softmax, softmin, token_log_probs
+from portable_softmax import (
+    LogSoftmax,
+    Softmax,
+    explain,
+    linear_token_log_probs,
+    log_softmax,
+    plan,
+    sample_token,
+    softmax,
+    softmin,
+    token_log_probs,
+)
 from portable_softmax.errors import DtypeError, LayoutError
 
 X, IDS = torch.randn(2, 3, 5), torch.tensor([[0, 4, -100], [1, 2, 3]])
@@ -70,9 +81,53 @@ WRONG_LOG_PROBS = [
     ({"grad_inplace": "no"}, TypeError, "argument 'grad_inplace' must be bool, not str"),
     ({"scale": torch.ones(5)}, RuntimeError, "argument 'scale'"),
 ]
-CALLS = [(function, {"input": X} | row[0], *row[1:]) for function in (softmax, log_softmax) for row in WRONG]
-CALLS += [(softmin, {"input": X, "scale": scale}, TypeError, "must be a number or Tensor") for scale in (True, "2")]
-CALLS += [(token_log_probs, {"logits": X, "ids": IDS} | row[0], *row[1:]) for row in WRONG_LOG_PROBS]
+WORDS = torch.ones(2, 3, 1, dtype=torch.int32)
+WRONG_MASKS = [
+    ({"mask": torch.ones(2, 3, 2, dtype=torch.int32)}, RuntimeError, "must have 1 words along dim 2"),
+    ({"mask": X.long()}, DtypeError, "'mask' must be boolean, int32"),
+    ({"mask": X[..., :4] > 0}, RuntimeError, "'mask' must broadcast"),
+    ({"mask": WORDS, "kept": IDS[..., None]}, ValueError, "'mask' and 'kept' exclude each other"),
+    ({"kept": X > 0}, DtypeError, "'kept' must hold ids"),
+    ({"kept": IDS}, ValueError, "'kept' must have the shape"),
+    ({"kept": IDS[..., None] + 3}, IndexError, "'kept' must hold ids below 5, or -1"),
+    ({"masked_rows": "none"}, ValueError, "'masked_rows' must be"),
+]
+WRONG_SAMPLES = [
+    ({"seed": 1.5}, TypeError, "'seed' must be an integer"),
+    ({"seed": 2**63}, ValueError, "'seed' must be an integer of 64 bits"),
+    ({"seed": X[..., 0]}, DtypeError, "'seed' must hold int64 or int32, not torch.float32"),
+    ({"position": IDS[:, :2]}, RuntimeError, "'position' must broadcast"),
+    ({"min_p": 1.0}, ValueError, "'min_p' must be at least 0 and below 1, not 1.0"),
+    ({"min_p": -0.1}, ValueError, "'min_p' must be at least 0"),
+    ({"temperature": X}, RuntimeError, "'temperature' must broadcast"),
+    ({"mask": X[..., :4] > 0}, RuntimeError, "'mask' must broadcast"),
+    ({"generator": torch.Generator()}, TypeError, "'generator' must be None, not Generator; pass seed="),
+    ({"logits": IDS}, DtypeError, "'logits' must have a floating-point dtype"),
+    *(({"logits": torch.empty(1, size, device="meta")}, ValueError, f"tokens per row, not the shape .1, {size}")
+      for size in (0, 2**31)),
+]  # fmt: skip
+HIDDEN, WEIGHT, BIAS = torch.randn(2, 3, 4).requires_grad_(), torch.randn(5, 4), torch.randn(5).requires_grad_()
+WRONG_LINEAR = [
+    ({"weight": WEIGHT[:, :3]}, ValueError, r"weight \(V, H\)"),
+    ({"bias": BIAS[:-1]}, ValueError, r"bias \(V,\)"),
+    ({"ids": IDS[:-1]}, ValueError, "'ids' must have the shape"),
+    ({"ids": IDS.float()}, DtypeError, "must hold integers"),
+    ({"hidden": [1.0]}, TypeError, "'hidden' must be Tensor"),
+    ({"chunk_rows": 0}, ValueError, "'chunk_rows' must be a positive integer"),
+    ({"accumulate": torch.bfloat16}, ValueError, "'accumulate' must be torch.float32"),
+    ({"temperature": BIAS[:3, None]}, NotImplementedError, "have no gradient"),
+    ({"temperature": BIAS[:2, None]}, RuntimeError, "must broadcast"),
+    ({"kept": IDS[..., None] + 3}, IndexError, "linear_.*'kept' must hold ids"),
+]
+TABLES = [
+    (softmax, {"input": X}, WRONG),
+    (log_softmax, {"input": X}, WRONG),
+    (softmin, {"input": X}, [({"scale": scale}, TypeError, "must be a number or Tensor") for scale in (True, "2")]),
+    (token_log_probs, {"logits": X, "ids": IDS}, WRONG_LOG_PROBS + WRONG_MASKS),
+    (sample_token, {"logits": X, "seed": 0}, WRONG_SAMPLES),
+    (linear_token_log_probs, {"hidden": HIDDEN, "weight": WEIGHT, "ids": IDS}, WRONG_LINEAR),
+]
+CALLS = [(function, right | wrong, *error) for function, right, table in TABLES for wrong, *error in table]
 
 
 @pytest.mark.parametrize(("function", "arguments", "error", "words"), CALLS)
