@@ -80,9 +80,18 @@ class Cuda(Backend):
         return []
 
     def known_fault(self, compiled: Any) -> str | None:
-        """Looks for pairs of 16-bit additions: ptxas 12.9.86 loses the constant of some; see triton-lang/triton issue 11581."""
-        fault = "its PTX has add.s16x2, which ptxas may compile wrongly: triton-lang/triton issue 11581"
-        return fault if "add.s16x2" in compiled.asm["ptx"] else None
+        """Looks for code of two bugs, of which docs/internals/faults_of_others.md has more.
+
+        ptxas 12.9.86 loses the constant of some pairs of 16-bit additions. LLVM in Triton 3.6 packs two 32-bit shifts into one
+        of 64 bits, a product, whose lower half overflows into the upper one.
+        """
+        ptx = compiled.asm["ptx"]
+        if "add.s16x2" in ptx:
+            return "its PTX has add.s16x2, which ptxas may compile wrongly: triton-lang/triton issue 11581"
+        shifts = [name for name, factor in re.findall(r"mul\.wide\.u32\s+(%rd\d+), %r\d+, (\d+);", ptx) if int(factor) >= 2**16]
+        if any(re.search(rf"or\.b64\s+%rd\d+, [^;]*{name}\b", ptx) for name in shifts):
+            return "its PTX has two 32-bit shifts in one of 64 bits, which LLVM may compile wrongly"
+        return None
 
     def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
         """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
