@@ -14,7 +14,7 @@ from portable_softmax.kernels.common import (
     LN2, NEG_INF, append_block, bounded, columns_from, exp, finite, fma, get_block, opaque, product,
 )  # fmt: skip
 from portable_softmax.kernels.noise import gumbel, log2
-from portable_softmax.kernels.scores import load_scores, shift
+from portable_softmax.kernels.scores import load_scores, load_words, shift
 
 NO_GROUP = tl.constexpr(0x7FFFFFFF)
 
@@ -70,10 +70,19 @@ def reduce_row(
     peaks, sums, moments, best, at = no_statistics(C.STREAM, C)
     begin = first
     end = first + tl.maximum(tl.min(row_end) - first, 0) // C.STREAM * C.STREAM
+    words = None
     for EDGE in tl.static_range(C.EDGE, C.EDGE + 2):  # blocks within all rows, then others
+        if C.MASK == "bits" and (C.AXIS == 1 and not C.UNALIGNED):
+            columns = columns_from(begin, C.STREAM, C)
+            words = load_words(mask, begin, columns, m_col, misalignment, row_end, exists, EDGE, C)
         for start in tl.range(begin, end, C.STREAM):
-            columns = columns_from(start, C.STREAM, C)
-            s = load_scores(x, mask, start, columns, x_col, m_col, misalignment, row_end, exists, scale, temperature, EDGE, C)
+            s = load_scores(
+                x, mask, start, columns_from(start, C.STREAM, C), x_col, m_col, misalignment, row_end, exists, scale,
+                temperature, EDGE, C, words,
+            )  # fmt: skip
+            if words is not None:  # of the next block, as its elements are loaded after them
+                after = start + C.STREAM
+                words = load_words(mask, after, columns_from(after, C.STREAM, C), m_col, misalignment, row_end, exists, EDGE, C)
             if least is not None:
                 s = tl.where(s < least, NEG_INF, s)
             peaks, sums, moments, best, at = add_block(

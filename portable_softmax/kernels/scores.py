@@ -30,13 +30,17 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, m
 @triton.jit
 def load_scores(
     x, mask, start, columns, x_col, m_col, misalignment, row_end, exists, scale, temperature, EDGE: tl.constexpr,
-    C: tl.constexpr,
+    C: tl.constexpr, words=None,
 ):  # fmt: skip
-    """Returns scores; -inf where the row has no element or a mask hides it. A block begins at `start`, ELEMENTS anywhere."""
+    """Returns scores; -inf where the row has no element or a mask hides it. A block begins at `start`, ELEMENTS anywhere.
+
+    `words` are those of a mask's bits if they are loaded already.
+    """
     shown = row_mask(columns, misalignment, row_end, exists, EDGE, C)
     vectors = vector_mask(columns, misalignment, row_end, exists, EDGE, C)
     if C.MASK == "bits":
-        words = load_words(mask, start, columns, m_col, misalignment, row_end, exists, EDGE, C)
+        read = load_words(mask, start, columns, m_col, misalignment, row_end, exists, EDGE, C) if words is None else words
+        words = spread(read, columns.shape[1])
         column = columns - misalignment
         byte = words >> (column & 24)  # one shift for neighbors; the bits of theirs are constants where rows are aligned
         shown = shown & ((byte & (tl.full((1, 1), 1, tl.int32) << (column & 7))) != 0)  # bits past a row are no elements
@@ -87,16 +91,23 @@ def load_scores(
 
 @triton.jit
 def load_words(mask, start, columns, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns the word of a mask's bits for every element, loaded once for 32 of an aligned block."""
+    """Returns words of a mask's bits: one for 32 columns of an aligned block, else one for every element."""
     WIDTH: tl.constexpr = columns.shape[1]
     if (EDGE < ELEMENTS and WIDTH >= 32) and (C.AXIS == 1 and not C.UNALIGNED):
         number = columns_from(start // 32, WIDTH // 32, C)
         words = tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
-        words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], WIDTH // 32, 32))
-        words = tl.reshape(words, (words.shape[0], WIDTH))
     else:
         present = row_mask(columns, misalignment, row_end, exists, EDGE, C)
         words = tl.load(mask + ((columns - misalignment) >> 5) * m_col, mask=present, other=0)
+    return words
+
+
+@triton.jit
+def spread(words, WIDTH: tl.constexpr):
+    """Returns the word for every element."""
+    if words.shape[1] < WIDTH:
+        words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], words.shape[1], 32))
+        words = tl.reshape(words, (words.shape[0], WIDTH))
     return words
 
 
