@@ -1,4 +1,4 @@
-"""Masks of kept tokens, boolean, added, in bits, and as ids: results and gradients beside float64; errors."""
+"""Masks of kept tokens, boolean, added, in bits, and as ids: results and gradients beside float64."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def outcome(x, ids, weights, **options):
     return *ys, torch.autograd.grad(loss, leaf)[0]
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=10)
 @given(
     size=st.sampled_from(SIZES), share=st.sampled_from((0.02, 0.5, 1.0)), temperature=st.sampled_from((None, 0.7, 0.0)),
     masked_rows=st.sampled_from(("nan", "zero")), shared=st.booleans(), seed=st.integers(0, 9),
@@ -34,37 +34,25 @@ def outcome(x, ids, weights, **options):
 def test_kept_tokens_have_the_probabilities(where, size, share, temperature, masked_rows, shared, seed):
     torch.manual_seed(seed)
     x, ids = torch.randn(2, 3, size, device=where) * 2, torch.randint(size, (2, 3, 2), device=where)
-    keeps = torch.rand(1 if shared else 2, 3, size, device=where) < share
+    keeps = (torch.rand(1 if shared else 2, 3, size, device=where) < share).expand(x.shape)
     weights = torch.randn(2, 3, 2, device=where), *torch.randn(2, 2, 3, device=where)
     options = {"temperature": temperature, "masked_rows": masked_rows}
-    few = torch.where(keeps, torch.arange(size, device=where), -1).expand(2, 3, size)
+    few = torch.where(keeps, torch.arange(size, device=where), -1)
     exact = outcome(x.double(), ids, weights, mask=keeps, **options)
-    assert (exact[3][~keeps.expand(x.shape)] == 0).all()
-    kinds = [{"mask": keeps}, {"mask": bits_of(keeps)}, {"kept": torch.cat([few, few.flip(-1)], -1)}]
-    kinds += [{"mask": torch.where(keeps, 0.0, -torch.inf)}] * bool(keeps.any(-1).all())  # else torch's rule
-    for kind in kinds:
+    for kind in ({"mask": keeps}, {"mask": bits_of(keeps)}, {"kept": torch.cat([few, few.flip(-1)], -1)}):
         actual = outcome(x, ids, weights, **kind, **options)
-        hidden = ~keeps.expand(x.shape)
-        if "kept" in kind or not kind["mask"].is_floating_point():
-            assert (actual[3][hidden] == 0).all()
-        else:
-            actual[3][hidden], _ = 0.0, None
-        for y, z in zip(actual, exact, strict=True):
-            torch.testing.assert_close(y.double(), z.double(), rtol=1e-4, atol=1e-4, equal_nan=True)
+        assert (actual[3][~keeps] == 0).all()
+        torch.testing.assert_close([y.double() for y in actual], list(exact), rtol=1e-4, atol=1e-4, equal_nan=True)
     for function in (softmax, log_softmax):
-        actual, exact = (function(t, mask=bits_of(keeps), **options) for t in (x, x.double()))
+        actual, exact = function(x, mask=bits_of(keeps), **options), function(x.double(), mask=keeps, **options)
         torch.testing.assert_close(actual.double(), exact, rtol=1e-4, atol=1e-4, equal_nan=True)
-        torch.testing.assert_close(exact, function(x.double(), mask=keeps, **options), equal_nan=True)
 
 
 def test_bits_along_another_dimension_and_hidden_states(where):
     x, keeps = torch.randn(3, 70, 4, device=where), torch.rand(3, 1, 4, 70, device=where)[:, 0] < 0.5
-    words = bits_of(keeps).movedim(-1, 1)
-    torch.testing.assert_close(softmax(x, 1, mask=words), softmax(x, 1, mask=keeps.movedim(-1, 1)), equal_nan=True)
-    ids = torch.randint(70, (3, 4), device=where)
-    torch.testing.assert_close(
-        token_log_probs(x, ids, dim=1, mask=words), token_log_probs(x, ids, dim=1, mask=keeps.movedim(-1, 1)), equal_nan=True
-    )
+    ids, words = torch.randint(70, (3, 4), device=where), bits_of(keeps).movedim(-1, 1)
+    for call in (lambda mask: softmax(x, 1, mask=mask), lambda mask: token_log_probs(x, ids, dim=1, mask=mask)):
+        torch.testing.assert_close(call(words), call(keeps.movedim(-1, 1)), equal_nan=True)
     hidden, weight = torch.randn(3, 4, 8, device=where), torch.randn(70, 8, device=where)
     for mask in (bits_of(keeps), keeps[:1, :1]):
         whole = token_log_probs(hidden @ weight.t(), ids, mask=mask)

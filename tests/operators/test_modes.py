@@ -29,9 +29,10 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
-def test_functorch_forward_mode_and_second_derivatives(x, cases, transform):
-    for function, options in cases:
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_functorch_forward_mode_and_second_derivatives(x, cases, name):
+    transform = TRANSFORMS[name]
+    for function, options in cases[:: 5 if name == "hessian" else 1]:
         exact = transform(lambda x, f=function, o=options: in_double(f, x, -1, o), x.double())
         close(transform(lambda x, f=function, o=options: results(f, x, -1, **o), x), exact)
 
@@ -68,16 +69,12 @@ def test_out_shares_memory_with_inputs_in_any_way(where):
         memory = torch.randn(256, generator=torch.Generator().manual_seed(seed)).to(where)
 
         def view(dtype, step, choose=choose, memory=memory):
-            offset = choose.choice((0, 0, 0, 1, 2, 4, 8))
-            return memory.view(dtype).as_strided((4, 8), step, offset)
+            return memory.view(dtype).as_strided((4, 8), step, choose.choice((0, 0, 0, 1, 2, 4, 8)))
 
         x, kind = view(choose.choice(dtypes), choose.choice(strides)), choose.choice(dtypes)
-        same = choose.random() < 0.5
-        out = (
-            memory.view(kind).as_strided((4, 8), x.stride(), x.storage_offset())
-            if same
-            else view(kind, choose.choice(strides[:3]))
-        )
+        out = view(kind, choose.choice(strides[:3]))
+        if choose.random() < 0.5:
+            out = memory.view(kind).as_strided((4, 8), x.stride(), x.storage_offset())
         options = {"mask": view(torch.float32, (8, 1)), "scale": view(torch.bfloat16, (8, 1))[:, :1]}
         options = {name: option for name, option in options.items() if choose.random() < 0.25}
         expected = softmax(x.clone(), dtype=kind, **{name: option.clone() for name, option in options.items()})

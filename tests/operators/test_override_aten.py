@@ -1,5 +1,7 @@
 """override_aten: torch's own operators come to this package's kernels; what no launch computes stays, and all is restored."""
 
+import ast
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -108,19 +110,7 @@ def test_each_use_overrides_and_ends(x, launched):
     assert not launched()
 
 
-def generator():
-    yield
-
-
-async def coroutine():
-    pass
-
-
-async def asynchronous_generator():
-    yield
-
-
-@pytest.mark.parametrize("function", [generator, coroutine, asynchronous_generator, torch.nn.Linear])
+@pytest.mark.parametrize("function", [ast.walk, asyncio.sleep, torch.nn.Linear])
 @pytest.mark.parametrize("context", [override_aten, batch_invariant])
 def test_functions_that_run_when_a_context_has_ended_are_not_decorated(function, context):
     with pytest.raises(TypeError, match="must compute when it is called"):

@@ -1,4 +1,4 @@
-"""sample_token: tokens that depend on scores, seed and position alone; their distribution, log-probabilities, and errors."""
+"""sample_token: tokens that depend on scores, seed and position alone; their distribution and log-probabilities."""
 
 import pytest
 import torch

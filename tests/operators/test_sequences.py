@@ -203,21 +203,18 @@ def test_calls_of_a_process_are_right_in_any_order(where, monkeypatch):
         run_state_machine_as_test(Calls, settings=settings(**options))
 
 
-EQUAL = {
-    "softmax": {"dim": (1, True), "causal": (True, 1), "softcap": (1.0, True)},
-    "log_probs": {"softcap": (1.0, True), "entropy": (True, 1), "return_lse": (True, 1), "ignore_index": (1, True)},
-}
+EQUAL = [
+    ("softmax", {"dim": 1}, True), ("softmax", {"causal": True}, 1), ("softmax", {"softcap": 1.0}, True),
+    ("log_probs", {"entropy": True}, 1), ("log_probs", {"return_lse": True}, 1), ("log_probs", {"ignore_index": 1}, True),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("function", EQUAL)
-def test_options_that_are_equal_but_of_another_type_are_refused(where, function):
-    x, options = torch.randn(4, 4, device=where), {"dim": -1}
-    if function == "log_probs":
-        options["ids"] = torch.zeros(4, dtype=torch.long, device=where)
-    for name, (right, wrong) in EQUAL[function].items():
-        results(function, x, **options | {name: right})
-        with pytest.raises((TypeError, ValueError)):
-            results(function, x, **options | {name: wrong})
+@pytest.mark.parametrize(("function", "options", "equal"), EQUAL)
+def test_options_that_are_equal_but_of_another_type_are_refused(where, function, options, equal):
+    common = {"dim": -1} | ({"ids": torch.zeros(4, dtype=torch.long, device=where)} if function == "log_probs" else {})
+    for value in (*options.values(), equal):
+        with pytest.raises((TypeError, ValueError)) if value is equal else contextlib.nullcontext():
+            results(function, torch.ones(4, 4, device=where), **common | dict.fromkeys(options, value))
 
 
 def test_numbers_share_launches(where):
