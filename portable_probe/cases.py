@@ -128,7 +128,7 @@ def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:
         time.append(f"{in_units(us / 1e6, 's')} at least, for {moved} at the data sheet's bandwidth")
     launch: dict[str, Scalar] = {"tiling": str(planned.tiling), "num_programs": planned.num_programs}
     text: Text = {"plan": [f"{planned.tiling}, num_programs {planned.num_programs}"]}
-    warned = [planned.warning] if planned.warning else []
+    warned = list(planned.warnings)
     if planned.resources.estimated:
         warned.append(f"an estimate, not compiled: {device.vendor.missing() or 'Triton interprets'}")
     answers = _answers(device, planned.resources, launch, text, {"time": time, "warning": warned, "why": planned.reasons})

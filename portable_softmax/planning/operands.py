@@ -157,6 +157,13 @@ def representative(number: int) -> int:
     return octave + half if number >= octave + half else octave
 
 
+def numbers_of(number: int) -> tuple[int, int, int]:
+    """Returns the least, the middle and the largest number of the bucket of a number."""
+    least = representative(number)
+    half = max(1, (1 << least.bit_length() - 1) // 2)
+    return least, least + half // 2, least + half - 1
+
+
 def bucket_of(problem: Problem) -> Problem:
     """Returns the problem for which the launch of a problem is chosen; there is one if bits do not depend on the rows."""
     if problem.batch_invariant:

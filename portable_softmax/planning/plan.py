@@ -1,12 +1,12 @@
 """A launch: how rows are cut into tiles, and its plan."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from textwrap import fill
 from typing import Any
 
-from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.problem import Problem
@@ -78,18 +78,33 @@ class Tiling:
         return words + f", num_stages {self.num_stages}" * ((self.num_stages or 1) > 1)
 
 
-@dataclass(frozen=True)
-class LaunchPlan:
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Launch of a kernel, and the reasons for it."""
+
+    num_programs: int  # of the grid; 0 where nothing is launched
+    resources: Any = None  # KernelResources of a program; None in the interpreter, as the next two
+    occupancy: Any = None  # Occupancy of a multiprocessor
+    terms: Terms | None = None  # expected microseconds by cause; None if the profile has no cost
+    reasons: tuple[str, ...] = ()  # the decisions in order, in sentences
+    warnings: tuple[str, ...] = ()  # why the launch is slow, or what is wrong with the kernel at this size
+
+    def printed(self, launch: str) -> str:
+        """Returns a launch, its expected time, what a program uses, how many fit, and why, in short lines."""
+        lines = [launch, *[f"expected {self.terms}"] * bool(self.terms)]
+        lines += [f"uses {self.resources}", *str(self.occupancy).splitlines()] if self.resources else []
+        return "\n".join(
+            fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False)
+            for line in (*lines, *self.reasons, *self.warnings)
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class LaunchPlan(Plan):
     """Launch of one softmax, and the reasons for it."""
 
     problem: Problem  # what is computed, and how its rows are read
     tiling: Tiling
-    num_programs: int  # of the one-dimensional grid
-    resources: KernelResources  # of a program
-    occupancy: Occupancy
-    reasons: tuple[str, ...] = ()  # the decisions in order, in sentences
-    warning: str | None = None  # why the launch is slow, if all compiled candidates are
-    terms: Terms | None = None  # expected microseconds by cause; None if the profile has no cost
 
     @cached_property
     def us(self) -> float:
@@ -106,7 +121,7 @@ class LaunchPlan:
 
     def __str__(self) -> str:
         doubt = "an estimate, not compiled: " * self.resources.estimated
-        return printed(f"{doubt}{self.tiling}, num_programs {self.num_programs}", self, self.reasons)
+        return self.printed(f"{doubt}{self.tiling}, num_programs {self.num_programs}")
 
     def because(self, device: Device) -> Iterator[str]:
         """Yields sentences: how rows are read, unknown registers, and num_programs."""
@@ -125,13 +140,6 @@ class LaunchPlan:
             number = f"the most that one launch may have, for {tiles} tiles"
         source = f"grid: {grid.value}; {device.profile.sources[grid.source].title}"
         yield f"num_programs {programs}: {number} ({f'{tiling.splits} for each row' if tiling.is_shared else source})"
-
-
-def printed(launch: str, plan: Any, sentences: Iterable[str]) -> str:
-    """Returns a launch, its expected time, what a program uses, how many fit, and why, in short lines."""
-    lines = [launch, *[f"expected {plan.terms}"] * bool(plan.terms)]
-    lines += [f"uses {plan.resources}", *str(plan.occupancy).splitlines()] if plan.resources else []
-    return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in (*lines, *sentences))
 
 
 def spilled_by(used: KernelResources) -> int:

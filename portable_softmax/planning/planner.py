@@ -128,7 +128,7 @@ def choice_of(
             rejected = [f"{len(rejected)} launches, and each {rejected[0].partition(': ')[2]}"]
         request = f"{problem.name} of {size or problem.size}"
         raise PlanError(f"no launch of a {request} fits {device}; tried:\n  " + "\n  ".join(rejected))
-    words, warning = "", None
+    words, warnings = "", list[str]()
     best: LaunchPlan = used[0]
     if time:
         some = [one for one in used if not spilled_by(one.resources)][:count]
@@ -136,10 +136,11 @@ def choice_of(
         best = [*some, best][at]
     spilled = spilled_by(best.resources)
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
-        warning = f"slow: spills into {spilled} bytes per thread; no other of {n_launches} launches should be faster"
+        warnings = [f"slow: spills into {spilled} bytes per thread; no other of {n_launches} launches should be faster"]
     most = ", ".join(f"{number} {reason}" for reason, number in left_out.most_common())
-    reasons = words, warning, *runner_up(used, left, n_launches), *(f"rejected {reason}" for reason in rejected)
-    return replace(best, reasons=tuple(filter(None, (*reasons, most and f"left out: {most}"))), warning=warning)
+    reasons = words, *runner_up(used, left, n_launches), *(f"rejected {reason}" for reason in rejected)
+    reasons = *filter(None, reasons), *[f"left out: {most}"] * bool(most)
+    return replace(best, reasons=reasons, warnings=tuple(warnings))
 
 
 def launch_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
@@ -153,7 +154,7 @@ def launch_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPla
 def plan_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
     """Returns the plan of a problem by the choice for its bucket, with its time and reasons."""
     launch = _launch(launch_of(choice, problem, device).problem, choice.tiling, choice.resources, device)
-    return replace(launch, reasons=(*choice.reasons, *launch.because(device)), warning=choice.warning)
+    return replace(launch, reasons=(*choice.reasons, *launch.because(device)), warnings=choice.warnings)
 
 
 def ranked(problem: Problem, device: Device, left_out: Counter[str] | None = None) -> list[LaunchPlan]:
@@ -207,7 +208,7 @@ def _sized(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupan
     walks = walks or programs < problem.tiles(tiling.tile_rows) * tiling.splits
     if tiling.walk != walks:
         tiling = replace(tiling, walk=walks)
-    return LaunchPlan(problem, tiling, programs, used, fit)
+    return LaunchPlan(problem, tiling, num_programs=programs, resources=used, occupancy=fit)
 
 
 def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> int:

@@ -14,7 +14,7 @@ from torch.compiler import is_dynamo_compiling
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.planning.operands import representative
+from portable_softmax.planning.operands import numbers_of, representative
 from portable_softmax.planning.planner import MANY
 from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, constexprs_of, heuristics_of, jit_function
 from portable_softmax.row_kernels.ranges import Kept, plan_by_range
@@ -152,9 +152,10 @@ class Launcher:
 
     def _choice(self, request: Request, device: Device) -> Choice:
         """Returns the choice of a request's launch, which depends on a range of numbers of rows."""
-        rows = MANY if request.fixed else representative(max(1, request.rows))
+        numbers = (MANY,) if request.fixed else numbers_of(max(1, request.rows))
+        rows = numbers[0]
         if (choice := self._choices.get(self._choice_key(request, device, rows))) is None:
-            choice = Choice(request, device, rows)
+            choice = Choice(request, device, numbers)
             if not (names := choice.form.decisive | choice.form.parts) <= self._exact:  # launches differ in them, too
                 self._exact |= names
                 self._choices, self._ranges, self._launches = Kept(), Kept(), Kept()

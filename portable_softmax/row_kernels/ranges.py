@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from portable_softmax.errors import PortableSoftmaxError
-from portable_softmax.planning.operands import representative
+from portable_softmax.planning.operands import numbers_of, representative
 from portable_softmax.row_kernels.row_choice import Choice
-from portable_softmax.row_kernels.row_plan import Candidate, RowPlan
+from portable_softmax.row_kernels.row_plan import RowPlan
 from portable_softmax.row_kernels.row_settings import Request
 
 ROWS = 0  # in a grid, in place of the number of rows
@@ -34,11 +34,10 @@ def plan_by_range(plans: dict[Any, RowPlan | None], request: Request, choice: Ch
     if not (name_of_rows and request.rows):
         return choice.plan(request)
     others = tuple(pair for pair in request.arguments.items() if isinstance(pair[1], int) and pair[0] != name_of_rows)
-    best = choice.ranked(request)[0]  # numbers of a range may have several
-    key = choice, representative(request.rows), others, layouts_of(request), best.setting, best.is_whole
+    key = choice, representative(request.rows), others, layouts_of(request)
     if key not in plans:
         planned = choice.plan(request)  # raises its own error
-        plans[key] = plan_of_range(request, choice, best)
+        plans[key] = plan_of_range(request, choice)
         return planned
     if plan := plans[key]:
         grid = tuple({ROWS: request.rows}.get(axis, axis) for axis in plan.grid)
@@ -59,20 +58,20 @@ def layouts_of(request: Request) -> tuple[Any, ...]:
     return tuple(layouts)
 
 
-def plan_of_range(request: Request, choice: Choice, best: Candidate) -> RowPlan | None:
-    """Returns a candidate's plan for a range of rows, with ROWS in its grid; None if it is not the same throughout.
+def plan_of_range(request: Request, choice: Choice) -> RowPlan | None:
+    """Returns the plan for a range of rows, with ROWS in its grid; None if it is not the same throughout.
 
     It is planned for the least, the second and the most rows, with tensors that grow alike: what grows in steps, such as tiles
     without a mask, or is wrong at one of them, is not the same.
     """
-    least, plans = representative(request.rows), list[RowPlan]()
-    for rows in (least, least + 1, least + max(1, (1 << least.bit_length() - 1) // 2) - 1):
+    (least, _, most), plans = numbers_of(request.rows), list[RowPlan]()
+    for rows in (least, least + 1, most):
         arguments = dict[str, Any](request.arguments) | {str(request.names[0]): rows}
         for name, constant, factor, sizes, strides in layouts_of(request):
             shape, dtype = (constant + factor * rows, *sizes), arguments[name].dtype
             arguments[name] = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
         try:
-            one = choice.plan(request._replace(arguments=arguments, rows=rows), [best])
+            one = choice.plan(request._replace(arguments=arguments, rows=rows))
         except PortableSoftmaxError:
             return None
         plans.append(replace(one, grid=tuple({rows: ROWS}.get(axis, axis) for axis in one.grid)))

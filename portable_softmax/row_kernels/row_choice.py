@@ -2,8 +2,9 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.candidates import FEW, REGISTERS, available
 from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import RowLaunch, row_facts, row_work
-from portable_softmax.planning.planner import MANY, MAX_COMPILED, compile_best, measured, runner_up
+from portable_softmax.planning.planner import MAX_COMPILED, compile_best, measured, runner_up
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
 from portable_softmax.row_kernels import addresses, facts
 from portable_softmax.row_kernels.compiling import compiled_for
@@ -24,35 +25,32 @@ from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, s
 from portable_softmax.row_kernels.ttir import parsed_of, stored
 from portable_softmax.runtime.measuring import on_copies, timed
 
-RANKED = 3  # settings that are compared for the very number of rows of a launch
 SEVERAL = KNOWN + 1  # rows, in place of one, which Triton makes a constant, or none
 
 
 class Choice:
-    """The settings of a request that are compiled for a device, the fastest for so many rows first: a function of these.
+    """The settings of a request that are compiled for a device, the one of the least mean time for some numbers of rows first.
 
     Raises:
         PlanError: no setting fits, or only some number of programs is right, and none was passed.
         CompileError, TypeError: as of `Launcher.plan`.
     """
 
-    def __init__(self, request: Request, device: Device, rows: int) -> None:
-        self._device, self._jit, self._rows = device, jit_function(request.kernel), rows
+    def __init__(self, request: Request, device: Device, numbers: Sequence[int]) -> None:
+        self._device, self._jit, self._numbers, self._request = device, jit_function(request.kernel), numbers, request
         self._compiled: dict[Setting, Candidate] = {}
         self.measured = ""  # what was timed, in a sentence
-        arguments = request.arguments
         if request.names[0] and (request.fixed or request.rows < 2):
-            arguments = {**arguments, request.names[0]: SEVERAL}
-        self._left, self._request = settings_of(request, device, True), request._replace(arguments=arguments)
-        probe = min(self._left, key=lambda setting: (setting.block, *self._simplicity(setting)))
+            self._request = request._replace(arguments={**request.arguments, request.names[0]: SEVERAL})
+        probe = min(settings_of(request, device, True), key=lambda setting: (setting.block, *self._simplicity(setting)))
         self._compile([probe])
-        self._splits = self._learn(request, arguments, self._compiled[probe])
+        self._splits = self._learn(self._compiled[probe])
         self._left = settings_of(request, device, self.form.in_blocks or self._splits)
         self._count = len(self._left)
-        if not request.fixed:
-            self._request = request
-        if probe not in self._left or self._request.arguments is not arguments:
-            self._compiled.clear()
+        self._compiled, self._request = {}, self._request if request.fixed else request
+        first = min(self._left, key=self._simplicity)
+        self._compile([first])
+        self._traffic = self._traffic_of(self._compiled[first])
         self.candidates: list[Candidate] = []
         self.candidates, self._rejected = compile_best(self._expected, self._fitting, MAX_COMPILED + 4, MAX_COMPILED)
         self.candidates.sort(key=lambda one: one.rank)
@@ -60,11 +58,12 @@ class Choice:
             words = f"no program of {self._jit.__name__} fits {device.name}: {self._rejected[0]}"
             raise PlanError(f"{words}; use a smaller {request.names[2]}")
 
-    def _learn(self, request: Request, arguments: Mapping[str, Any], probe: Candidate) -> bool:
+    def _learn(self, probe: Candidate) -> bool:
         """Reads the form of the kernel; returns True if programs may take blocks of a row."""
-        self.form = facts.form_of(probe.function, arguments, *request.names[:2], probe.setting.block, request.grid is None)
-        if not self.form.walks:
-            facts.check_form(self.form, request)
+        request = self._request
+        about = request.arguments, *request.names[:2], probe.setting.block, request.grid is None
+        self.form = facts.form_of(probe.function, *about)
+        facts.check_form(self.form, request)
         splits, longest = False, {request.names[2]: next_power_of_2(request.cols)}
         if callable(request.grid) and request.names[2] not in request.meta:
             splits = request.grid_of(probe.constants) != request.grid_of(probe.constants | longest)
@@ -72,20 +71,21 @@ class Choice:
             self.form = self.form._replace(decisive=frozenset(request.arguments))
         return splits
 
-    def plan(self, request: Request, candidates: Sequence[Candidate] = ()) -> RowPlan:
+    def _traffic_of(self, one: Candidate) -> Any:
+        """Returns what a row and a program of a setting move and compute."""
+        request, rows = self._request, self._request.rows
+        programs = rows if request.grid is None else math.prod(request.grid_of(one.constants))
+        shared = None if request.fixed or not rows else programs
+        values = {**request.arguments, **({request.names[0]: rows} if request.names[0] else {})}
+        return facts.traffic_of(one.function, values, request.grid is None, shared, request.cols, one.setting.block)
+
+    def plan(self, request: Request) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most.
 
-        It is the first one of candidates, or of all in the order for so many rows, whose accesses are right.
+        It is the first one of all whose accesses are right; the error is that of the first one if none is.
         """
         facts.check_form(self.form, request)
-        return self._plan(request, candidates or self.ranked(request))
-
-    def ranked(self, request: Request) -> list[Candidate]:
-        """Returns candidates, the fastest for the very number of rows of a request first, without traces."""
-        if request.fixed or self.measured.startswith("measured: "):
-            return self.candidates
-        few = [one for first in self.candidates[:RANKED] for one in self._launches(first, max(1, request.rows))]
-        return [*sorted(few, key=lambda one: one.rank), *self.candidates[RANKED:]]
+        return self._plan(request, self.candidates)
 
     def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
         """Times the first `count` settings that do not spill, with both numbers of programs; the fastest is used from now on.
@@ -100,7 +100,7 @@ class Choice:
         if request.fixed or torch.are_deterministic_algorithms_enabled():
             some = [one for one in some if one.setting[1::2] == self.candidates[0].setting[1::2]]
         launches, plans, words = list[Candidate](), list[RowPlan](), list[str]()
-        for one in (launch for first in some[:count] for launch in self._launches(first, self._rows)):
+        for one in (launch for first in some[:count] for launch in self._launches(first)):
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
                 plans.append(self._plan(request, [one]))
                 launches.append(one)
@@ -121,7 +121,6 @@ class Choice:
         self.candidates = [*launches[at : at + 1], *self.candidates]
 
     def _plan(self, request: Request, candidates: Sequence[Candidate]) -> RowPlan:
-        """Returns the first launch whose accesses are right; the error of the first one if none is."""
         error: Exception | None = None
         name, blocks = self._jit.__name__, [one.setting.block for one in candidates]
         for one in (one for at, one in enumerate(candidates) if one.setting.block not in blocks[:at]):
@@ -136,19 +135,19 @@ class Choice:
                 facts.check_rows(self.form, request, one.function, grid[0])
             programs = math.prod(grid)
             return RowPlan(
-                name,
-                (request.rows, request.cols),
-                self._device.name,
-                programs if request.rows else 0,
-                request.meta | one.setting.config.all_kwargs(),
-                grid[:1] if request.grid is None else grid,
-                one.resources,
-                one.occupancy,
-                self._terms(request, one, max(1, request.rows), programs),
-                tuple(self._reasons(request, one)),
-                tuple(warned),
-                one.setting.config,
-                self.form,
+                kernel=name,
+                size=(request.rows, request.cols),
+                device=self._device.name,
+                num_programs=programs if request.rows else 0,
+                meta=request.meta | one.setting.config.all_kwargs(),
+                grid=grid[:1] if request.grid is None else grid,
+                resources=one.resources,
+                occupancy=one.occupancy,
+                terms=self._terms(one, max(1, request.rows), programs),
+                reasons=tuple(self._reasons(request, one)),
+                warnings=tuple(warned),
+                config=one.setting.config,
+                form=self.form,
             )
         raise error or AssertionError
 
@@ -165,17 +164,16 @@ class Choice:
 
     def _is_computed(self, request: Request) -> bool:
         """True if the grid is computed from a number of rows that the kernel reads."""
-        return request.grid is None and request.rows > 0 and request.names[0] in self._first.function.parameters.values()
+        read = self.candidates[0].function.parameters.values()
+        return request.grid is None and request.rows > 0 and request.names[0] in read
 
     def _expected(self) -> list[Candidate]:
         """Returns candidates of settings that are left, those with more stages once the same without is compiled."""
         known = {setting[1::2] for setting in self._compiled}
         least = min((setting.stages for setting in self._left), default=1)
         some = [setting for setting in self._left if setting.stages == least or setting[1::2] in known]
-        if some and not self._compiled:
-            some = [min(some, key=self._simplicity)]
-        launches = [self._launches(self._estimated(setting), self._rows)[:1] for setting in some]
-        return sorted((one for best in launches for one in best), key=lambda one: (one.us, one.setting.stages))
+        launches = [launch for setting in some for launch in self._launches(self._estimated(setting))[:1]]
+        return sorted(launches, key=lambda one: (one.us, one.setting.stages))
 
     def _fitting(self, expected: Sequence[Candidate]) -> Iterator[Candidate | str]:
         """Compiles candidates; yields the better number of programs of each setting, or why it cannot run."""
@@ -185,7 +183,7 @@ class Choice:
         for setting in settings:
             if setting in failed:
                 yield f"{setting}: does not compile: {failed[setting]}"
-            elif launches := self._launches(self._compiled[setting], self._rows):
+            elif launches := self._launches(self._compiled[setting]):
                 yield launches[0]
             else:
                 yield f"{setting}: it uses {self._compiled[setting].resources}"
@@ -202,14 +200,8 @@ class Choice:
                 continue
             used, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
             code, function = device.vendor.loops(compiled), parsed_of(compiled, self._jit)
-            one = Candidate(setting, used, device.vendor.occupancy(used, device.hardware), constants, code, function)
-            if not self._compiled:
-                self._first, walks, rows = one, request.grid is None, request.rows
-                programs = rows if walks else math.prod(request.grid_of(constants))
-                shared = None if request.fixed or not rows else programs
-                values = {**request.arguments, **({request.names[0]: rows} if request.names[0] else {})}
-                self._traffic = facts.traffic_of(function, values, walks, shared, request.cols, setting.block)
-            self._compiled[setting] = one
+            fit = device.vendor.occupancy(used, device.hardware)
+            self._compiled[setting] = Candidate(setting, used, fit, constants, code, function)
         return failed
 
     def _threads(self, setting: Setting) -> int:
@@ -226,8 +218,7 @@ class Choice:
         """
         if setting in self._compiled:
             return self._compiled[setting]
-        several = self._compiled.values() or [self._first]
-        like = max(several, key=lambda one: (one.setting[1::2] == setting[1::2], -one.setting.stages))
+        like = max(self._compiled.values(), key=lambda one: (one.setting[1::2] == setting[1::2], -one.setting.stages))
         used, longer, threads = like.resources, setting.block / like.setting.block, self._threads(setting)
         more = longer * self._threads(like.setting) / threads
         registers, shared = used.registers_per_thread, 0
@@ -237,39 +228,42 @@ class Choice:
         if not used.compiler:  # a plan is no need
             staged = (setting.stages - 1) * int(self._traffic.loaded * setting.block / self._request.cols)
             shared = int(used.shared_memory_bytes * longer) + staged
-        resources = replace(used, num_warps=setting.warps, registers_per_thread=registers, shared_memory_bytes=shared)
-        resources = replace(resources, spilled_bytes_per_thread=0)
-        occupancy = self._device.vendor.occupancy(resources, self._device.hardware)
+        used = replace(used, num_warps=setting.warps, registers_per_thread=registers, shared_memory_bytes=shared)
+        used = replace(used, spilled_bytes_per_thread=0)
+        fit = self._device.vendor.occupancy(used, self._device.hardware)
         waits = 0 if setting.stages > like.setting.stages else more
         loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in like.loops]
-        return Candidate(setting, resources, occupancy, like.constants | setting.config.kwargs, loops, like.function)
+        return Candidate(setting, used, fit, like.constants | setting.config.kwargs, loops, like.function)
 
-    def _launches(self, one: Candidate, rows: int) -> list[Candidate]:
-        """Returns launches of a setting for so many rows, the faster one first; nothing if no program fits."""
+    def _launches(self, one: Candidate) -> list[Candidate]:
+        """Returns launches of a setting, with the mean of their times, the faster one first; nothing if no program fits."""
         request, resident = self._request, self._device.resident(one.occupancy)
         if not resident:
             return []
-        numbers = {True: rows, False: min(rows, resident)}  # programs, by is_whole
+        ways: dict[bool, list[int]] = {True: list(self._numbers)}  # numbers of programs, by is_whole
         if request.grid is not None:
-            if not request.fixed or rows != MANY:
-                rows = max(1, math.prod(request.grid_of(one.constants)))
-            numbers = {True: rows}
+            ways = {True: [self._scaled(math.prod(request.grid_of(one.constants)), rows) for rows in self._numbers]}
         elif request.num_programs:
-            numbers = {False: request.num_programs}
-        elif self._device.refused_grid((rows, 1, 1), one.resources.num_warps):
-            del numbers[True]
-        elif rows <= resident:
-            del numbers[False]
+            ways = {False: [request.num_programs] * len(self._numbers)}
+        elif self._numbers[-1] > resident:
+            ways[False] = [min(rows, resident) for rows in self._numbers]
+            if self._device.refused_grid((self._numbers[-1], 1, 1), one.resources.num_warps):
+                del ways[True]
         launches, blocks = [], float(-(-request.cols // one.setting.block))
-        for is_whole, number in numbers.items():
-            terms = self._terms(request, one, rows, number)
-            launches.append(one._replace(is_whole=is_whole, terms=terms, us=terms.total if terms else blocks))
+        for is_whole, programs in ways.items():
+            times = [terms for pair in zip(self._numbers, programs, strict=True) if (terms := self._terms(one, *pair))]
+            mean = Terms(*map(fmean, zip(*times, strict=True))) if times else None
+            launches.append(one._replace(is_whole=is_whole, terms=mean, us=mean.total if mean else blocks))
         return sorted(launches, key=lambda one: one.us)
 
-    def _terms(self, request: Request, one: Candidate, rows: int, num_programs: int) -> Terms | None:
+    def _scaled(self, programs: int, rows: int) -> int:
+        """Returns the programs of a grid for another number of rows, with which they grow."""
+        return max(1, programs * rows // self._request.rows if self._request.rows and not self._request.fixed else programs)
+
+    def _terms(self, one: Candidate, rows: int, num_programs: int) -> Terms | None:
         """Returns the expected time of a launch; None if no bandwidth is known."""
-        device, setting, in_blocks, walks = self._device, one.setting, self.form.in_blocks, request.grid is None
-        numbers = device.profile.launch.cost
+        device, request, setting, walks = self._device, self._request, one.setting, self._request.grid is None
+        numbers, in_blocks = device.profile.launch.cost, self.form.in_blocks
         if not device.hardware.memory_bandwidth_gb_per_s or not numbers or not num_programs:
             return None
         at_once = min(VECTOR_BYTES / self._traffic.element, request.multiple)

@@ -9,7 +9,7 @@ from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import Terms
-from portable_softmax.planning.plan import printed
+from portable_softmax.planning.plan import Plan
 from portable_softmax.row_kernels import facts
 from portable_softmax.row_kernels.decorators import arguments_of, jit_function
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
@@ -17,28 +17,21 @@ from portable_softmax.row_kernels.ttir import Function
 
 
 @dataclass(frozen=True)
-class RowPlan:
-    """A launch of a row kernel, `kernel[grid](*arguments, **meta)`, and the reasons for it."""
+class RowPlan(Plan):
+    """Launch of a row kernel, `kernel[grid](*arguments, **meta)`, and the reasons for it."""
 
     kernel: str
     size: tuple[int, int]  # rows and elements of a row
     device: str
-    num_programs: int  # of the grid; 0 where there are no rows, and nothing is launched
     meta: dict[str, Any]  # constexprs and options, passed or computed
-    grid: tuple[int, ...] = ()
-    resources: KernelResources | None = None  # of a program; None in the interpreter, as the next two
-    occupancy: Occupancy | None = None
-    terms: Terms | None = None  # expected microseconds, by cause; None if no bandwidth is known
-    reasons: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()  # about what is wrong with the kernel at this size
-    config: Any = field(default=None, repr=False)  # Triton's Config that was selected
+    grid: tuple[int, ...]
+    config: Any = field(repr=False)  # Triton's Config that was selected
     form: facts.Form = field(default=facts.Form(True), repr=False)
 
     def __str__(self) -> str:
         grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}
         launch = ", ".join(f"{name} {value}" for name, value in {**grid, **self.meta}.items())
-        launch = f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"
-        return printed(launch, self, (*self.reasons, *self.warnings))
+        return self.printed(f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}")
 
 
 def interpreted_plan(request: Request, device: Device) -> RowPlan:
@@ -49,7 +42,7 @@ def interpreted_plan(request: Request, device: Device) -> RowPlan:
     if request.grid is not None:
         grid = request.grid_of(arguments_of(request.kernel, config, request.arguments | constants))
     programs = math.prod(grid) if request.rows else 0
-    return RowPlan(name, (request.rows, request.cols), device.name, programs, constants, grid, config=config)
+    return RowPlan(name, (request.rows, request.cols), device.name, constants, grid, config, num_programs=programs)
 
 
 class Candidate(NamedTuple):

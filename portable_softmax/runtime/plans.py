@@ -147,9 +147,9 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
     if choice is None or time:
         compile = candidates.estimated if estimated else _compile
         choice = planner.choice_of(key[0], device, compile, problem.size, count, time)
-        if choice.warning:
+        for warning in choice.warnings:
             sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
-            _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, choice.tiling, choice.warning)
+            _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, choice.tiling, warning)
         if len(_choices) >= MAX_KEPT:
             _choices.clear()
         _choices[key] = choice

@@ -24,7 +24,7 @@ def launched(calls, splits=7):
     def run_of(*kernel):
         return lambda arguments: calls.append((*arguments[:2], arguments[6], arguments[-2]))
 
-    plan = LaunchPlan(problem, tiling, 5 * splits, None, None)
+    plan = LaunchPlan(problem, tiling, num_programs=5 * splits)
     device = Device.from_profile("nvidia/h200")
     launch = bind.bind(plan, kernels_of(problem, tiling, device), device, CPU, run_of=run_of)
     return lambda: launch("y", "x", None, None, None, None)

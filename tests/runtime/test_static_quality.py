@@ -64,7 +64,7 @@ def test_plans_and_their_kernels(profile, third):
 def faults_of_plan(planned):
     """Spills that take a good part of the time, more registers than are allowed, and code that ptxas may compile wrongly."""
     yield from (reason for reason in planned.reasons if "is not used: " in reason)
-    if planned.warning:
+    if planned.warnings:
         yield f"{planned.tiling}: spills into {planned.resources.stack_frame_bytes} bytes per thread"
     if planned.tiling.max_registers and planned.resources.registers_per_thread > planned.tiling.max_registers:
         yield f"{planned.tiling}: takes {planned.resources.registers_per_thread} registers"
@@ -167,7 +167,7 @@ def loads_of(name, cols, dtype, profile, gap=0):
 )
 def test_heads_are_read_in_whole_vectors(profile, dtype, name, cols):
     planned, loads = loads_of(name, cols, dtype, profile)
-    assert planned.warning is None
+    assert planned.warnings == ()
     assert planned.resources.spilled_bytes_per_thread == 0
     assert set(loads) == {16, {"bool": 8 if dtype == "bfloat16" else 4}.get(name, 16)}
 

@@ -100,7 +100,7 @@ def launch(machine, row, named, about, sizes=None):
         kernels = kernels_of(problem, tiling, machine.device)
         kernel = kernels[0]
         operands = [kind and named[name] for name, kind in kernel.signature if name in kernel.operands]
-        plan = LaunchPlan(problem, tiling, programs, None, None)
+        plan = LaunchPlan(problem, tiling, num_programs=programs)
         bind(plan, kernels, machine.device, machine.where, sizes, machine.run_of)(*operands)
     return kernel.config
 
