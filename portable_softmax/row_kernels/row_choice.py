@@ -42,21 +42,21 @@ class Choice:
         self.measured = ""  # what was timed, in a sentence
         if request.names[0] and (request.fixed or request.rows < 2):
             self._request = request._replace(arguments={**request.arguments, request.names[0]: SEVERAL})
-        probe = min(settings_of(request, device, True), key=lambda setting: (setting.block, *self._simplicity(setting)))
-        self._compile([probe])
-        self._splits = self._learn(self._compiled[probe])
+        self._left = settings_of(request, device, True)
+        (probe,) = self._compile([min(self._left, key=lambda setting: (setting.block, *self._simplicity(setting)))])
+        self._splits = self._learn(probe)
         self._left = settings_of(request, device, self.form.in_blocks or self._splits)
         self._count = len(self._left)
-        self._compiled, self._request = {}, self._request if request.fixed else request
-        first = min(self._left, key=self._simplicity)
-        self._compile([first])
-        self._traffic = self._traffic_of(self._compiled[first])
-        self.candidates: list[Candidate] = []
-        self.candidates, self._rejected = compile_best(self._expected, self._fitting, MAX_COMPILED + 4, MAX_COMPILED)
-        self.candidates.sort(key=lambda one: one.rank)
+        if not request.fixed:
+            self._request = request
+        self._compiled = {}
+        (first,) = self._compile([min(self._left, key=self._simplicity)])
+        self._traffic = self._traffic_of(first)
+        compiled, self._rejected = compile_best(self._expected, self._fitting, MAX_COMPILED + 3, MAX_COMPILED - 1)
+        self.candidates = sorted([*self._launches(first)[:1], *compiled], key=lambda one: one.rank)
         if not self.candidates:
-            words = f"no program of {self._jit.__name__} fits {device.name}: {self._rejected[0]}"
-            raise PlanError(f"{words}; use a smaller {request.names[2]}")
+            why = f"no program of {self._jit.__name__} fits {device.name}: {first.setting}: it uses {first.resources}"
+            raise PlanError(f"{why}; use a smaller {request.names[2]}")
 
     def _learn(self, probe: Candidate) -> bool:
         """Reads the form of the kernel; returns True if programs may take blocks of a row."""
@@ -178,31 +178,27 @@ class Choice:
     def _fitting(self, expected: Sequence[Candidate]) -> Iterator[Candidate | str]:
         """Compiles candidates; yields the better number of programs of each setting, or why it cannot run."""
         settings = [one.setting for one in expected]
-        self._left = [setting for setting in self._left if setting not in settings]
-        failed = self._compile([setting for setting in settings if setting not in self._compiled])
-        for setting in settings:
-            if setting in failed:
-                yield f"{setting}: does not compile: {failed[setting]}"
-            elif launches := self._launches(self._compiled[setting]):
-                yield launches[0]
+        for setting, one in zip(settings, self._compile(settings), strict=True):
+            if isinstance(one, Exception):
+                yield f"{setting}: does not compile: {one}"
             else:
-                yield f"{setting}: it uses {self._compiled[setting].resources}"
+                yield next(iter(self._launches(one)), f"{setting}: it uses {one.resources}")
 
-    def _compile(self, settings: Sequence[Setting]) -> dict[Setting, Exception]:
-        """Compiles settings, and returns errors, which are of few settings if one was compiled."""
-        request, device, failed = self._request, self._device, dict[Setting, Exception]()
+    def _compile(self, settings: Sequence[Setting]) -> list[Any]:
+        """Compiles settings that are left; returns their programs, or the error of one; raises that of the first."""
+        request, device, programs = self._request, self._device, list[Any]()
         results = compiled_for(request.kernel, [setting.config for setting in settings], request.arguments, device)
         for setting, compiled in zip(settings, results, strict=True):
-            if isinstance(compiled, Exception):
-                if not self._compiled:
-                    raise compiled
-                failed[setting] = compiled
-                continue
-            used, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
-            code, function = device.vendor.loops(compiled), parsed_of(compiled, self._jit)
-            fit = device.vendor.occupancy(used, device.hardware)
-            self._compiled[setting] = Candidate(setting, used, fit, constants, code, function)
-        return failed
+            self._left.remove(setting)
+            programs.append(compiled)
+            if not isinstance(compiled, Exception):
+                used, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
+                code, function = device.vendor.loops(compiled), parsed_of(compiled, self._jit)
+                fit = device.vendor.occupancy(used, device.hardware)
+                programs[-1] = self._compiled[setting] = Candidate(setting, used, fit, constants, code, function)
+            elif not self._compiled:
+                raise compiled
+        return programs
 
     def _threads(self, setting: Setting) -> int:
         return (setting.warps or 1) * (self._device.hardware.warp_size or 1)
@@ -216,8 +212,6 @@ class Choice:
 
         Stages load ahead, so that no loads wait for one another.
         """
-        if setting in self._compiled:
-            return self._compiled[setting]
         like = max(self._compiled.values(), key=lambda one: (one.setting[1::2] == setting[1::2], -one.setting.stages))
         used, longer, threads = like.resources, setting.block / like.setting.block, self._threads(setting)
         more = longer * self._threads(like.setting) / threads
@@ -237,28 +231,29 @@ class Choice:
 
     def _launches(self, one: Candidate) -> list[Candidate]:
         """Returns launches of a setting, with the mean of their times, the faster one first; nothing if no program fits."""
-        request, resident = self._request, self._device.resident(one.occupancy)
-        if not resident:
-            return []
-        ways: dict[bool, list[int]] = {True: list(self._numbers)}  # numbers of programs, by is_whole
-        if request.grid is not None:
-            ways = {True: [self._scaled(math.prod(request.grid_of(one.constants)), rows) for rows in self._numbers]}
-        elif request.num_programs:
-            ways = {False: [request.num_programs] * len(self._numbers)}
-        elif self._numbers[-1] > resident:
-            ways[False] = [min(rows, resident) for rows in self._numbers]
-            if self._device.refused_grid((self._numbers[-1], 1, 1), one.resources.num_warps):
-                del ways[True]
-        launches, blocks = [], float(-(-request.cols // one.setting.block))
-        for is_whole, programs in ways.items():
+        ways, launches = dict[tuple[int, ...], bool](), list[Candidate]()
+        blocks = float(-(-self._request.cols // one.setting.block))
+        for is_whole in (True, False):
+            programs = tuple(self._programs(one, rows, is_whole) for rows in self._numbers)
+            if min(programs) and not (is_whole and self._device.refused_grid((max(programs), 1, 1), one.resources.num_warps)):
+                ways.setdefault(programs, is_whole)
+        for programs, is_whole in ways.items():
             times = [terms for pair in zip(self._numbers, programs, strict=True) if (terms := self._terms(one, *pair))]
             mean = Terms(*map(fmean, zip(*times, strict=True))) if times else None
             launches.append(one._replace(is_whole=is_whole, terms=mean, us=mean.total if mean else blocks))
         return sorted(launches, key=lambda one: one.us)
 
-    def _scaled(self, programs: int, rows: int) -> int:
-        """Returns the programs of a grid for another number of rows, with which they grow."""
-        return max(1, programs * rows // self._request.rows if self._request.rows and not self._request.fixed else programs)
+    def _programs(self, one: Candidate, rows: int, is_whole: bool) -> int:
+        """Returns the number of programs for so many rows, with which a grid that was passed grows; 0 if none fits."""
+        request, resident = self._request, self._device.resident(one.occupancy)
+        if not resident:
+            return 0
+        if request.grid is not None:
+            programs = math.prod(request.grid_of(one.constants))
+            return max(1, programs if request.fixed else programs * rows // max(1, request.rows))
+        if request.num_programs:
+            return request.num_programs
+        return rows if is_whole else min(rows, resident)
 
     def _terms(self, one: Candidate, rows: int, num_programs: int) -> Terms | None:
         """Returns the expected time of a launch; None if no bandwidth is known."""
