@@ -1,6 +1,8 @@
 """The program as it is typed, and a machine without an accelerator."""
 
 import pytest
+import torch  # noqa: F401  ahead of processes that would each import it
+import triton  # noqa: F401
 
 from portable_probe import program
 from portable_softmax import NoDeviceError
