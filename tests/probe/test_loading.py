@@ -121,26 +121,30 @@ def test_a_file_of_an_ascend_project(tmp_path):
         importlib.import_module("torch_npu")
 
 
-def package(folder):
-    """A package as libraries have them: its own file needs what is not installed, and a kernel imports relatively."""
-    ops = folder / "lib" / "ops" / "nested"
-    ops.mkdir(parents=True)
-    (folder / "lib" / "__init__.py").write_text("__version__ = '1.2'\nimport a_package_that_is_not_installed\n")
-    (folder / "lib" / "ops" / "__init__.py").write_text(
-        "from __future__ import annotations\nfrom .helpers import scaled\ndef LOADED(x: Any): pass\n"
-    )
-    (folder / "lib" / "ops" / "helpers.py").write_text(KERNEL_FILE)
-    (ops / "kernels.py").write_text(
-        "import triton\nimport triton.language as tl\n"
-        "from lib import __version__\nfrom ..helpers import scaled\nfrom .. import LOADED\n"
-        "class Ops:\n    @triton.jit\n    def twice(x_ptr, BLOCK: tl.constexpr):\n"
-        "        tl.store(x_ptr + tl.arange(0, BLOCK), scaled(tl.load(x_ptr + tl.arange(0, BLOCK))))\n"
-    )
-    return ops / "kernels.py"
+PACKAGE = {  # as libraries are: its own file needs what is not installed, and a kernel imports relatively
+    "lib/__init__.py": "__version__ = '1.2'\nimport a_package_that_is_not_installed\n",
+    "lib/ops/__init__.py": "from __future__ import annotations\nfrom .helpers import scaled\ndef LOADED(x: Any): pass\n",
+    "lib/ops/helpers.py": KERNEL_FILE,
+    "lib/wants.py": f"from lib import something\n{KERNEL_FILE}",
+    "lib/ops/nested/kernels.py": """
+import triton
+import triton.language as tl
+from lib import __version__
+from ..helpers import scaled
+from .. import LOADED
+class Ops:
+    @triton.jit
+    def twice(x_ptr, BLOCK: tl.constexpr):
+        tl.store(x_ptr + tl.arange(0, BLOCK), scaled(tl.load(x_ptr + tl.arange(0, BLOCK))))
+""",
+}
 
 
 def test_a_file_of_a_package(tmp_path):
-    file = package(tmp_path)
+    for name, text in PACKAGE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    file = tmp_path / "lib/ops/nested/kernels.py"
     for device in ("nvidia/h200", "amd/mi300x"):
         loaded = load_kernel(f"{file}:Ops.twice", Device.from_profile(device))
         assert loaded.module.__name__ == "lib.ops.nested.kernels"
@@ -149,7 +153,6 @@ def test_a_file_of_a_package(tmp_path):
         load_kernel(f"{file}:once")
     with pytest.raises(ValueError, match="is no Python file"):
         load_kernel(f"{tmp_path}/nowhere.py:once")
-    (tmp_path / "lib" / "wants.py").write_text("from lib import something\n" + KERNEL_FILE)
     with pytest.raises(ValueError, match="ModuleNotFoundError: No module named 'a_package_that_is_not_installed'"):
         load_kernel(f"{tmp_path}/lib/wants.py:scale")
 
@@ -163,32 +166,28 @@ def test_what_torchinductor_writes(tmp_path):
     for name, device in (("inner", "nvidia/h200"), ("output_code", "amd/mi300x")):
         kernel = load_kernel(f"{tmp_path}/{name}.py:sine", Device.from_profile(device)).kernel
         arguments = {"in_ptr0": "*fp32:16", "out_ptr0": "*fp32:16", "xnumel": "i32"}
-        inspected = inspect_kernel(kernel, arguments, config=0, device=device)
-        assert dict(inspected.launch.arguments["in_ptr0"][1])["tt.divisibility"] == 16
-        assert inspected.launch.origins["XBLOCK"] == "configuration"
+        launch = inspect_kernel(kernel, arguments, config=0, device=device).launch
+        assert dict(launch.arguments["in_ptr0"][1])["tt.divisibility"] == 16
+        assert launch.origins["XBLOCK"] == "configuration"
 
 
 INDUCTOR_FILE = """
 import triton
 import triton.language as tl
 from torch._inductor.runtime import triton_helpers, triton_heuristics
-from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math
 from torch._inductor.runtime.hints import DeviceProperties
 triton_helpers.set_driver_to_gpu()
 
 @triton_heuristics.pointwise(
-    size_hints={{'x': 4096}}, filename={filename},
+    size_hints={{'x': 4096}}, filename={filename}, min_elem_per_thread=0,
     triton_meta={{
-        'signature': {{'in_ptr0': '*fp32', 'out_ptr0': '*fp32', 'xnumel': 'i32', 'XBLOCK': 'constexpr'}},
-        'device': DeviceProperties(
-            type='cuda', index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536,
-            max_threads_per_multi_processor=2048, warp_size=32),
-        'constants': {{}}, 'configs': [{{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]]}}]}},
+        'signature': {{'in_ptr0': '*fp32', 'out_ptr0': '*fp32', 'xnumel': 'i32', 'XBLOCK': 'constexpr'}}, 'constants': {{}},
+        'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, warp_size=32),
+        'configs': [{{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]]}}]}},
     inductor_meta={{'grid_type': 'Grid1D', 'autotune_hints': set(), 'kernel_name': 'sine', 'mutated_arg_names': [],
-        'no_x_dim': False, 'num_load': 1, 'num_reduction': 0, 'autotune_pointwise': True, 'max_autotune': False}},
-    min_elem_per_thread=0)
+        'autotune_pointwise': True, 'max_autotune': False}})
 @triton.jit
 def sine(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):
     xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:]
-    tl.store(out_ptr0 + xindex, tl_math.sin(tl.load(in_ptr0 + xindex, xindex < xnumel)), xindex < xnumel)
+    tl.store(out_ptr0 + xindex, tl.sin(tl.load(in_ptr0 + xindex, xindex < xnumel)), xindex < xnumel)
 """

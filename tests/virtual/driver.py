@@ -15,7 +15,7 @@ from triton.backends.ascend.compiler import _parse_linalg_metadata
 
 from portable_softmax.devices.backends.npu_compiler import planned
 from portable_softmax.errors import CompileError
-from virtual.machine import MACHINE
+from virtual.machine import CORES, MACHINE
 from virtual.mlir import shared_object
 
 REAL = backends["ascend"]
@@ -31,30 +31,22 @@ class VirtualBackend(REAL.compiler):
         stages["npubin"] = self._to_host_code
 
     def _to_host_code(self, linalg: str, metadata: dict) -> bytes:
-        linalg, whole = _parse_linalg_metadata(linalg, metadata)[0], linalg
-        MACHINE.planned.append(self._planned(whole))
-        return shared_object(linalg)
-
-    def _planned(self, linalg: str) -> int:
-        """Bytes of the Unified Buffer as planned; else what the real last stage raises, which Triton quotes."""
-        there, error = MACHINE.npus[MACHINE.index(self.target.arch)].unified_buffer_bytes, ""
+        """Plans the Unified Buffer; raises what the real last stage raises if it overflows, which Triton quotes."""
         try:
-            if (size := planned(linalg, self.target.arch, {}).shared_memory_bytes) <= there:
-                return size
-            error = f"error: ub overflow, requires {8 * size} bits while {8 * there} bits available!"
+            planned(linalg, self.target.arch, {})
         except CompileError as refused:
-            error = str(refused)
-        raise subprocess.CalledProcessError(1, ["bishengir-compile"], stderr=error.encode())
+            raise subprocess.CalledProcessError(1, ["bishengir-compile"], stderr=str(refused).encode()) from refused
+        return shared_object(_parse_linalg_metadata(linalg, metadata)[0])
 
 
 class VirtualUtils:
     """The part of NPUUtils that would query CANN. It has these properties and no others, `max_shared_mem` a dummy."""
 
     def get_arch(self) -> str:
-        return MACHINE.npu.arch
+        return [*CORES][MACHINE.current]
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        cores = MACHINE.npus[device].vector_cores
+        cores = [*CORES.values()][device]
         return {"max_shared_mem": 1, "num_aicore": cores // 2, "num_vectorcore": cores}
 
     def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, Any, int, int]:
@@ -111,7 +103,7 @@ class VirtualLauncher:
         own = [_pointer(value) if kind.startswith("*") else _scalar(kind, value) for kind, value in pairs]
         memrefs = [MemRef(), MemRef(), *own]
         passed = [ctypes.byref(argument) if isinstance(argument, MemRef) else argument for argument in memrefs]
-        MACHINE.launches.append(Launch(MACHINE.npu.arch, packed_metadata["kernel_name"], (x, y, z)))
+        MACHINE.launches.append(Launch([*CORES][MACHINE.current], packed_metadata["kernel_name"], (x, y, z)))
         for program in range(x * y * z):
             place = program % x, program // x % y, program // (x * y)
             function(*passed, *map(ctypes.c_int32, (x, y, z)), *map(ctypes.c_int32, place))
