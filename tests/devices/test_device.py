@@ -188,17 +188,14 @@ def test_torch_that_dies_at_import(tmp_path):
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in outcome.stderr
 
 
-OTHERS = {
-    "lookalike_c550": r"MetaX C550 \(cuda/80\) has no profile: plans use .* of nvidia/est",
-    "lookalike_k100_ai": r"K100_AI \(hip/gfx928\) has no profile: plans use .* of amd/est",
-}
+OTHERS = {"lookalike_c550": r"MetaX C550 \(cuda/80\)", "lookalike_k100_ai": r"K100_AI \(hip/gfx928\)"}
 
 
-@pytest.mark.parametrize(("name", "sentence"), OTHERS.items(), ids=OTHERS)
-def test_devices_without_profile_cause_a_warning_and_fit(monkeypatch, name, sentence):
+@pytest.mark.parametrize(("name", "words"), OTHERS.items(), ids=OTHERS)
+def test_devices_without_profile_cause_a_warning_and_fit(monkeypatch, name, words):
     machine = recorded("lookalike")[name]
     play(monkeypatch, machine)
-    with pytest.warns(UserWarning, match=sentence) as warned:
+    with pytest.warns(UserWarning, match=f"{words} has no profile: plans use the cautious estimates of") as warned:
         other, again = current_device(), current_device()
     assert again is other
     assert len(warned) == 1

@@ -4,10 +4,12 @@ The headers are NVIDIA's pip packages nvidia-cuda-runtime and nvidia-cuda-cccl; 
 """
 
 import ctypes
+import functools
 import random
 import re
 import shutil
 import subprocess
+import tempfile
 from importlib.metadata import PackageNotFoundError, files
 from itertools import product
 from pathlib import Path
@@ -30,27 +32,23 @@ ARCH_TRAITS = "warp_size registers_per_multiprocessor max_registers_per_thread m
 ARCH_TRAITS += f" max_warps_per_multiprocessor max_programs_per_multiprocessor {SHARED} max_programs max_programs_y_z"
 
 
-def build(source, package, header, directory):
-    """The shared library of a file in oracles/, which includes `header` of a pip package."""
+@functools.cache
+def oracle(source, package, header):
+    """The library of a file in oracles/, which includes `header` of a pip package."""
     try:
         headers = [file.locate() for file in files(package) or () if file.as_posix().endswith(header)]
     except PackageNotFoundError:
         pytest.fail(f"needs NVIDIA's header: pip install {package}, or pip install --group test")
     compiler = shutil.which("g++" if source.endswith(".cpp") else "gcc") or pytest.fail("needs gcc and g++")
     root = Path(str(headers[0]).removesuffix(header))
-    library = directory / f"{source}.so"
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-I", root, ORACLES / source, "-o", library], check=True)
-    return ctypes.CDLL(str(library))
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, "oracle.so")
+        subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-I", root, ORACLES / source, "-o", library], check=True)
+        return ctypes.CDLL(str(library))
 
 
-@pytest.fixture(scope="module")
-def cuda_occupancy(tmp_path_factory):
-    return build("cuda_occupancy.c", "nvidia-cuda-runtime", "cuda_occupancy.h", tmp_path_factory.mktemp("oracle"))
-
-
-@pytest.fixture(scope="module")
-def arch_traits(tmp_path_factory):
-    return build("arch_traits.cpp", "nvidia-cuda-cccl", "cuda/__device/arch_traits.h", tmp_path_factory.mktemp("oracle"))
+def cuda_occupancy():
+    return oracle("cuda_occupancy.c", "nvidia-cuda-runtime", "cuda_occupancy.h")
 
 
 def as_driver_tells(device):
@@ -71,39 +69,40 @@ def shared_memory_edges(hw):
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("sizes_of_a_pair", [4, pytest.param(14, marks=pytest.mark.slow)])
-def test_programs_per_multiprocessor(cuda_occupancy, profile, sizes_of_a_pair):
+def test_programs_per_multiprocessor(profile, sizes_of_a_pair):
     """Checks all registers and warps; 33 warps and 1 byte too much do not run."""
     device = Device.from_profile(profile)
     driver, hw, chosen = as_driver_tells(device), device.hardware, random.Random(profile)
-    edges = shared_memory_edges(hw)
+    edges, counted = shared_memory_edges(hw), cuda_occupancy()
     # The driver of a GP100 refuses what no other Pascal runs, of which no program has Triton's warps, a power of two.
     every = [warps for warps in range(1, 34) if device.arch != 60 or warps.bit_count() == 1 or warps == 33]
     for registers, warps in product(range(1, 256), every):
         for shared in (0, *chosen.choices(edges, k=sizes_of_a_pair - 2), chosen.randrange(hw.shared_memory_per_multiprocessor)):
             ours = occupancy(KernelResources(warps, registers, shared), device).programs_per_multiprocessor
-            theirs = cuda_occupancy.programs(driver, registers, warps * hw.warp_size, shared)
+            theirs = counted.programs(driver, registers, warps * hw.warp_size, shared)
             assert ours == theirs, (registers, warps, shared)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_cuda_occupancy_knows_of_an_architecture(cuda_occupancy, profile):
-    device = Device.from_profile(profile)
+def test_what_cuda_occupancy_knows_of_an_architecture(profile):
+    device, known = Device.from_profile(profile), cuda_occupancy()
     hw, driver = device.hardware, as_driver_tells(device)
-    assert hw.max_programs_per_multiprocessor == cuda_occupancy.blocks_per_multiprocessor(driver)
-    assert hw.partitions_per_multiprocessor == cuda_occupancy.partitions_per_multiprocessor(driver)
-    assert hw.register_granule * hw.warp_size == cuda_occupancy.register_granule_per_warp(driver)
-    assert hw.shared_memory_granule == cuda_occupancy.shared_memory_granule(driver)
+    assert hw.max_programs_per_multiprocessor == known.blocks_per_multiprocessor(driver)
+    assert hw.partitions_per_multiprocessor == known.partitions_per_multiprocessor(driver)
+    assert hw.register_granule * hw.warp_size == known.register_granule_per_warp(driver)
+    assert hw.shared_memory_granule == known.shared_memory_granule(driver)
     largest = hw.shared_memory_per_multiprocessor
     if device.arch < 70:
         return  # its shared memory is no part of a cache
-    assert cuda_occupancy.carve_out(driver, largest) == largest
-    assert cuda_occupancy.carve_out(driver, largest + 1) < 0
+    assert known.carve_out(driver, largest) == largest
+    assert known.carve_out(driver, largest + 1) < 0
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_arch_traits_knows_of_an_architecture(arch_traits, profile):
+def test_what_arch_traits_knows_of_an_architecture(profile):
     device, facts = Device.from_profile(profile), ARCH_TRAITS.split()
     theirs = (ctypes.c_int * len(facts))()
+    arch_traits = oracle("arch_traits.cpp", "nvidia-cuda-cccl", "cuda/__device/arch_traits.h")
     assert arch_traits.facts(device.arch, theirs) == 0, "unknown to arch_traits.h"
     assert [getattr(device.hardware, fact) or 0 for fact in facts] == [*theirs]
 

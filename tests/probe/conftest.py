@@ -1,5 +1,7 @@
 """The program as it is typed, and a machine without an accelerator."""
 
+from unittest import mock
+
 import pytest
 import torch  # noqa: F401  ahead of processes that would each import it
 import triton  # noqa: F401
@@ -29,7 +31,4 @@ def run(capsys, monkeypatch, request):
 
 @pytest.fixture
 def nothing_here(monkeypatch):
-    def nothing(index=None):
-        raise NoDeviceError("nothing there")
-
-    monkeypatch.setattr(detect, "current_device", nothing)
+    monkeypatch.setattr(detect, "current_device", mock.Mock(side_effect=NoDeviceError("nothing there")))

@@ -13,7 +13,6 @@ from unittest import mock
 
 import pytest
 
-import portable_softmax
 from portable_probe import cases, program
 from portable_probe.differences import compared
 from portable_probe.explain import next_step
@@ -71,6 +70,7 @@ kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel req
 kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
 diff none.json none.json | 2 | FileNotFoundError: [Errno 2] No such file or directory: 'none.json'
 profiles list h200 | 2 | names of devices follow `profiles show`
+--version | 0 | portable-softmax 0.
 --help | 0 | usage: portable-softmax ;; plan ;; diff ;; exit codes: 0 success, ;; 4 not checked,
 plan --on MI300X --shapes 64x781 --facts | 0 | device amd/mi300x (hip/gfx942, CDNA 3, absent) ;; 304 profile (vendor) [1]
 plan --on h200,MI300X --markdown | 0 | | device | launch | regs | ;; | nvidia/h200 | in registers
@@ -109,8 +109,6 @@ def test_what_is_printed(run, nothing_here, line, expected, words):
     assert code == int(expected), err
     text = " ".join((err if expected in "2" else out + err).split())
     assert [part for part in words.split(" ;; ") if " ".join(part.split()) not in text] == []
-    if "Error: " in words and expected in "14" and (out := run(*spelled(line), "--json")[1]):
-        assert all(report.get("error", "") in text for report in json.loads(out))
 
 
 def test_a_compiler_that_aborts_does_not_end_or_warns(run, monkeypatch):
@@ -146,12 +144,11 @@ def test_what_this_machine_lacks_is_4_and_an_interrupt_is_130(run, monkeypatch):
     assert run("plan", "--on", "h200") == (130, "", "")
 
 
-def test_the_script_of_a_device_has_the_options_of_plan(run, monkeypatch, capsys):
+def test_the_script_of_a_device_has_the_options_of_plan(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["scripts/probe_device.py", "--help"])
     with pytest.raises(SystemExit, match="0"):
         runpy.run_path("scripts/probe_device.py", run_name="__main__")
     assert "usage: portable-softmax plan" in capsys.readouterr().out
-    assert run("--version") == (0, f"portable-softmax {portable_softmax.__version__}\n", "")
 
 
 def test_json_has_what_the_text_has(run):

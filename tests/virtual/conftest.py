@@ -26,11 +26,3 @@ def machine(tmp_path_factory):
         driver.install()
         with MACHINE.installed(patch):
             yield MACHINE
-
-
-@pytest.fixture(autouse=True)
-def no_compiler_warnings(capfd):
-    """The JIT prints a warning for every option that Ascend has no use for: num_warps, num_stages."""
-    yield
-    printed = "".join(capfd.readouterr())
-    assert "[WARNING]" not in printed, printed
