@@ -50,9 +50,8 @@ def test_programs_are_the_drivers(name):
     assert device.hardware.multiprocessor_count == facts.cores
     sizes = sorted({0, 1, 16, *(size + odd for size in SLM_SIZES[1:] for odd in (-1, 0, 1) if size + odd <= facts.slm)})
     most, different = 1024 // facts.lanes, 0
-    for warps, grfs, barriers, slm in itertools.product(
-        (1, 2, 3, 4, 7, 8, 12, 16, 31, 32, 64), range(32, 257, 32), (0, 1), sizes
-    ):
+    numbers = 1, 2, 3, 4, 7, 8, 12, 16, 31, 32, 64
+    for warps, grfs, barriers, slm in itertools.product(numbers, range(32, 257, 32), (0, 1), sizes):
         if facts.modes is TWO_MODES and grfs not in TWO_MODES:
             continue  # ocloc gives a kernel one or the other
         if warps > most // 2 and (warps > most or (facts.lanes < 32 and grfs > 128)):

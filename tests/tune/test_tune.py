@@ -47,13 +47,10 @@ def timed():
 
 def noisy(timed, numbers, noise):
     """Returns the launches with times by the numbers, and noise."""
-    us = [launch._replace(us=float(fit.cost(launch.facts, fit.CostNumbers(**numbers)).total)) for launch in timed]
-    factors = np.random.default_rng(7).lognormal(0, noise, len(us))
-    return [launch._replace(us=launch.us * factor) for launch, factor in zip(us, factors, strict=True)]
-
-
-def by_name(numbers):
-    return dict(zip(COST_NUMBERS, map(float, numbers), strict=True))
+    named = fit.CostNumbers(**dict(zip(COST_NUMBERS, map(float, numbers), strict=True)))
+    factors = np.random.default_rng(7).lognormal(0, noise, len(timed))
+    us = (float(fit.cost(launch.facts, named).total * factor) for launch, factor in zip(timed, factors, strict=True))
+    return [launch._replace(us=time) for launch, time in zip(timed, us, strict=True)]
 
 
 def test_known_numbers_are_recovered(timed):
@@ -61,7 +58,7 @@ def test_known_numbers_are_recovered(timed):
     problems = [launch.problem for launch in timed]
     assert min(problems.count(name) for name in set(problems)) > 2
     assert len(set(problems)) == 4 * len(launches.SOFTMAXES) + 2 * len(launches.KERNELS)
-    prepared = fit.prepared(noisy(timed, by_name(KNOWN), 0.01))
+    prepared = fit.prepared(noisy(timed, KNOWN, 0.01))
     numbers, errors = fit.fitted(prepared, BEGIN)
     off = dict(zip(COST_NUMBERS, np.abs(np.log(numbers / KNOWN)) - 4 * errors, strict=True))
     assert max(off.values()) < 0.03, off
@@ -76,7 +73,7 @@ def test_known_numbers_are_recovered(timed):
 def tuned(timed, tmp_path, monkeypatch):
     """Returns a function that tunes with some launches, and a job that fails, and returns the exit code."""
     monkeypatch.setattr(tune, "current_device", lambda: DEVICE)
-    fakes = noisy(timed, by_name(KNOWN), 0.01)
+    fakes = noisy(timed, KNOWN, 0.01)
 
     def run(error, launched=None):
         jobs = [(lambda launch=launch: launch) for launch in fakes[:launched]]

@@ -8,7 +8,7 @@ from triton.backends.amd.driver import HIPDriver
 from triton.backends.driver import GPUDriver
 from triton.runtime.cache import get_cache_manager
 
-from amdgcn_cpu.tensors import kernel_of, run
+from amdgcn_cpu.tensors import run
 
 HIP = {name: recording for name, recording in RECORDED.items() if recording["target"][0] == "hip"}
 MACHINE = Machine("cuda", {name: recording["torch"][0] for name, recording in HIP.items()})
@@ -51,8 +51,6 @@ class Launcher:
 
     def __call__(self, x, y, z, stream, function, packed_metadata, launch_metadata, enter_hook, exit_hook, *arguments) -> None:
         arch = properties(MACHINE.current)["arch"].partition(":")[0]
-        if kernel_of(self.text).assembly.arch != arch:
-            raise RuntimeError("hipErrorNoBinaryForGpu")
         pairs = zip(self.constant, arguments, strict=True)
         arguments = [on_host(value) for is_constant, value in pairs if not is_constant]
         num_warps, shared_bytes = self.metadata.num_warps, self.metadata.shared
