@@ -11,60 +11,55 @@ pytestmark = [pytest.mark.kernel, pytest.mark.accelerator]
 SHAPES = ((64, 333), (64, 4096), (8, 100_000), (3, 700, 48))  # one tile, long rows, across lines
 
 
-def captured(shape, where):
-    """(graph, x, y, dx): the softmax of x along dim 1, and the gradient of sum(y * x.detach())."""
-    x = torch.randn(shape, device=where, requires_grad=True)
-
-    def step():
-        y = softmax(x, 1)
-        return y.detach(), *torch.autograd.grad((y * x.detach()).sum(), x)
-
-    side = torch.cuda.Stream(where)
-    side.wait_stream(torch.cuda.current_stream(where))
-    with torch.cuda.stream(side):
-        step()  # compiles, which a capture cannot
-    torch.cuda.current_stream(where).wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        y, dx = step()
-    return graph, x, y, dx
+graphs = pytest.mark.skipif(not torch.cuda.is_available(), reason="streams and graphs of torch.cuda")
 
 
-def assert_replayed(x, y, dx):
+def y_and_dx(x):
+    """The softmax of x along dim 1, and the gradient of sum(y * x.detach())."""
+    y = softmax(x, 1)
+    return y.detach(), *torch.autograd.grad((y * x.detach()).sum(), x)
+
+
+def assert_right(x, y, dx):
     x, y, dx = (tensor.detach().movedim(1, -1).cpu() for tensor in (x, y, dx))
     assert_close(y, expected("softmax", x))
     exact.assert_right(dx, *exact.gradient(x, y, log=False))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="streams and graphs of torch.cuda")
+@graphs
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_graph_replays_with_new_data(where, shape):
-    graph, x, y, dx = captured(shape, where)
+    x, side, graph = torch.randn(shape, device=where, requires_grad=True), torch.cuda.Stream(where), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream(where))
+    with torch.cuda.stream(side):
+        y_and_dx(x)  # compiles, which a capture cannot
+    torch.cuda.current_stream(where).wait_stream(side)
+    with torch.cuda.graph(graph):
+        y, dx = y_and_dx(x)
     for seed in range(3):
         with torch.no_grad():
             x.copy_(torch.randn(shape, generator=torch.Generator().manual_seed(seed)))
         y.fill_(float("nan"))
         graph.replay()
         torch.cuda.synchronize()
-        assert_replayed(x, y, dx)
+        assert_right(x, y, dx)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="streams and graphs of torch.cuda")
+@graphs
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_gradients_on_a_side_stream(where, shape):
     """The side stream sleeps before it writes the input: work on any other stream would read zeros."""
     values, x = torch.randn(shape, device=where), torch.zeros(shape, device=where, requires_grad=True)
-    torch.autograd.grad(softmax(x, 1).sum(), x)  # compiled before the race starts
+    y_and_dx(x)  # compiled before the race starts
     stream = torch.cuda.Stream(where)
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(50_000_000)
         with torch.no_grad():
             x.copy_(values)
-        y = softmax(x, 1)
-        (dx,) = torch.autograd.grad((y * x.detach()).sum(), x)
+        y, dx = y_and_dx(x)
     stream.synchronize()
-    assert_replayed(x, y.detach(), dx)
+    assert_right(x, y, dx)
 
 
 def test_a_device_that_is_not_the_current_one(where):
@@ -74,10 +69,9 @@ def test_a_device_that_is_not_the_current_one(where):
     assert module.current_device() == 0
     for shape in SHAPES:
         x = torch.randn(shape, device=f"{where.type}:1", requires_grad=True)
-        y = softmax(x, 1)
-        (dx,) = torch.autograd.grad((y * x.detach()).sum(), x)
+        y, dx = y_and_dx(x)
         assert y.device == dx.device == x.device
-        assert_replayed(x, y.detach(), dx)
+        assert_right(x, y, dx)
         near = torch.randn(shape, device=f"{where.type}:0")
         assert_close(softmax(near, 1), expected("softmax", near, 1))
     assert module.current_device() == 0
