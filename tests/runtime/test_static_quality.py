@@ -6,27 +6,30 @@ from itertools import cycle
 from types import SimpleNamespace
 
 import pytest
-import torch
 from offline import FOREMOST, H200, MI300X, PRODUCTS, read_problem
-from sweep import in_turn
 
 from amdgcn_cpu import Fault, Kernel
-from portable_softmax import CompileError, Device, plan, profiles
+from portable_softmax import CompileError, Device, profiles
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import Tiling, spilled_by
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, Scores
 from portable_softmax.runtime import compile as compiler
 from portable_softmax.runtime.compile import compiled, resources_of
 from portable_softmax.runtime.kernel import kernels_of
-from portable_softmax.runtime.layout import described
 from portable_softmax.runtime.plans import plan_problem
 
-DTYPES = ("float16", "bfloat16", "float32")
+DTYPES, N_ROWS = ("float16", "bfloat16", "float32"), 4096
 FORWARD, BACKWARD = (7, 781, 1024, 12672, 50257, 65536), (33, 781, 4096, 65536)
-CASES = [(n_cols, dtype, False) for n_cols, dtype in zip(FORWARD, cycle(DTYPES), strict=False)]
-CASES += [(n_cols, dtype, True) for n_cols, dtype in zip(BACKWARD, cycle(DTYPES), strict=False)]
-N_ROWS = 4096
+PROBLEMS = [contiguous_problem(N_ROWS, n_cols, dtype) for n_cols, dtype in zip(FORWARD, cycle(DTYPES), strict=False)]
+PROBLEMS += [
+    contiguous_problem(N_ROWS, n_cols, dtype, backward=True) for n_cols, dtype in zip(BACKWARD, cycle(DTYPES), strict=False)
+]
+SCORES = [Scores(scale="number"), Scores(mask="bool"), Scores(mask="float32"), Scores(causal="upper_left", scale="number")]
+PROBLEMS += [
+    contiguous_problem(N_ROWS, 2048, dtype, scores=scores) for scores, dtype in zip(SCORES, cycle(DTYPES[1:]), strict=False)
+]
 PROFILES = [(name, profiles()[name]) for name in PRODUCTS if profiles()[name].backend != "xpu"]  # which need another Triton
 PTX_ACCESS = r"\b((?:ld|st)\.global[\w.:]*?(?:\.v(\d))?\.[bfu](\d+))\b"
 AMD_ACCESS = r"\b((?:buffer|global|flat)_(?:load|store)_(?:d16_)?(?:hi_)?(\w+?)(?:_d16(?:_hi)?)?)\s"
@@ -49,15 +52,15 @@ def plans():
 @pytest.mark.parametrize(("profile", "third"), [*plans()])
 def test_plans_and_their_kernels(profile, third):
     device, faults = Device.from_profile(profile), []
-    for n_cols, dtype, backward in CASES[third::3]:
-        planned = plan(N_ROWS, n_cols, dtype, device, backward=backward)
+    for problem in PROBLEMS[third::3]:
+        planned = plan_problem(problem, device)
         seen = [*faults_of_plan(planned)]
         if planned.tiling.num_warps:  # a compiler for the others is not here
             kernel, *_ = kernels_of(planned.problem, planned.tiling, device)
             binary = compiled(kernel, device)
-            seen += faults_of_accesses(planned, binary, device, n_cols, dtype)
+            seen += faults_of_accesses(planned, binary, device)
             seen += faults_of_loops(planned, binary, device, kernel.has_words)
-        faults += [f"{n_cols} {dtype} {backward}: {fault}" for fault in seen]
+        faults += [f"{problem.name} of {problem.size}: {fault}" for fault in seen]
     assert not faults
 
 
@@ -70,17 +73,19 @@ def faults_of_plan(planned):
         yield f"{planned.tiling}: takes {planned.resources.registers_per_thread} registers"
 
 
-def faults_of_accesses(planned, compiled, device, n_cols, dtype):
+def faults_of_accesses(planned, compiled, device):
     """Narrow accesses.
 
     Each operand of unaligned rows is loaded once more at the ends of rows, and stored there, element by element. Programs that
-    share a row read words of 8 bytes. LLVM unrolls a loop over four splits, and a short one twice.
+    share a row read words of 8 bytes. LLVM unrolls a loop over four splits, and a short one twice. Of a boolean mask as many
+    elements are loaded as of x.
     """
-    problem, element = planned.problem, DTYPE_BYTES[dtype]
+    problem, element = planned.problem, DTYPE_BYTES[planned.problem.x_dtype]
     block = planned.tiling.tile_rows * planned.tiling.tile_cols // planned.tiling.blocks
     per_thread = max(1, block // (planned.tiling.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
-    narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible]
+    of_mask = possible // element if problem.scores.mask == "bool" else possible
+    narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible and width != of_mask]
     edges = problem.unaligned * (3 if problem.backward else 2) * 2 * problem.vector
     allowed = Counter({element: edges, 8: (5 if "ptx" in compiled.asm else 10) * (planned.tiling.splits > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
@@ -90,7 +95,8 @@ def faults_of_accesses(planned, compiled, device, n_cols, dtype):
         and planned.tiling.held
         and planned.tiling.tile_rows == 1
         and not planned.tiling.is_shared  # late programs read rows by masked blocks
-        and n_cols % planned.tiling.tile_cols == 0
+        and problem.n_cols % planned.tiling.tile_cols == 0
+        and not problem.scores
         and "ptx" in compiled.asm
     ):
         yield from (f"a mask where tiles end where rows do: {access}" for access in re.findall(PTX_MASKED, compiled.asm["ptx"]))
@@ -137,48 +143,6 @@ def access_widths(asm):
         widths = [(text, AMD_BYTES.get(kind) or int(re.sub(r"\D", "", kind)) // 8) for text, kind in accesses]
     assert widths, "a softmax reads and writes global memory"
     return widths
-
-
-# ---------------------------------------------------------------- scores
-MASKS = {  # of x of (8, 16, columns, columns): rows of the mask for each batch, and what is done to x
-    "no mask": (0, Scores(scale="number")),
-    "bool": (1, Scores(scale="number", mask="bool")),
-    "added": (-1, Scores(scale="number", mask="float32")),
-    "causal": (0, Scores(scale="number", causal="upper_left")),
-}
-
-
-def loads_of(name, cols, dtype, profile, gap=0):
-    """Returns (the plan of contiguous heads, bytes of each load); their mask has `gap` elements behind each of its rows."""
-    (rows, scores), device = MASKS[name], Device.from_profile(profile)
-    x, mask = torch.empty(8, 16, cols, cols, dtype=getattr(torch, dtype), device="meta"), None
-    if rows:
-        mask = torch.empty(8, 1, cols if rows < 0 else rows, cols + gap, dtype=getattr(torch, scores.mask), device="meta")
-        mask = mask[..., :cols].expand(x.shape)
-    copy, problem = described((torch.empty_like(x), x), 3, device, mask, form="softmax", scores=scores)
-    assert copy is None
-    planned = plan_problem(problem, device)
-    assembly = compiled(kernels_of(planned.problem, planned.tiling, device)[0], device).asm
-    return planned, [width for name, width in access_widths(assembly) if "ld" in name or "load" in name]
-
-
-@pytest.mark.parametrize(
-    ("name", "profile", "dtype", "cols"), in_turn(MASKS, [H200, MI300X], ["bfloat16", "float32"], [512, 2048])
-)
-def test_heads_are_read_in_whole_vectors(profile, dtype, name, cols):
-    planned, loads = loads_of(name, cols, dtype, profile)
-    assert planned.warnings == ()
-    assert planned.resources.spilled_bytes_per_thread == 0
-    assert set(loads) == {16, {"bool": 8 if dtype == "bfloat16" else 4}.get(name, 16)}
-
-
-def test_heads_of_odd_lengths_and_masks_that_lie_badly():
-    planned, loads = loads_of("bool", 1001, "bfloat16", H200)
-    assert planned.problem.unaligned
-    assert loads.count(16) >= 2, "vectors of x"
-    assert loads.count(2) <= 8, "the ends of a row"
-    planned, loads = loads_of("bool", 2048, "bfloat16", H200, gap=3)
-    assert (planned.problem.mask_vector, set(loads)) == (1, {16, 1})
 
 
 # ---------------------------------------------------------------- what compilers make of a kernel
