@@ -19,7 +19,7 @@ from portable_softmax.planning.problem import Problem, Scores
 from portable_softmax.runtime.kernel import kernels_of
 
 H200 = Device.from_profile("nvidia/h200")
-COUNT = 60  # random problems of each product
+COUNT = 30  # random problems of each product
 LENGTHS = (64, 781, 4096, 16384, 50_257, 10**5)  # rows are several in a tile, one, or shared
 
 
@@ -89,7 +89,7 @@ def tilings_of(problem, device):
 def test_batch_invariant_rows_are_cut_by_their_length_alone(product):
     device = Device.from_profile(product)
     for n_cols, (backward, dtype) in itertools.product(
-        (*LENGTHS, 1, 20, 20_484, 10**6), ((False, "float16"), (True, "float32"))
+        (*LENGTHS[::2], 1, 20_484, 10**6), ((False, "float16"), (True, "float32"))
     ):
         kind = {"backward": backward, "batch_invariant": True}
         rows = [tilings_of(contiguous_problem(n_rows, n_cols, dtype, **kind), device) for n_rows in (1, 132, 2**31)]
@@ -101,7 +101,7 @@ def test_batch_invariant_rows_are_cut_by_their_length_alone(product):
 
 
 @pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x", "ascend/910b3"])
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     most_programs=st.none() | st.integers(1, 2**31),
     most_threads=st.none() | st.integers(1024, 2**32),
@@ -152,7 +152,7 @@ def layouts(draw):
     return view(sizes, draw(st.permutations(range(rank))), steps, draw(st.sampled_from([0, 0, 3])))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(x=layouts(), dim=st.integers(0, 3), scattered=st.booleans(), backward=st.booleans())
 def test_rows_are_at_their_strides(x, dim, scattered, backward):
     dim %= x.dim()
@@ -175,7 +175,7 @@ def test_rows_are_at_their_strides(x, dim, scattered, backward):
         assert problem.depth == 1 or problem.inner >= MIN_LINE
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(x=layouts(), dim=st.integers(0, 3), causal=st.booleans())
 @example(x=view([2, 17, 1], [0, 2, 1], [1, 1, 1], 3), dim=2, causal=True)  # one row, and its elements are apart
 def test_rows_of_scores_keep_their_order_and_their_numbers(x, dim, causal):

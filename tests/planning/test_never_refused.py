@@ -12,7 +12,7 @@ from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.planner import MAX_COMPILED
 from portable_softmax.runtime import plans
 
-PROBLEMS = 40  # of each product and compiler
+PROBLEMS = 24  # of each product and compiler
 MOST_COMPILATIONS = 24  # where many do not compile
 
 

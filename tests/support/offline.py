@@ -62,12 +62,6 @@ def read_problem(n_rows, n_cols, dtype, device, *form, **kind) -> Problem:
     return readings(contiguous_problem(n_rows, n_cols, dtype, *form, **kind), device)[-1]
 
 
-def heavy(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    """Returns the resources of a kernel that needs 90 registers, and spills what it may not use."""
-    registers = min(tiling.max_registers or 90, 90)
-    return KernelResources(tiling.num_warps, tiling.num_warps and registers, 40 * tiling.tile_rows, 8 * (90 - registers))
-
-
 def problems() -> Iterator[Problem]:
     """Yields rows, rows side by side, and log-probabilities of tokens."""
     for dtype, backward in (("float32", False), ("bfloat16", True)):
@@ -82,7 +76,7 @@ def problems() -> Iterator[Problem]:
 
 
 def table() -> dict[str, str]:
-    """Returns the plan of each problem: tiling, reading and reasons; what all launches take; with a heavy kernel the tiling."""
+    """Returns the plan of each problem: tiling, reading and reasons; and what all launches take."""
     cells = {}
     for name in (H200, MI300X, A2, "intel/max-1100"):
         device = Device.from_profile(name)
@@ -91,8 +85,5 @@ def table() -> dict[str, str]:
             access = "unaligned" if plan.problem.unaligned else f"in accesses of {plan.problem.vector}"
             why = "; ".join(reason.partition(" (")[0] for reason in plan.reasons)
             us = f"{len(launches)} launches of {sum(launch.us for launch in launches):.6g}"
-            hard = choose(problem, device, heavy).tiling
-            cells[f"{name}: {number}, {plan.problem.name} of {plan.problem.size}"] = (
-                f"{plan.tiling} {access}: {why}; {us}; {hard}"
-            )
+            cells[f"{name}: {number}, {plan.problem.name} of {plan.problem.size}"] = f"{plan.tiling} {access}: {why}; {us}"
     return cells
