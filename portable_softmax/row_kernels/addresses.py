@@ -116,7 +116,9 @@ def check(request: Request, function: Function, grid: tuple[int, int, int], bloc
         words = f"no mask of {one.words} hides what is behind a row ({one.op.line}), and the computed {size}={block}"
         errors.append(f"{words} does not divide {row}; add mask=cols < {cols}, or pass {size}=")
     for one, text in outside(traces, request.arguments):
-        if computed and PROGRAM in one.address.sources and COLUMNS not in one.address.sources:
+        if request.num_programs and PROGRAM in one.address.sources and not one.of_rows[0]:
+            text += f"; {one.root} has no part for each of num_programs={request.num_programs}"
+        elif computed and PROGRAM in one.address.sources and COLUMNS not in one.address.sources:
             text += f"; pass {size}=, which is {block} here, or tensors of a size that follows from plan(...).meta"
         (warnings if one.kind == "load" else errors).append(text)
     if block < request.cols and (one := missing(traces, request.arguments, request.cols, block)):

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import sys
+from functools import partial
 from types import SimpleNamespace
 from unittest import mock
 
@@ -139,12 +140,11 @@ def test_it_is_what_a_launch_compiles(kernels, profile, case):
 @pytest.mark.parametrize("device", ["nvidia/h200", "amd/mi300x"])
 def test_warps_that_a_kernel_reads(kernels, device):
     """Triton takes them for its own option too, unless they are passed by position."""
-    by_name = READ | {"num_warps": 8}
-    for arguments, warps in ((by_name, 8), ([*by_name.values()], 4)):
-        assert inspect_kernel(kernels.reading, arguments, device=device).resources.num_warps == warps
-    run = launcher(kernels.reading, cols="n", block="BLOCK", grid=(4,))
-    for arguments in ([*READ.values()], {"num_warps": 8}), ([*by_name.values()], {}):
-        assert run.plan(*arguments[0], **arguments[1], device=device).resources.num_warps == 8
+    named = READ | {"num_warps": 8}
+    used = [inspect_kernel(kernels.reading, arguments, device=device).resources for arguments in (named, [*named.values()])]
+    run = partial(launcher(kernels.reading, cols="n", block="BLOCK", grid=(4,)).plan, device=device)
+    used += [run(*READ.values(), num_warps=8).resources, run(*named.values()).resources]
+    assert [one.num_warps for one in used] == [8, 4, 8, 8]
     configs = [triton.Config({}, num_warps=64), triton.Config({}, num_warps=8)]
     assert fits(configs, READ, kernel=kernels.reading, device=device) == configs[1:]
 
@@ -197,31 +197,27 @@ def test_it_is_what_the_device_launches(portable_device, portable_torch_device, 
 
 
 class Library(KernelInterface):
-    """A wrapper as libraries have them, with a `run` and a cache of its own that know nothing of compiling alone."""
+    """A wrapper as libraries have them, with a `run` of its own that knows nothing of compiling alone."""
 
-    def __init__(self, fn, configs=None):
-        self.fn, self.arg_names, self.cache = fn, fn.arg_names, {}
+    def __init__(self, fn, configs=()):
+        self.fn, self.arg_names = fn, fn.arg_names
         if configs:
             self.configs = configs
 
     def run(self, *args, **kwargs):
-        self.cache["kernel"] = args
         raise AssertionError("a library's own run is not called")
 
 
-@pytest.mark.parametrize("device", ["nvidia/t4", "amd/mi300x"])
-def test_a_librarys_wrapper_is_read_and_not_run(device):
+ONCE, TWO = example_kernels.tuned_once, example_kernels.TWO
+WRAPPED = [Library(ONCE), Library(example_kernels.add_kernel, TWO), Library(example_kernels.by_arguments)]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "device"), in_turn([*WRAPPED, torch.library.wrap_triton(ONCE)], ["nvidia/t4", "amd/mi300x"])
+)
+def test_a_librarys_wrapper_is_read_and_not_run(kernel, device):
     types = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 4096}
-    for kernel in (
-        Library(example_kernels.tuned_once),
-        Library(Library(example_kernels.tuned).fn.fn, configs=example_kernels.TWO),
-        Library(example_kernels.by_arguments),
-        torch.library.wrap_triton(example_kernels.tuned_once),
-    ):
-        several = len(configurations(kernel)) > 1
-        inspected = inspect_kernel(kernel, types, config=1 if several else None, device=device)
-        block, options = inspected.launch.constants["BLOCK_SIZE"], {"num_stages": inspected.launch.options["num_stages"]}
-        options["num_warps"] = inspected.resources.num_warps
-        plain = inspect_kernel(example_kernels.add_kernel, types, {"BLOCK_SIZE": block}, device=device, **options)
-        assert inspected.launch.compiled.hash == plain.launch.compiled.hash
-        assert not getattr(kernel, "cache", None)
+    used, _, launch = inspect_kernel(kernel, types, config=1 if len(configurations(kernel)) > 1 else None, device=device)
+    block, options = launch.constants["BLOCK_SIZE"], {"num_stages": launch.options["num_stages"], "num_warps": used.num_warps}
+    plain = inspect_kernel(example_kernels.add_kernel, types, {"BLOCK_SIZE": block}, device=device, **options)
+    assert launch.compiled.hash == plain.launch.compiled.hash

@@ -26,9 +26,7 @@ def scattering(x, y, places, n_rows, n_cols, BLOCK: tl.constexpr, WHERE: tl.cons
             to, other = y, x
             for _ in range(tl.load(places)):
                 tl.store(to + cols, value, mask=cols < n_cols)
-                between = to
-                to = other
-                other = between
+                to, other = other, to
         elif WHERE == "x, then y":
             to = x
             for i in range(n_cols):
@@ -49,14 +47,8 @@ def scattering(x, y, places, n_rows, n_cols, BLOCK: tl.constexpr, WHERE: tl.cons
     [("last", {"y"}), ("pointer", None), ("atomic", {"places"}), ("y and x", {"places", "x", "y"}), ("x, then y", {"x", "y"})],
 )
 def test_what_a_kernel_stores_to_is_read_from_its_ir(where, names):
-    values = {"x": torch.empty(8, 16, device="meta"), "y": torch.empty(16, device="meta")}
-    values |= {
-        "places": torch.empty(8, dtype=torch.int64, device="meta"),
-        "n_rows": 8,
-        "n_cols": 16,
-        "BLOCK": 16,
-        "WHERE": where,
-    }
+    values = {"x": torch.empty(8, 16, device="meta"), "y": torch.empty(16, device="meta"), "n_rows": 8, "n_cols": 16}
+    values |= {"places": torch.empty(8, dtype=torch.int64, device="meta"), "BLOCK": 16, "WHERE": where}
     (compiled,) = compiled_for(scattering, [None], values, H100)
     found = stored(parsed_of(compiled, scattering))
     assert names == (found and found - {"n_rows", "n_cols"})

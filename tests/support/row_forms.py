@@ -30,12 +30,6 @@ def one_row(x, y, row, n_cols, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _all(x, y, first, last, step, n_cols, BLOCK: tl.constexpr):
-    for row in range(first, last, step):
-        one_row(x, y, row, n_cols, BLOCK)
-
-
-@triton.jit
 def _tile(x, y, tile, n_rows, n_cols, BLOCK: tl.constexpr, TILE: tl.constexpr):
     c = tl.arange(0, BLOCK)
     r = tile * TILE + tl.arange(0, TILE)
@@ -76,8 +70,6 @@ def rows_in(  # noqa: PLR0915, as one of its branches is compiled
         turns = tl.cdiv(n_rows - p, n)
         for i in range(turns):
             one_row(x, y, p + i * n, n_cols, BLOCK)
-    elif FORM == "a loop in a helper":
-        _all(x, y, p, n_rows, n, n_cols, BLOCK)
     elif FORM == "blocks of a row":
         for row in tl.range(p, n_rows, n):
             at = tl.cast(row, tl.int64) * n_cols
@@ -149,14 +141,8 @@ def rows_in(  # noqa: PLR0915, as one of its branches is compiled
         for row in range(p, n_rows, n):
             total += tl.sum(tl.exp(tl.load(x + row * n_cols + c, mask=mask, other=float("-inf"))), 0)
         tl.store(y + p, tl.log(total))
-    elif FORM == "a number of a row":
-        v = tl.load(x + p * n_cols + c, mask=mask, other=float("-inf"))
-        tl.store(y + p, tl.log(tl.sum(tl.exp(v), 0)))
     elif FORM == "a flat number of blocks":
         _block(x, y, p, n_cols, BLOCK)
-    elif FORM == "one program for all":
-        for row in range(n_rows):
-            one_row(x, y, row, n_cols, BLOCK)
     elif FORM == "bounds that are loaded":
         for row in range(tl.load(order + p), tl.load(order + p + 1)):
             one_row(x, y, row, n_cols, BLOCK)
@@ -168,57 +154,42 @@ def rows_in(  # noqa: PLR0915, as one of its branches is compiled
             one_row(x, y, row, n_cols, BLOCK)
 
 
-def _rows(meta):
-    return (meta["n_rows"],)
+def _blocks_of(meta):
+    return triton.cdiv(meta["n_cols"], meta["BLOCK"])
 
 
-def _two(meta):
-    return meta["n_rows"], triton.cdiv(meta["n_cols"], meta["BLOCK"])
-
-
-def _tiles(meta):
-    return (triton.cdiv(meta["n_rows"], meta["TILE"]),)
-
-
-def _blocks(meta):
-    return (meta["n_rows"] * triton.cdiv(meta["n_cols"], meta["BLOCK"]),)
-
-
+ROWS, TILES = lambda meta: (meta["n_rows"],), lambda meta: (triton.cdiv(meta["n_rows"], meta["TILE"]),)
+BLOCKS, FLAT = lambda meta: (meta["n_rows"], _blocks_of(meta)), lambda meta: (meta["n_rows"] * _blocks_of(meta),)
 UNKNOWN = "which rows a program takes is not a loop"
 FORMS = {
     "a loop by num_programs": Form(),
     "while": Form(),
     "while by a counter": Form(),
     "counted ahead": Form(),
-    "a loop in a helper": Form(),
     "blocks of a row": Form(),
     "online blocks": Form(result="logsumexp"),
     "a buffer with a row for each program": Form(more={"part": 37, "first": 0, "PLANES": 1, "num_programs": 37}),
     "tiles by num_programs": Form(more={"TILE": 4}),
     "blocks of all rows by num_programs": Form(),
     "a total by atomics": Form(result="total"),
-    "a row": Form(_rows, UNKNOWN),
-    "a row, and programs without one": Form(_rows, UNKNOWN),
+    "a row": Form(ROWS, UNKNOWN),
+    "a row, and programs without one": Form(ROWS, UNKNOWN),
     "a chunk of rows": Form((4,), UNKNOWN, {"part": 4, "per": 10}),
     "a constexpr step": Form((13,), UNKNOWN, {"TILE": 13}),
-    "two axes": Form(_two, r"it reads tl.program_id\(1\)"),
-    "a tile of rows": Form(_tiles, UNKNOWN, {"TILE": 4}),
-    "a share of the tiles, rounded down": Form(_tiles, UNKNOWN, {"TILE": 32}),
+    "two axes": Form(BLOCKS, r"it reads tl.program_id\(1\)"),
+    "a tile of rows": Form(TILES, UNKNOWN, {"TILE": 4}),
+    "a share of the tiles, rounded down": Form(TILES, UNKNOWN, {"TILE": 32}),
     "another step for many rows": Form((13,), "program 13 stores to an element of y that program 0 stores to"),
-    "at most ten rows for each program": Form(_rows, "it goes over 37 rows otherwise than over 5"),
-    "a number for each program": Form(_rows, "each program stores to a part of y of its own", result="logsumexp"),
-    "a number of a row": Form(_rows, UNKNOWN, result="logsumexp"),
-    "a flat number of blocks": Form(_blocks, UNKNOWN),
-    "one program for all": Form((1,), UNKNOWN),
+    "at most ten rows for each program": Form(ROWS, "it goes over 37 rows otherwise than over 5"),
+    "a number for each program": Form(ROWS, "each program stores to a part of y of its own", result="logsumexp"),
+    "a flat number of blocks": Form(FLAT, UNKNOWN),
     "bounds that are loaded": Form((4,), UNKNOWN, {"order": (0, 9, 20, 30, 37)}),
-    "a switch of forms": Form(_rows, UNKNOWN, {"walks": 3}),
+    "a switch of forms": Form(ROWS, UNKNOWN, {"walks": 3}),
 }  # fmt: skip
 
 
 class Arguments(dict):
     """Arguments by name; `whole` are the tensors that y and part are the beginnings of, with guards behind."""
-
-    whole: dict[str, torch.Tensor]
 
 
 def arguments_of(name: str, rows: int, cols: int, where: Any, **more: Any) -> tuple[Arguments, torch.Tensor]:
