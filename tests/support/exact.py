@@ -57,9 +57,6 @@ def logits(form, x, dim=-1, *, scale=None, temperature=None, mask=None, causal=F
 
 def expected(form, x, dim=-1, *, sink=None, masked_rows="nan", **steps):
     """Returns the result in float64, differentiable; arguments are those of a call, and `compute` of `logits`."""
-    if sink is None and masked_rows == "nan" and not steps:
-        exact = -x.double() if form == "softmin" else x.double()
-        return (torch.log_softmax if form == "log_softmax" else torch.softmax)(exact, dim)
     z, zero = logits(form, x, dim, **steps)
     every = z if sink is None else torch.cat((z, torch.where(zero, -INF, sinks_of(sink, x, dim)).expand(*z.shape[:-1], 1)), -1)
     y = (torch.log_softmax if form == "log_softmax" else torch.softmax)(every, -1)[..., : z.shape[-1]]

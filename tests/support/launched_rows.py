@@ -61,12 +61,9 @@ def result(row, machine, shape, instead, dtype):
     layout = row.lies
     if "in place" in row.options and instead.dtype == dtype:
         return instead, None
-    lies = (
-        layout._replace(gap=0, swapped=False)
-        if row.number % 3 == 0 and layout.vector and "gradient" not in row.kind
-        else layout
-    )
-    room, memory = empty(machine, lies, shape, dtype, GUARD)
+    if row.number % 3 == 0 and layout.vector and "gradient" not in row.kind:
+        layout = layout._replace(gap=0, swapped=False)
+    room, memory = empty(machine, layout, shape, dtype, GUARD)
     return room.fill_(NO_RESULT), memory
 
 
@@ -118,10 +115,8 @@ def scores_of(row, machine, arguments):
         named["sink_ptr"] = arguments["sink"].reshape(-1).to(machine.where)
     if "bits" in row.options:
         kinds["mask"] = "bits"
-        words = torch.nn.functional.pad(mask, (0, -shape[-1] % 32), value=True).unflatten(
-            -1, (-1, 32)
-        )  # those behind a row are set
-        words = (words.long() << torch.arange(32)).sum(-1).to(torch.int32)
+        bits = torch.nn.functional.pad(mask, (0, -shape[-1] % 32), value=True).unflatten(-1, (-1, 32))  # set behind a row
+        words = (bits.long() << torch.arange(32)).sum(-1).to(torch.int32)
         named["mask_ptr"] = words.to(machine.where).expand(*shape[:-1], words.shape[-1])
     elif mask is not None:
         kinds["mask"] = name_of(mask.dtype)

@@ -190,9 +190,7 @@ OPTIONS = {
     "min_p": lambda shape, n: {"min_p": 0.3 if n % 2 else torch.rand(*shape[:-1], 1)},
     "mask of columns": lambda shape, n: {"mask": some(shape[-1], seed=n)},
     "mask of rows": lambda shape, n: {"mask": some(*shape[:-1], 1, seed=n)},
-    "mask of batches": lambda shape, n: {
-        "mask": some(shape[0], *shape[2:-2] and [1], *shape[max(1, len(shape) - 2) :], seed=n)
-    },
+    "mask of batches": lambda shape, n: {"mask": some(shape[0], *[1] * (len(shape) - 3), *shape[1:][-2:], seed=n)},
     "added mask": lambda shape, n: {"mask": added(*shape, seed=n)},
     "added to heads": lambda shape, n: {"mask": added(*shape[-2:], seed=n)},
     "upper left": lambda shape, n: {"causal": "upper_left"},
