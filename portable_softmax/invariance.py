@@ -34,7 +34,7 @@ class batch_invariant(Switch):
         enabled: False for a context without batch invariance.
 
     Raises:
-        TypeError: `enabled` is not a bool, or a class, a generator function or a coroutine function is decorated.
+        TypeError: `enabled` is no bool, or what is decorated computes later: a class, a generator or coroutine function.
     """
 
     def __init__(self, enabled: bool = True) -> None:

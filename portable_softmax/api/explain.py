@@ -26,18 +26,17 @@ def explain(
     """Returns the plan of the kernel that softmax(x, dim, dtype, ...) launches, or why PyTorch's operators compute it, as text.
 
     The kernel is planned and compiled as for the call, with the strides and alignment of x, under the active autocast and
-    batch_invariant. No kernel is launched, and nothing is copied. log_softmax has the same launch.
+    batch_invariant, but not launched. log_softmax has the same launch.
 
     Args:
         x: a tensor of any shape and strides. With `device`, it may be on the CPU or on meta, where it has no memory:
             `torch.empty(4096, 128256, device="meta")`.
-        dim, dtype, scale, temperature, mask, causal, softcap, sink, masked_rows: see `softmax`.
         ids, entropy, return_lse: see `token_log_probs`; with ids, that call is explained.
         device: the device to plan for, as in `plan`; None is the device of x.
+        others: see `softmax`.
 
     Raises:
-        ValueError: `ids` is combined with an option that `token_log_probs` does not have.
-        others: those of the call; `device` is invalid, as in `plan`.
+        others: those of the call and of `plan`; ValueError if `ids` is combined with what `token_log_probs` does not have.
     """
     check_tensor("explain", "x", x)
     check_masked_rows("explain", masked_rows)

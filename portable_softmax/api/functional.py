@@ -18,8 +18,8 @@ def softmax(
 
     Options are applied in the order scale, softcap, temperature, mask and causal, sink. A kernel computes strided tensors in
     float16, bfloat16 or float32 on an accelerator, and with TRITON_INTERPRET=1 on the CPU; PyTorch's operators compute all
-    others, including float64. Differentiable in every mode: the gradient of the input is a second fused kernel; gradients of
-    scale, temperature, mask and sink are computed by PyTorch's operators. Without options only the output is saved.
+    others. Differentiable in every mode: the gradient of the input is a second fused kernel, which needs the output alone if
+    there are no options; those of scale, temperature, mask and sink are computed by PyTorch's operators.
 
     Args:
         input: a tensor of any shape and strides.
@@ -48,12 +48,10 @@ def softmax(
         A contiguous tensor of the input's shape, or `out`.
 
     Raises:
-        IndexError: `dim` is out of range.
-        TypeError: an argument has another type, as in torch.
+        IndexError, TypeError: `dim` is out of range; an argument has another type.
         ValueError: `causal`, `softcap` or `masked_rows` is none of the above.
         RuntimeError: `out` has another dtype or device, or a gradient is required; a tensor has another shape or device.
-        DtypeError: the device does not support the dtype, or options require a floating-point dtype; a NotImplementedError.
-        LayoutError: options are combined with a nested or sparse tensor; a NotImplementedError.
+        DtypeError, LayoutError: options require a floating-point dtype, and strided tensors; both are a NotImplementedError.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
     return compute(False, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
@@ -95,8 +93,7 @@ class Softmax(torch.nn.Softmax):
 
     def forward(self, input: torch.Tensor, **options: Any) -> torch.Tensor:
         """Computes the function of a tensor; options such as a mask extend or replace those of the module."""
-        result: torch.Tensor = self.function(input, self.dim, **self.options | options)
-        return result
+        return self.function(input, self.dim, **self.options | options)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         """Returns dim and the options as text."""

@@ -30,16 +30,15 @@ def linear_token_log_probs(
 
     Args:
         hidden, weight, bias: floating-point numbers of shape (..., H), (V, H) and (V,); `bias` may be None.
-        ids: integers of shape (...), or (..., K) for K tokens per row.
         chunk_rows: rows of a chunk. None: as many multiples of 128 as have at most 400 MB of logits.
         accumulate: torch.float32 to sum the gradient of the weight over chunks in float32, which takes 4 bytes for each of its
             elements and a summand as large as the weight. None: in the dtype of the weight, rounded once per chunk.
-        others, results: see `token_log_probs`; mask, scale and temperature have no gradient.
+        others, results: see `token_log_probs` of logits of shape (..., V); mask, scale and temperature have no gradient.
 
     Raises:
         ValueError: shapes do not match, `chunk_rows` is not a positive integer, or `accumulate` is another dtype.
         NotImplementedError: a factor requires a gradient, or a second derivative is; the weight has no storage, as after FSDP.
-        TypeError, RuntimeError, DtypeError, LayoutError: as for `token_log_probs`, or from torch.mm.
+        others: see `token_log_probs` and torch.mm.
     """
     for argument, t in (("hidden", hidden), ("weight", weight), ("bias", weight if bias is None else bias)):
         check_tensor(NAME, argument, t)
@@ -69,8 +68,8 @@ def linear_token_log_probs(
     chunk_rows = chunk_rows or max(1, CHUNK_BYTES // max(1, len(weight) * hidden.element_size()) // 128) * 128
     inputs = hidden.reshape(n_rows, weight.shape[1]), weight, bias, ids.reshape(n_rows, *ids.shape[len(lead) :]), *rows
     results = _Chunks.apply(chunk_rows, accumulate, options, *inputs)  # type: ignore[no-untyped-call]
-    picked, *more = (y.reshape(lead + y.shape[1:]) for y in results if y is not None)
-    return (picked, *more) if more else picked
+    results = tuple(y.reshape(lead + y.shape[1:]) for y in results if y is not None)
+    return results if len(results) > 1 else results[0]
 
 
 class _Chunks(torch.autograd.Function):

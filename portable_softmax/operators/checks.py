@@ -75,8 +75,7 @@ def softcap_of(name: str, softcap: Any) -> Any:
 
 def wrap_dim(name: str, dim: Any, rank: int) -> int:
     """Returns dim counted from 0; raises TypeError unless it is an integer, IndexError if there is no such dim."""
-    if type(dim) is not int:
-        dim = operator.index(as_integer(name, "dim", dim))
+    dim = operator.index(as_integer(name, "dim", dim))
     limit = max(rank, 1)
     if not -limit <= dim < limit:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {dim})")
@@ -97,11 +96,10 @@ def check_masked_rows(name: str, masked_rows: Any) -> None:
         raise ValueError(wrong(name, "masked_rows", "be 'nan' or 'zero'", repr(masked_rows)))
 
 
-def check_real(name: str, argument: str, *dtypes: torch.dtype) -> None:
-    """Raises DtypeError unless dtypes are floating-point of 16 bits or more."""
-    for dtype in dtypes:
-        if not dtype.is_floating_point or dtype.itemsize < 2:
-            raise DtypeError(wrong(name, argument, "have a floating-point dtype of 16 bits or more", dtype))
+def check_real(name: str, argument: str, dtype: torch.dtype) -> None:
+    """Raises DtypeError unless a dtype is floating-point of 16 bits or more."""
+    if not dtype.is_floating_point or dtype.itemsize < 2:
+        raise DtypeError(wrong(name, argument, "have a floating-point dtype of 16 bits or more", dtype))
 
 
 def check_tensor(name: str, argument: str, t: Any, x: Tensor | None = None) -> None:
@@ -109,11 +107,9 @@ def check_tensor(name: str, argument: str, t: Any, x: Tensor | None = None) -> N
     if not isinstance(t, Tensor):
         raise mistyped(name, argument, "Tensor", t)
     if t.layout is not torch.strided or t.is_nested:
-        layout = f"nested or of layout {t.layout}; use to_dense() or to_padded_tensor()"
-        raise LayoutError(f"{name}(): argument '{argument}' is {layout}")
+        raise LayoutError(wrong(name, argument, "be strided; use to_dense() or to_padded_tensor()", t.layout))
     if x is not None and t.device != x.device:
-        places = f"input is on {x.device} and argument '{argument}' on {t.device}"
-        raise RuntimeError(f"{name}(): Expected all tensors to be on the same device, but {places}")
+        raise RuntimeError(wrong(name, argument, f"be on the same device as the input, {x.device}", t.device))
 
 
 def check_alike(name: str, argument: str, t: Tensor, x: Tensor, shape: Any, dtype: torch.dtype) -> None:

@@ -52,15 +52,14 @@ def problem(x: Tensor, dim: int, scores: Scores | None, *dtypes: torch.dtype, **
 def scores_of(args: Any, softcap: float | None, **fields: Any) -> Scores | None:
     """Returns the scores that a kernel computes from x, with more fields of Scores; None if no kernel does."""
     named = args._asdict()
-    mask, factors = named.get("mask"), [named.get(name) for name in ("scale", "temperature", "sink")]
+    mask, scale, temperature, sink = (named.get(name) for name in ("mask", "scale", "temperature", "sink"))
+    is_double = any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in args)
+    if is_double or not (softcap is None or TINY < softcap < HUGE) or (mask is not None and mask.dtype not in MASKS):
+        return None
     if mask is not None:
-        fields["mask"] = MASKS.get(mask.dtype, "")
-    if fields.get("mask") == "" or not (softcap is None or TINY < softcap < HUGE):
-        return None
-    if any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in factors):
-        return None
-    scale, temperature, sink = map(kind_of, factors)
-    return Scores(scale=scale, temperature=temperature, cap=softcap, sink=sink is not None, **fields)
+        fields["mask"] = MASKS[mask.dtype]
+    kinds = {"scale": kind_of(scale), "temperature": kind_of(temperature)}
+    return Scores(cap=softcap, sink=sink is not None, **kinds, **fields)
 
 
 def kind_of(factor: Any) -> Any:
@@ -87,12 +86,9 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
     fields, known = [name.removesuffix("_ptr") for name in operands[len(made) :]], operator.operands
     order = [known.index(field) if field in known else len(known) for field in fields]
     row_shape = torch.Size([1 if at == dim else size for at, size in enumerate(x.shape)])
-    of_rows: list[tuple[int, torch.Size, torch.dtype]] = []
-    for at, name in enumerate(known):
-        if name in FACTORS and kind_of(named[name]) == "rows":
-            of_rows.append((at, row_shape, torch.float32))
-        elif name in INTEGERS and kind_of(named[name]) == "rows":
-            of_rows.append((at, x.shape[:-1], torch.int64))
+    in_rows = [(at, name) for at, name in enumerate(known) if kind_of(named.get(name)) == "rows"]
+    of_rows = [(at, row_shape, torch.float32) for at, name in in_rows if name in FACTORS]
+    of_rows += [(at, x.shape[:-1], torch.int64) for at, name in in_rows if name in INTEGERS]
 
     def run(args: Any, out: Tensor | None = None) -> Any:
         made = [empty(*layout) for layout in layouts] if out is None else [out]

@@ -29,7 +29,6 @@ class Call(NamedTuple):
     run: Callable[..., Any] | None  # run(args, out) launches calls like it; out may be None. None: the reference computes them
     options: Any
     needs: tuple[bool, ...]  # which arguments require a gradient; () if autograd does not record the call
-    gradient: Any  # options of the gradient
     invariant: bool = False  # the choice of batch_invariant, which a gradient follows
     over: bool = False  # out is the first argument
     reach: int = 0  # bytes between the addresses of out and of tensors that it has no memory in common with
@@ -52,9 +51,8 @@ class Operator:
     whole: int = 1  # arguments of the shape of x, which come first
     converted: Callable[..., Any] = lambda args: args  # the tensors that kernels read, named by `operands`
     operands: tuple[str, ...] = ()  # the names of Args by default
-    saved: Callable[..., tuple[Any, ...]] = lambda *inputs: ()  # of (call, args, results): what `gradients` needs
+    saved: Callable[..., tuple[Any, ...]] = lambda *inputs: ()  # of (call, args, results): what `gradients` takes
     gradients: Callable[..., Any] | None = None  # of (call, saved, dresults); None without autograd
-    of_gradient: Callable[..., Any] = lambda args, options: options  # options of the gradient
 
     def __post_init__(self) -> None:
         signature, results = self.schema.split(" -> ")
@@ -100,7 +98,7 @@ class Operator:
             invariant = is_batch_invariant()
         facts, over = arguments.facts(args if out is None else (*args, out)), False
         if facts is None:
-            return Call(self, None, self.check(args, *options), (), None)
+            return Call(self, None, self.check(args, *options), ())
         if out is not None:  # elements of another type lie elsewhere
             over = out.data_ptr() == args[0].data_ptr() and out.dtype is args[0].dtype
         types = tuple(map(type, options))  # options of other types may be equal
@@ -119,7 +117,7 @@ class Operator:
                 if not reason and launch.has_kernels(args[0]):
                     run = launch.bound(self, args, checked, about, out)
             needs = arguments.needs_of(args) if self.gradients else ()
-            call = Call(self, run, checked, needs, self.of_gradient(args, checked), invariant, over, reach)
+            call = Call(self, run, checked, needs, invariant, over, reach)
             if len(launch.calls) >= launch.MAX_CALLS:
                 launch.calls.clear()
             launch.calls[key] = call
@@ -178,8 +176,7 @@ class Operator:
 
     def _save_of_operator(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         args, options = self.joined(inputs)
-        call = Call(self, None, options, ctx.needs_input_grad[: self.n_tensors], self.of_gradient(args, options))
-        _save(ctx, call, args, output)
+        _save(ctx, Call(self, None, options, ctx.needs_input_grad[: self.n_tensors]), args, output)
 
     def _gradients_of_operator(self, ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:
         return *_gradients(ctx, dresults), *(None,) * (len(self.numbers) + self.n_options)
@@ -191,7 +188,7 @@ class Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *args: Any) -> Any:  # noqa: D102
         results = call.run(args)  # type: ignore[misc]
-        _save(ctx, call, args, results)
+        _save(ctx, call, call.operator.Args(*args), results)
         return results
 
     @staticmethod
@@ -203,7 +200,7 @@ _recorded = super(torch.autograd.Function, Recorded).apply  # Function.apply its
 
 
 def save(ctx: Any, values: tuple[Any, ...]) -> None:
-    """Saves tensors and numbers for a backward."""
+    """Saves tensors and other values for a backward."""
     ctx.save_for_backward(*(value if isinstance(value, Tensor) else None for value in values))
     ctx.numbers = [None if isinstance(value, Tensor) else value for value in values]
 

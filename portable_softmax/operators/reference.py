@@ -129,14 +129,11 @@ def unpacked(words: Tensor, size: int, dim: int) -> Tensor:
     return bits.flatten(-2).narrow(-1, 0, size).bool().movedim(-1, dim)
 
 
-def packed(ids: Tensor, size: int) -> Tensor:
-    """Returns words of 32 bits, [..., ceil(size / 32)], with the bits of ids [..., K]; those that are no element set none."""
-    ids = ids.to(torch.int64).sort(-1).values
-    before = torch.nn.functional.pad(ids, (1, 0), value=-1)[..., :-1]
-    is_first = (ids != before) & (ids >= 0) & (ids < size)  # so that the sum of bits is their union
-    words = torch.zeros((*ids.shape[:-1], -(-size // 32)), dtype=torch.int64, device=ids.device)
-    bits = torch.where(is_first, torch.ones_like(ids) << (ids & 31), 0)
-    return words.scatter_add(-1, torch.where(is_first, ids >> 5, 0), bits).to(torch.int32)
+def keeps(ids: Tensor, size: int) -> Tensor:
+    """Returns a boolean mask [..., size] of ids [..., K]; those that are no element keep none."""
+    at = torch.where((ids >= 0) & (ids < size), ids, size).to(torch.int64)
+    none = torch.zeros((*ids.shape[:-1], size + 1), dtype=torch.bool, device=ids.device)
+    return none.scatter(-1, at, True)[..., :-1]
 
 
 def sample(args: Any, options: Any) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,8 @@ def _check_gradient(args: Any, *options: Any) -> Any:
     checks.check_alike(name, "dy", dy, y, y.shape, y.dtype)
     if x is not None:
         checks.check_alike(name, "x", x, y, y.shape, dtype)
-    checks.check_real(name, "y", y.dtype, dtype)
+    checks.check_real(name, "y", y.dtype)
+    checks.check_real(name, "dtype", dtype)
     dim = checks.wrap_dim(name, dim, y.dim())
     checks.check_scores(name, y, args, dim)
     return GRADIENT.Options(checks.softcap_of(name, softcap), log, dim, voids, dtype)
@@ -72,26 +73,22 @@ def _problem(args: Any, options: Any, invariant: bool) -> tuple[str, dict[str, A
     return reason, about
 
 
-def _of_gradient(args: Any, options: Any) -> Any:
-    return GRADIENT.Options(options.softcap, options.log, options.dim, reference.has_voids(args, options), args.x.dtype)
-
-
 def _saved(call: Call, args: Any, y: Tensor) -> tuple[Any, ...]:
-    """Returns y, and what the gradient of x depends on; all arguments if another one requires a gradient."""
-    x, _, scale, temperature, _ = args
+    """Returns what the gradient of x depends on; all arguments if another one requires a gradient."""
     if True in call.needs[1:]:
-        return y, *args
-    x = x if call.options.softcap else None
-    return (y,) if x is scale is temperature is None else (y, x, None, scale, temperature, None)
+        return args
+    softcap, log, dim, *_ = call.options
+    x = args.x if softcap else None
+    options = GRADIENT.Options(softcap, log, dim, reference.has_voids(args, call.options), args.x.dtype)
+    return options, y, x, args.scale, args.temperature
 
 
 def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
     """Computes the gradient of x by a launch; if others are required, all of them by the reference."""
-    (dy,), (y, *inputs) = dresults, saved
     if True in call.needs[1:]:
-        return reference.differentiate(reference.softmax, SOFTMAX.Args(*inputs), call.options, call.needs, dresults)
-    x, _, scale, temperature, _ = inputs or [None] * 5
-    return GRADIENT.of_call(call, GRADIENT.Args(dy, y, x, scale, temperature), call.gradient), None, None, None, None
+        return reference.differentiate(reference.softmax, SOFTMAX.Args(*saved), call.options, call.needs, dresults)
+    options, *tensors = saved
+    return GRADIENT.of_call(call, GRADIENT.Args(*dresults, *tensors), options), None, None, None, None
 
 
 SOFTMAX = Operator(
@@ -102,7 +99,6 @@ SOFTMAX = Operator(
     problem=_problem,
     saved=_saved,
     gradients=_gradients,
-    of_gradient=_of_gradient,
 )
 
 

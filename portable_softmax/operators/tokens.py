@@ -59,10 +59,9 @@ def _check_gradient(args: Any, *options: Any) -> Any:
     x, ids, statistics, dpicked, dstatistics, *_ = args
     shape, dtype = _statistics_of(x, checked)
     checks.check_alike(name, "statistics", statistics, x, shape, dtype)
-    if dpicked is not None:
-        checks.check_alike(name, "dpicked", dpicked, x, ids.shape, dtype)
-    if dstatistics is not None:
-        checks.check_alike(name, "dstatistics", dstatistics, x, shape, dtype)
+    for argument, t, size in (("dpicked", dpicked, ids.shape), ("dstatistics", dstatistics, shape)):
+        if t is not None:
+            checks.check_alike(name, argument, t, x, size, dtype)
     return checked
 
 
@@ -124,9 +123,9 @@ def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple
     if torch.is_grad_enabled() or True in call.needs[2:] or has_greedy_lse:
         return reference.differentiate(reference.log_probs, TOKENS.Args(x, ids, *scores), call.options, call.needs, dresults)
     args = GRADIENT.Args(x, ids, statistics, *dresults, *scores)
-    if call.in_place and GRADIENT.into(over := x.detach(), args, call.gradient, False):
+    if call.in_place and GRADIENT.into(over := x.detach(), args, call.options, False):
         return over, None, None, None, None
-    return GRADIENT.of_call(call, args, call.gradient), None, None, None, None
+    return GRADIENT.of_call(call, args, call.options), None, None, None, None
 
 
 TOKENS = Operator(
@@ -145,8 +144,7 @@ def compute(args: Any, options: tuple[Any, ...], grad_inplace: bool = False) -> 
     """Computes (log-probabilities, logsumexp or None, entropies or None); see api.tokens.token_log_probs."""
     if not args.scale is args.temperature is None:
         args = checks.normalized(NAME, args)
-    picked, statistics = TOKENS.call(args, options, grad_inplace)
-    *_, entropy, has_lse, _ = options
+    (picked, statistics), (*_, entropy, has_lse, _) = TOKENS.call(args, options, grad_inplace), options
     if not entropy and not has_lse:
         return picked, None, None
     lse, *_, entropies = statistics.unbind()  # which are saved: a caller may modify copies
@@ -194,7 +192,7 @@ SAMPLE = Operator(
 
 
 def mask_of(name: str, x: Tensor, kept: Any, mask: Any, dim: Any) -> Tensor:
-    """Returns the mask in bits of kept ids, after checks: bit j of word k along dim keeps element 32 k + j of x."""
+    """Returns the mask of kept ids, after checks: in bits if a launch makes it, else boolean."""
     checks.check_tensor(name, "logits", x)
     checks.check_tensor(name, "kept", kept, x)
     dim = checks.wrap_dim(name, dim, x.dim())
@@ -205,15 +203,10 @@ def mask_of(name: str, x: Tensor, kept: Any, mask: Any, dim: Any) -> Tensor:
         raise DtypeError(checks.wrong(name, "kept", "hold ids as int64 or int32", kept.dtype))
     if not x.dim() or not kept.dim() or checks.differ(kept.shape[:-1], rows):
         raise ValueError(checks.wrong(name, "kept", f"have the shape {(*rows, 'K')}", tuple(kept.shape)))
-    return pack(kept, x.shape[dim], name).movedim(-1, dim)
-
-
-def pack(kept: Tensor, size: int, name: str = NAME) -> Tensor:
-    """Returns the mask, int32 [..., ceil(size / 32)]: by a launch if ids are in a plain tensor, else by the reference."""
-    if is_compiling() or not arguments.is_plain(kept):
-        return reference.packed(kept, size)
-    if kept.is_cpu and ((kept < -1) | (kept >= size)).any():
+    size, is_plain = x.shape[dim], not is_compiling() and arguments.is_plain(kept)
+    if is_plain and kept.is_cpu and ((kept < -1) | (kept >= size)).any():
         raise IndexError(checks.wrong(name, "kept", f"hold ids below {size}, or -1", f"{kept.min()} to {kept.max()}"))
-    if not launch.has_kernels(kept):
-        return reference.packed(kept, size)
-    return bind.guarded(bind.pack, launch.device_of(kept))(kept.to(torch.int64).contiguous(), size)
+    if is_plain and launch.has_kernels(kept):
+        packed = bind.guarded(bind.pack, launch.device_of(kept))
+        return packed(kept.to(torch.int64).contiguous(), size).movedim(-1, dim)
+    return reference.keeps(kept, size).movedim(-1, dim)

@@ -60,12 +60,14 @@ def test_bits_along_another_dimension_and_hidden_states(where):
         torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
-def test_ids_are_packed_into_bits(where):
+def test_ids_are_a_mask(where):
     ids = torch.tensor([[3, 31, 32, 3, -1], [69, 0, 0, -1, -1]], device=where)
     keeps = torch.zeros(2, 70, dtype=torch.bool, device=where)
     keeps[0, [3, 31, 32]], keeps[1, [0, 69]] = True, True
-    for words in (tokens.pack(ids, 70), tokens.pack(ids.int(), 70), reference.packed(ids, 70)):
+    for kept in (ids, ids.int()):
+        words = tokens.mask_of("token_log_probs", keeps.float(), kept, None, -1)
         assert torch.equal(reference.unpacked(words, 70, -1), keeps)
+    assert torch.equal(reference.keeps(ids, 70), keeps)
     x = torch.randn(2, 70, device=where)
     torch._dynamo.reset()
     packed = torch.compile(lambda x, ids: token_log_probs(x, ids[:, 0], kept=ids), fullgraph=True, backend="aot_eager")
