@@ -70,44 +70,35 @@ def described(
     The mask, as the caller passed it, is copied too if that dimension is `dim`, which is at least 0. Tensors are those of x's
     shape, the result first, on meta too. `about` are form, scores, log_probs, batch_invariant and backward: see Problem.
     """
-    operands = tensors
+    scores, of_tokens, backward = about.get("scores", NONE), about.get("log_probs") is not None, about.get("backward")
+    operands = tensors if len(tensors) > 1 else tensors * 2  # log-probabilities have no result of x's shape
+    types = [name_of(t.dtype) for t in operands[:2]]  # of results y and x, or dx and dy, which is of the type of y
     whole_mask = None if mask is None else _expanded(mask, tensors[0], dim)
     for last in (None, -1, dim):
         if last is not None:
-            operands = tuple(_packed(_without_memory(t), last) for t in tensors)
+            operands = tuple(_packed(_without_memory(t), last) for t in operands)
         if last == dim and whole_mask is not None:
             whole_mask = _packed(_without_memory(whole_mask), last)
-        if problem := _problem_from(operands, dim, device, whole_mask, **about):
+        result, *others = operands
+        problem = problem_of(
+            result.shape,
+            dim,
+            [t.stride() for t in operands],
+            (types[0], types[1]) if backward else (types[1], types[0]),
+            scattered=bool(scores) or of_tokens or device.vendor.scattered_rows,
+            mask=None if whole_mask is None else whole_mask.stride(),
+            mask_aligned=whole_mask is not None and scores.mask != "bits" and _is_aligned(whole_mask),
+            aligned=all(map(_is_aligned, operands)),
+            in_place=not of_tokens and any(t is result or (t.data_ptr() == result.data_ptr() != 0) for t in others),
+            **about,
+        )
+        if problem is None or (problem.across and of_tokens):  # kernels of log-probabilities read rows alone
+            continue
+        is_one_level = not problem.across and (problem.depth == 1 or problem.numbered)
+        as_if_contiguous = is_one_level and problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
+        if as_if_contiguous or not problem.batch_invariant:  # which reads all rows alike
             return last, problem
     raise AssertionError("contiguous rows are read as they are laid out")
-
-
-def _problem_from(
-    tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, **about: Any
-) -> Problem | None:
-    """Returns the problem of a launch, None if operands must be copied first; arguments as of `described`."""
-    scores, of_tokens = about.get("scores", NONE), about.get("log_probs") is not None
-    operands = tensors if len(tensors) > 1 else tensors * 2  # log-probabilities have no result of x's shape
-    result, (y, x) = operands[0], operands[:2]
-    if about.get("backward"):
-        x, y = y, x  # dx, and dy, which is of the type of y
-    problem = problem_of(
-        x.shape,
-        dim,
-        [operand.stride() for operand in operands],
-        (name_of(x.dtype), name_of(y.dtype)),
-        scattered=bool(scores) or of_tokens or device.vendor.scattered_rows,
-        mask=None if mask is None else mask.stride(),
-        mask_aligned=mask is not None and scores.mask != "bits" and _is_aligned(mask),
-        aligned=all(map(_is_aligned, operands)),
-        in_place=not of_tokens and any(t is result or (t.data_ptr() == result.data_ptr() != 0) for t in operands[1:]),
-        **about,
-    )
-    if problem is None or (problem.across and of_tokens):  # kernels of log-probabilities read rows alone
-        return None
-    is_one_level = not problem.across and (problem.depth == 1 or problem.numbered)
-    as_if_contiguous = is_one_level and problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
-    return problem if as_if_contiguous or not problem.batch_invariant else None  # all rows are read alike
 
 
 def name_of(dtype: torch.dtype) -> str:
