@@ -56,10 +56,7 @@ def set_batch_invariant(enabled: bool) -> None:
 
 
 def is_batch_invariant() -> bool:
-    """True if batch invariance is enabled.
-
-    torch.use_deterministic_algorithms(True) enables it too: the bits of such launches do not depend on delayed programs.
-    """
+    """True if batch invariance is enabled; torch.use_deterministic_algorithms(True) enables it too."""
     torch = sys.modules.get("torch")  # until it is imported, no flag of it can be set
     return _enabled or (torch is not None and torch.are_deterministic_algorithms_enabled())
 

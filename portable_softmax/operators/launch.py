@@ -1,7 +1,4 @@
-"""Launches of calls with plain tensors, and the cache of calls.
-
-A launch is bound once for all calls with the same key: planned, compiled, with all sizes. A call passes tensors and numbers.
-"""
+"""Launches of calls with plain tensors, and the cache of calls: a launch is bound once for all calls with the same key."""
 
 import math
 from collections.abc import Callable
@@ -72,11 +69,7 @@ def kind_of(factor: Any) -> Any:
 
 
 def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:
-    """Returns run(args, out), which launches calls like this one: a launch takes its results, and the rest as kernels name it.
-
-    Raises:
-        DeviceError, PlanError, CompileError: the kernel cannot run on the device.
-    """
+    """Returns run(args, out), which launches calls like this one; raises DeviceError, PlanError or CompileError."""
     named, whole = args._asdict(), [t for t in args[: operator.whole] if t is not None]
     results = operator.empty(args, options) if out is None else out
     x, made = whole[-1], (results,) if isinstance(results, Tensor) else results

@@ -90,9 +90,9 @@ class Operator:
         return call.run(args)
 
     def call_of(self, args: Any, options: tuple[Any, ...], invariant: bool | None = None, out: Tensor | None = None) -> Call:
-        """Returns the cached form of a call with plain tensors, whose arguments are checked once per key; a new one of others.
+        """Returns the cached form of a call with plain tensors, which writes to `out` if there is one; a new one of others.
 
-        With `out`, results are written to it. invariant=None is the active choice of batch_invariant.
+        invariant=None is the active choice of batch_invariant.
         """
         if invariant is None:
             invariant = is_batch_invariant()

@@ -138,8 +138,8 @@ def keeps(ids: Tensor, size: int) -> Tensor:
 
 def sample(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     """Draws (ids, log-probabilities) by the noise of the kernels."""
-    x, min_p = args.x.detach().to(torch.promote_types(args.x.dtype, torch.float32)), args.min_p
-    keys = args.seed, args.position
+    x, _, _, min_p, *keys = args
+    x = x.detach().to(torch.promote_types(x.dtype, torch.float32))
     seed, position = (torch.as_tensor(key, dtype=torch.int64, device=x.device).expand(x.shape[:-1]) for key in keys)
     weights, values, greedy = weighted(x, args, options.softcap, x.dim() - 1, False)
     peak = values.amax(-1, keepdim=True)

@@ -46,7 +46,8 @@ def _statistics_of(x: Tensor, options: Any) -> tuple[tuple[int, ...], torch.dtyp
     return shape, torch.promote_types(x.dtype, torch.float32)
 
 
-def _problem_of(args: Any, options: Any, invariant: bool, wanted: LogProbs) -> About:
+def _problem(args: Any, options: Any, invariant: bool, wanted: LogProbs | None = None) -> About:
+    wanted = wanted or LogProbs(entropy=options.entropy, lse=options.lse)
     n_ids = args.ids.shape[-1] if args.ids.dim() == args.x.dim() else 1
     scores = launch.scores_of(args, options.softcap, zero_rows=options.zero_rows)
     about = {"batch_invariant": invariant, "log_probs": wanted, "sizes": {"n_ids": n_ids, "ignored": options.ignore_index}}
@@ -71,7 +72,7 @@ def _gradient_problem(args: Any, options: Any, invariant: bool) -> About:
         return "gradients behind a softcap and an added mask", {}
     many, has_rows = args.ids.dim() == args.x.dim() and args.ids.shape[-1] != 1, args.dstatistics is not None
     wanted = LogProbs(gradient=True, many=many, entropy=has_rows and options.entropy, lse=has_rows and options.lse)
-    return _problem_of(args, options, False, wanted)
+    return _problem(args, options, False, wanted)
 
 
 def _gradient_reference(args: Any, options: Any) -> Tensor:
@@ -101,18 +102,9 @@ GRADIENT = Operator(
 )
 
 
-def _problem(args: Any, options: Any, invariant: bool) -> About:
-    return _problem_of(args, options, invariant, LogProbs(entropy=options.entropy, lse=options.lse))
-
-
 def _empty(args: Any, options: Any) -> tuple[Tensor, ...]:
     shape, dtype = _statistics_of(args.x, options)
     return tuple(torch.empty(size, dtype=dtype, device=args.x.device) for size in (args.ids.shape, shape))
-
-
-def _converted(args: Any) -> tuple[Any, ...]:
-    x, ids, *scores = args
-    return x, ids.to(torch.int64).contiguous(), *scores
 
 
 def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -134,7 +126,7 @@ TOKENS = Operator(
     reference=reference.log_probs,
     problem=_problem,
     empty=_empty,
-    converted=_converted,
+    converted=lambda args: (args[0], args[1].to(torch.int64).contiguous(), *args[2:]),
     saved=lambda call, args, results: (results[1], *args),
     gradients=_gradients,
 )
