@@ -2,7 +2,7 @@
 
 Columns are counted from the 16-byte boundary at or before a row, which begins `misalignment` elements behind it and ends before
 `row_end`. What belongs to rows has the shape [ROWS, 1] ([1, ROWS] with AXIS 0), columns have [1, BLOCK] ([BLOCK, 1]): both
-broadcast against a tile. EDGE says which ends of rows a block may have; with ELEMENTS its columns are anywhere, not in vectors.
+broadcast against a tile. EDGE says which ends of rows a block may have; with ELEMENTS columns are anywhere in the row.
 
 In `a if C.X else b`, C.X is decided when a kernel is compiled; Triton 3.2 takes no `and` of a constant and a tensor.
 """
@@ -44,8 +44,8 @@ def last_tile(group, n_rows, n_queries, C: tl.constexpr):
 
 
 @triton.jit
-def find_tile(tile, n_rows, n_cols, n_heads, n_queries, s_batch, s_head, s_query, C: tl.constexpr):
-    """Returns row ids, heads, queries, which exist; per tile offsets of x and y, misalignment, row_end, which exist.
+def find_tile(tile, n_rows, n_heads, n_queries, s_batch, s_head, s_query, C: tl.constexpr):
+    """Returns row ids, heads, queries and which exist, [ROWS]; offsets of x and misalignment, which broadcast against a tile.
 
     A row's id is (batch * n_heads + head) * n_queries + query. Heads are counted over all batches; HEAD_TILES have one.
     """
@@ -70,21 +70,25 @@ def find_tile(tile, n_rows, n_cols, n_heads, n_queries, s_batch, s_head, s_query
     exists = tl.full((1,), True, tl.int1) if C.ROWS == 1 else exists  # every tile has a row
     s_query = s_query * C.ROW_UNIT if C.AXIS == 1 else 1
     offset = offsets_of_rows(head, query, n_heads, s_batch * C.UNIT, s_head * C.UNIT, s_query, C)
-    # Results of rows side by side are [head, column, query].
-    out = rows * n_cols if C.AXIS == 1 else tl.cast(head, tl.int64) * (tl.cast(n_queries, tl.int64) * n_cols) + query
-    row_end = tl.full((1,), n_cols, tl.int32)
-    misalignment = tl.zeros_like(row_end)
+    misalignment = (offset % C.VECTOR).to(tl.int32) if C.UNALIGNED else tl.zeros((1,), tl.int32)
+    return rows, head, query, exists, vectors_of(offset, C), along(misalignment, C)
+
+
+@triton.jit
+def offsets_of_result(rows, head, query, n_queries, n_cols, C: tl.constexpr):
+    """Returns offsets of rows in a contiguous result; of rows side by side it is [head, column, query]."""
+    side_by_side = tl.cast(head, tl.int64) * (tl.cast(n_queries, tl.int64) * n_cols) + query
+    return vectors_of(rows * n_cols if C.AXIS == 1 else side_by_side, C)
+
+
+@triton.jit
+def vectors_of(offset, C: tl.constexpr):
+    """Returns offsets of the vectors in which rows begin, in the shape that broadcasts against a tile."""
     if C.UNALIGNED:
-        misalignment = (offset % C.VECTOR).to(tl.int32)
-        row_end += misalignment
         offset = offset // C.VECTOR * C.VECTOR
-        out = out // C.VECTOR * C.VECTOR
     elif C.AXIS == 0 and (C.VECTOR > 1 and not C.HEAD_TILES):  # VECTOR divides the number of queries
         offset = tl.max_contiguous(tl.multiple_of(offset, C.VECTOR), C.VECTOR)
-        out = tl.max_contiguous(tl.multiple_of(out, C.VECTOR), C.VECTOR)
-    x_at = along(offset, C)
-    y_at = x_at if C.OUT_LIKE_X else along(out, C)
-    return rows, head, query, exists, x_at, y_at, along(misalignment, C), along(row_end, C), along(exists, C)
+    return along(offset, C)
 
 
 @triton.jit
@@ -142,16 +146,9 @@ def columns_from(start, WIDTH: tl.constexpr, C: tl.constexpr):
 
 
 @triton.jit
-def columns_of_ends(row_end, C: tl.constexpr):
-    """Returns the columns of the first and the last vector of unaligned rows, which have no fewer elements than a vector."""
-    i = tl.expand_dims(tl.arange(0, 2 * C.VECTOR), 0)
-    return tl.where(i < C.VECTOR, i, row_end // C.VECTOR * C.VECTOR + i - C.VECTOR)
-
-
-@triton.jit
 def row_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for elements of the row."""
-    mask = (columns < row_end) & exists if EDGE % 2 == END or EDGE == ELEMENTS else exists
+    mask = (columns < row_end) & exists if EDGE % 2 == END else exists
     if C.UNALIGNED and EDGE >= START:
         mask = mask & (columns >= misalignment)
     return mask
@@ -160,29 +157,30 @@ def row_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.c
 @triton.jit
 def vector_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for elements of vectors that have an element of the row."""
-    if C.VECTOR_MASKS and EDGE < ELEMENTS:
+    if C.VECTOR_MASKS:
         misalignment, row_end = 0, (row_end + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR
     return row_mask(columns, misalignment, row_end, exists, EDGE, C)
 
 
 @triton.jit
 def load(ptr, columns, stride, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Loads columns as float32; 0 in vectors without an element of the row."""
+    """Loads columns as float32; 0 where the row has no element."""
     mask = vector_mask(columns, misalignment, row_end, exists, EDGE, C)
-    return tl.load(ptr + offsets_of(columns, stride, C), mask=mask, other=0.0).to(tl.float32)
+    value = tl.load(ptr + offsets_of(columns, stride, C), mask=mask, other=0.0).to(tl.float32)
+    if C.UNALIGNED and EDGE > 0:
+        value = tl.where(row_mask(columns, misalignment, row_end, exists, EDGE, C), value, 0.0)
+    return value
 
 
 @triton.jit
-def store(ptr, value, columns, stride, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Stores elements of the row: whole vectors, and with ELEMENTS what these leave."""
+def store(ptrs, value, columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
+    """Stores elements of the row: whole vectors, then what these leave at the ends of unaligned rows."""
     mask = row_mask(columns, misalignment, row_end, exists, EDGE, C)
-    if C.UNALIGNED:
+    if C.UNALIGNED and EDGE > 0:
         first, last = (misalignment + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, row_end // C.VECTOR * C.VECTOR
-        if EDGE == ELEMENTS:
-            mask = mask & ((columns < first) | (columns >= last))
-        else:
-            mask = row_mask(columns, first, last, exists, EDGE, C)
-    tl.store(ptr + offsets_of(columns, stride, C), value, mask=mask)
+        tl.store(ptrs, value, mask=row_mask(columns, first, last, exists, EDGE, C))
+        mask = mask & ((columns < first) | (columns >= last))
+    tl.store(ptrs, value, mask=mask)
 
 
 @triton.jit
@@ -210,19 +208,11 @@ def get_block(tile, k: tl.constexpr, C: tl.constexpr):
 
 
 @triton.jit
-def opaque_column(column, C: tl.constexpr):
-    """Returns a column behind an optimization barrier: else addresses of loads stay in registers for stores."""
-    if C.OPAQUE != "":
-        column = tl.multiple_of(tl.inline_asm_elementwise("", C.OPAQUE, [column], tl.int32, is_pure=False, pack=1), C.BLOCK)
-    return column
-
-
-@triton.jit
-def opaque(block, PACK: tl.constexpr, C: tl.constexpr):
-    """Returns a block behind an optimization barrier with AS_LOADED: else it is converted once, and float32 is kept."""
-    if C.AS_LOADED != "":
-        block = tl.inline_asm_elementwise("", C.AS_LOADED, [block], block.dtype, is_pure=False, pack=PACK)
-    return block
+def opaque(value, CONSTRAINT: tl.constexpr, PACK: tl.constexpr):
+    """Returns a value behind an optimization barrier, unless the constraint is "": else it is computed once, and kept."""
+    if CONSTRAINT != "":
+        value = tl.inline_asm_elementwise("", CONSTRAINT, [value], value.dtype, is_pure=False, pack=PACK)
+    return value
 
 
 # ---------------------------------------------------------------- arithmetic

@@ -76,14 +76,14 @@ class KernelConfig:
     LOG2: str = ""  # assembly of a logarithm, where that of Triton is a long function
 
     @property
-    def STREAM(self) -> int:
-        """Columns of a block where rows are read twice. Smaller where that is the exception, so it costs no registers."""
-        return self.BLOCK if not self.IN_REGISTERS else max(self.VECTOR, self.GROUP, self.BLOCK // max(1, 4 // self.BLOCKS))
+    def EXCHANGES(self) -> bool:
+        """True if programs wait for the words of others, which may be late."""
+        return self.SPLITS > 1 and not self.STEP
 
     @property
-    def LANES(self) -> int:
-        """Columns of a STREAM with statistics of their own, without a GROUP."""
-        return min(self.ACCUMULATORS, self.STREAM)
+    def STREAMS(self) -> bool:
+        """True if the columns of a program are reduced block by block."""
+        return not self.IN_REGISTERS and self.STEP != "map"
 
     @property
     def FOLD(self) -> int:
@@ -91,15 +91,10 @@ class KernelConfig:
         return 2 if self.GROUP else self.AXIS
 
     @property
-    def EDGE(self) -> int:
-        """The ends of rows that any block may have: START (2) of unaligned ones, or none."""
-        return 2 if self.UNALIGNED else 0
-
-    @property
     def EDGES(self) -> int:
-        """Two bits per block of a tile: START of the first one, END (1) of those that are masked."""
+        """Two bits per block of a tile: START (2) of the first one if rows are unaligned, END (1) of those that are masked."""
         ends = sum(1 << 2 * block for block in range(self.UNMASKED_BLOCKS, self.BLOCKS))
-        return ends | self.EDGE
+        return ends | (2 if self.UNALIGNED else 0)
 
     @property
     def VECTOR_MASKS(self) -> bool:
@@ -113,8 +108,8 @@ class KernelConfig:
 
     @property
     def SELECT(self) -> bool:
-        """True if the -inf that is loaded past a row's end does not stay so by itself."""
-        return "rows" in (self.SCALE, self.TEMPERATURE) or self.CAP != 0.0
+        """True if scores are not -inf by themselves where a row has no element, or a mask hides it."""
+        return self.HIDES or self.VECTOR_MASKS or "rows" in (self.SCALE, self.TEMPERATURE) or self.CAP != 0.0
 
 
 @dataclass(frozen=True)

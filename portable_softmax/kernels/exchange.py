@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import INTERPRETED, NEG_INF, TRITON, along
-from portable_softmax.kernels.reduce import NO_GROUP, merge, reduce_row
+from portable_softmax.kernels.reduce import NO_GROUP, merge
 
 gather = getattr(tl, "gather", None)  # Triton 3.2 has none, and that of 3.3 does not compile
 GATHERS = tl.constexpr(TRITON > (3, 3) and not INTERPRETED.value)
@@ -67,28 +67,20 @@ def load_partials(words, epoch, C: tl.constexpr):
 
 
 @triton.jit
-def combine_splits(
-    words, x, mask, x_col, m_col, misalignment, row_end, exists, scale, temperature, epoch, C: tl.constexpr, seed=0, position=0
-):
-    """Returns (maximum, sum, moment, group of a sample, True if polling timed out and the row was recomputed) of rows."""
+def combine_splits(words, temperature, epoch, C: tl.constexpr):
+    """Returns (maximum, sum, moment, group of a sample, True if words did not arrive) of rows."""
     peaks, totals, highest, arrived = load_partials(words, epoch, C)
     moments, late = totals, arrived == 0
     if C.ENTROPY or C.SAMPLE:
         bests, moments, best, arrived = load_partials(words + 2 * C.SPLITS * C.ROWS, epoch, C)
         late = late | (arrived == 0)
-    if late if C.STEP == "" else False:
-        peak, total, moment, _best, group = reduce_row(
-            x, mask, x_col, m_col, misalignment, row_end, exists, scale, temperature, 0, C, seed, position
-        )
-    else:
-        by_split = tl.reshape(temperature, (1, C.ROWS)) if C.TEMPERATURE == "rows" else temperature
-        total, moment = merge(peaks, highest, totals, moments, by_split, 0, C)
-        peak, total, moment = of_rows(highest, C), of_rows(total, C), of_rows(moment, C)
-        group = tl.full(peak.shape, NO_GROUP, tl.int32)
-        if C.SAMPLE:
-            groups = tl.where((bests == best) & (bests != NEG_INF), moments.to(tl.int32, bitcast=True), NO_GROUP)
-            group = of_rows(tl.min(groups, 0, keep_dims=True), C)
-    return peak, total, moment, group, late
+    by_split = tl.reshape(temperature, (1, C.ROWS)) if C.TEMPERATURE == "rows" else temperature
+    total, moment = merge(peaks, highest, totals, moments, by_split, 0, C)
+    group = tl.full((1, C.ROWS), NO_GROUP, tl.int32)
+    if C.SAMPLE:
+        groups = tl.where((bests == best) & (bests != NEG_INF), moments.to(tl.int32, bitcast=True), NO_GROUP)
+        group = tl.min(groups, 0, keep_dims=True)
+    return of_rows(highest, C), of_rows(total, C), of_rows(moment, C), of_rows(group, C), late
 
 
 @triton.jit

@@ -9,13 +9,15 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ELEMENTS, HIGHEST, START, NEG_INF, along, bounded, columns_from, columns_of_ends, end_of_split, exp, find_tile,
-    first_column, last_tile, load_per_row, store,
+    BOTH, HIGHEST, NEG_INF, along, append_block, bounded, columns_from, end_of_split, exp,
+    find_tile, first_column, get_block, last_tile, load_per_row, offsets_of_result, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
 from portable_softmax.kernels.noise import gumbel
-from portable_softmax.kernels.reduce import NO_GROUP, reduce_row, reduce_tile
-from portable_softmax.kernels.scores import capped, find_mask, load_scores, shift, slope_of
+from portable_softmax.kernels.reduce import NO_GROUP, add_block, best_groups, groups_from, merge_row, no_statistics
+from portable_softmax.kernels.scores import capped, find_mask, load_mask, load_score, load_scores, shift, slope_of
+
+IGNORED = tl.constexpr(-1)  # a column
 
 
 @triton.jit
@@ -29,144 +31,161 @@ def token_log_probs_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, head, query, exists, x_at, _y_at, misalignment, row_end, reads = find_tile(
-            tile, n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
-        )
-        x = x_ptr + x_at
-        mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, m_col, misalignment, C)
-        row_scale = load_per_row(scale, rows, exists, C.SCALE, C)
-        row_temperature = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
+        rows, head, query, exists, x_at, misalignment = find_tile(tile, n_rows, n_heads, n_queries, x_batch, x_head, x_query, C)
+        x, words, row_end = x_ptr + x_at, words_of(words_ptr, tile, C), misalignment + n_cols
+        mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, C)
+        scales = load_per_row(scale, rows, exists, C.SCALE, C)
+        temperatures = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         key, turn = load_per_row(seed, rows, exists, C.SEED, C), load_per_row(position, rows, exists, C.POSITION, C)
-        split_end, words = end_of_split(row_end, split, n_cols, C), words_of(words_ptr, tile, C)
+        split_end, present = end_of_split(row_end, split, n_cols, C), along(exists, C)
+        reads = present
         if not C.SAMPLE:
-            ids = load_ids(ids_ptr, rows, exists, 0, n_ids, ignored, C)  # on their way meanwhile
+            tokens = along(rows, C) * n_ids
+            column = load_column(ids_ptr + tokens, present, misalignment, n_cols, ignored)  # on its way meanwhile
         if C.SKIP_IGNORED:
-            some = ids != ignored
+            some = column != IGNORED
             for k in tl.range(1, n_ids):
-                some = some | (load_ids(ids_ptr, rows, exists, k, n_ids, ignored, C) != ignored)
+                some = some | (load_column(ids_ptr + tokens + k, present, misalignment, n_cols, ignored) != IGNORED)
             reads = reads & some
 
         # Ends as early as it can: where most rows are not read, their programs take most of the time.
         if tl.max(reads.to(tl.int32)) == 0 if C.SKIP_IGNORED else False:
             for k in tl.range(0, n_ids):
-                tl.store(out_ptr + rows * n_ids + k, 0.0, mask=exists)
+                tl.store(out_ptr + tokens + k, 0.0, mask=present)
         else:
             if C.STEP != "map":
-                if C.IN_REGISTERS:
-                    peak, total, moment, best, drawn = reduce_tile(
-                        x, mask, m_col, misalignment, split_end, reads, row_scale, row_temperature, first, C, key, turn
-                    )
-                else:
-                    peak, total, moment, best, drawn = reduce_row(
-                        x, mask, 1, m_col, misalignment, split_end, reads, row_scale, row_temperature, first, C, key, turn
-                    )
+                peaks, sums, moments, best, at = no_statistics(C)
+                begin = first
+                stop = first + tl.maximum(tl.min(split_end) - first, 0) // C.BLOCK * C.BLOCK
+                for MASKED in tl.static_range(1 if C.IN_REGISTERS else 0, 2):  # blocks within all rows, then others
+                    for step in tl.range(0, 1 if C.IN_REGISTERS else tl.cdiv(stop - begin, C.BLOCK)):
+                        tile_scores = None
+                        for block in tl.static_range(C.BLOCKS):  # all loads before what needs them
+                            start = begin + (step + block) * C.BLOCK
+                            columns, shown, vectors, added = load_mask(
+                                mask, start, m_col, misalignment, split_end, reads, C.EDGES >> 2 * block & 2 + MASKED, C
+                            )
+                            scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
+                            tile_scores = append_block(tile_scores, scores, C)
+                        for block in tl.static_range(C.BLOCKS):
+                            scores, is_first = get_block(tile_scores, block, C), C.IN_REGISTERS and block == 0
+                            peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, is_first, C)
+                            if C.SAMPLE:
+                                groups = groups_from(begin + (step + block) * C.BLOCK, C)
+                                noise = gumbel(groups, key, turn, 0, C)
+                                best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
+                    begin, stop = stop, tl.max(split_end)
+                peak, total, moment, largest, drawn = merge_row(peaks, sums, moments, best, at, temperatures, C)
             if not C.SAMPLE:
-                score = load_score(x, mask, m_col, ids, misalignment, n_cols, ignored, row_scale, row_temperature, C)
+                score = load_score(x, mask, column, m_col, misalignment, scales, temperatures, C)
             if C.SPLITS > 1 and C.STEP != "map":
                 publish(words, split, peak, total, epoch, C)
                 if C.ENTROPY:
                     publish(words + 2 * C.SPLITS * C.ROWS, split, moment, moment, epoch, C)
                 if C.SAMPLE:
-                    publish(words + 2 * C.SPLITS * C.ROWS, split, best, drawn.to(tl.float32, bitcast=True), epoch, C)
+                    publish(words + 2 * C.SPLITS * C.ROWS, split, largest, drawn.to(tl.float32, bitcast=True), epoch, C)
             if split == C.SPLITS - 1 if C.STEP != "reduce" else False:
                 if C.SPLITS > 1:
-                    peak, total, moment, drawn, _late = combine_splits(
-                        words, x, mask, 1, m_col, misalignment, row_end, reads, row_scale, row_temperature, epoch, C, key, turn
-                    )
+                    peak, total, moment, drawn, late = combine_splits(words, temperatures, epoch, C)
+                for AGAIN in tl.static_range(2 if C.SAMPLE else 1):
+                    if AGAIN:
+                        few = columns_of_group(drawn, row_end, reads, C)
+                        few_scores = load_score(x, mask, few, m_col, misalignment, scales, temperatures, C)
+                        ids, score = draw(few_scores, few, key, turn, temperatures, 1, C)
+                        none = (drawn == NO_GROUP) | (total != total)
+                        least = peak + tl.log(load_per_row(min_p, rows, exists, C.MIN_P, C))
+                        below = reads & (score < least)
+                    # All of the row block by block: where words did not arrive, and where a token below min_p was drawn.
+                    if C.MIN_P != "" if AGAIN else C.EXCHANGES:
+                        wanted = below if AGAIN else reads
+                        if tl.max(wanted.to(tl.int32)) != 0 if AGAIN else late:
+                            peaks, sums, moments, best, at = no_statistics(C)
+                            for start in tl.range(0, tl.max(row_end), C.BLOCK):
+                                columns, shown, vectors, added = load_mask(
+                                    mask, start, m_col, misalignment, row_end, wanted, BOTH, C
+                                )
+                                scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
+                                if AGAIN:
+                                    scores = tl.where(scores < least, NEG_INF, scores)
+                                peaks, sums, moments, top, part = add_block(
+                                    scores, peaks, sums, moments, temperatures, False, C
+                                )
+                                if C.SAMPLE:
+                                    groups = groups_from(start, C)
+                                    noise = gumbel(groups, key, turn, 2 if AGAIN else 0, C)
+                                    best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
+                            row_peak, row_total, row_moment, largest, drawn = merge_row(
+                                peaks, sums, moments, best, at, temperatures, C
+                            )
+                            if AGAIN:
+                                below = below & (drawn != NO_GROUP)  # min_p of 1 or more
+                                few = columns_of_group(drawn, row_end, below, C)
+                                few_scores = load_score(x, mask, few, m_col, misalignment, scales, temperatures, C)
+                                few_scores = tl.where(few_scores < least, NEG_INF, few_scores)
+                                other, its_score = draw(few_scores, few, key, turn, temperatures, 3, C)
+                                ids, score = tl.where(below, other, ids), tl.where(below, its_score, score)
+                            else:
+                                peak, total, moment = row_peak, row_total, row_moment
+                row = along(rows, C)
                 if C.SAMPLE:
-                    least = peak + tl.log(load_per_row(min_p, rows, exists, C.MIN_P, C))
-                    ids, score = draw_token(
-                        x, mask, m_col, misalignment, row_end, reads, row_scale, row_temperature, key, turn, drawn, least, C
-                    )
-                    none = (drawn == NO_GROUP) | (total != total)
-                    log_prob = tl.where(none, float("nan"), shift(score, peak, row_temperature, C) - tl.log(total))
-                    tl.store(out_ptr + along(rows, C), tl.where(none, -1, ids).to(tl.int64), mask=along(exists, C))
-                    tl.store(statistics_ptr + along(rows, C), log_prob, mask=along(exists, C))
+                    log_prob = tl.where(none, float("nan"), shift(score, peak, temperatures, C) - tl.log(total))
+                    tl.store(out_ptr + row, tl.where(none, -1, ids).to(tl.int64), mask=present)
+                    tl.store(statistics_ptr + row, log_prob, mask=present)
                 else:
-                    store_statistics(statistics_ptr, rows, exists, n_rows, peak, total, moment, row_temperature, C)
+                    store_statistics(statistics_ptr + row, present, n_rows, peak, total, moment, temperatures, C)
                     for k in tl.range(0, n_ids):
-                        log_prob = shift(score, peak, row_temperature, C) - tl.log(total)
+                        log_prob = shift(score, peak, temperatures, C) - tl.log(total)
                         if C.MASKED_ROWS_ZERO:
                             log_prob = tl.where((peak == NEG_INF) & (total == 0), NEG_INF, log_prob)
-                        no_token = tl.where(ids == ignored, 0.0, float("nan"))
-                        log_prob = tl.where(is_token(ids, n_cols, ignored), log_prob, no_token)
-                        tl.store(out_ptr + along(rows, C) * n_ids + k, log_prob, mask=along(exists, C))
-                        ids = load_ids(ids_ptr, rows, exists, k + 1, n_ids, ignored, C)
-                        score = load_score(x, mask, m_col, ids, misalignment, n_cols, ignored, row_scale, row_temperature, C)
+                        no_token = tl.where(column == IGNORED, 0.0, float("nan"))
+                        tl.store(out_ptr + tokens + k, tl.where(column >= 0, log_prob, no_token), mask=present)
+                        more = present & (k + 1 < n_ids)
+                        column = load_column(ids_ptr + tokens + k + 1, more, misalignment, n_cols, ignored)
+                        score = load_score(x, mask, column, m_col, misalignment, scales, temperatures, C)
 
 
 @triton.jit
-def is_token(ids, n_cols, ignored):
-    """Returns True for ids that are columns, and not ignored."""
-    return (ids >= 0) & (ids < n_cols) & (ids != ignored)
+def load_column(ptrs, exists, misalignment, n_cols, ignored):
+    """Returns the columns of ids; IGNORED, or another number below 0 for an id outside of its row."""
+    ids = tl.load(ptrs, mask=exists, other=ignored)
+    column = tl.where((ids >= 0) & (ids < n_cols), ids.to(tl.int32) + misalignment, IGNORED - 1)
+    return tl.where(ids == ignored, IGNORED, column)
 
 
 @triton.jit
-def load_ids(ids_ptr, rows, exists, k, n_ids, ignored, C: tl.constexpr):
-    """Returns the k-th id per row, [ROWS, 1]."""
-    return tl.load(ids_ptr + along(rows, C) * n_ids + k, mask=along(exists & (k + 0 * rows < n_ids), C), other=ignored)
+def columns_of_group(group, row_end, exists, C: tl.constexpr):
+    """Returns the columns of a group per row, [ROWS, GROUP]; -1 where the row has none."""
+    group = tl.max(group) if C.ROWS == 1 else group  # an address of a tensor of one number is not lowered everywhere
+    columns = tl.where(group == NO_GROUP, 0, group) * C.GROUP + tl.expand_dims(tl.arange(0, C.GROUP), 0)
+    return tl.where((columns < row_end) & exists, columns, -1)
 
 
 @triton.jit
-def load_score(x, mask, m_col, ids, misalignment, n_cols, ignored, scale, temperature, C: tl.constexpr):
-    """Returns the scores of one token per row, [ROWS, 1]."""
-    column = tl.where(is_token(ids, n_cols, ignored), ids.to(tl.int32) + misalignment, -1)
-    exists = column >= misalignment
-    return load_scores(x, mask, 0, column, 1, m_col, misalignment, column + 1, exists, scale, temperature, ELEMENTS, C)
+def draw(scores, columns, seed, position, temperature, PURPOSE: tl.constexpr, C: tl.constexpr):
+    """Returns (column, its score) per row, drawn from a few."""
+    noisy = scores + gumbel(columns, seed, position, PURPOSE, C)
+    if C.TEMPERATURE != "":
+        noisy = tl.where(temperature == 0, scores, noisy)
+    column = tl.min(tl.where(noisy == tl.max(noisy, 1, keep_dims=True), columns, NO_GROUP), 1, keep_dims=True)
+    return column, tl.max(tl.where(columns == column, scores, NEG_INF), 1, keep_dims=True)
 
 
 @triton.jit
-def store_statistics(statistics_ptr, rows, exists, n_rows, peak, total, moment, temperature, C: tl.constexpr):
+def store_statistics(ptrs, exists, n_rows, peak, total, moment, temperature, C: tl.constexpr):
     """Stores logsumexp, its rounding error, and entropy of rows."""
-    at, mask = statistics_ptr + along(rows, C), along(exists, C)
     if C.CAP != 0.0 and C.TEMPERATURE != "":  # the maximum of greedy rows is that before the cap
         peak = tl.where(temperature == 0, capped(peak, C), peak)
     more = tl.log(total)
     lse = peak + more
     part = lse - peak
     rest = (peak - (lse - part)) + (more - part)
-    tl.store(at, tl.where((peak >= HIGHEST) & (total != total), float("inf"), lse), mask=mask)
-    tl.store(at + n_rows, rest, mask=mask)
+    tl.store(ptrs, tl.where((peak >= HIGHEST) & (total != total), float("inf"), lse), mask=exists)
+    tl.store(ptrs + n_rows, rest, mask=exists)
     if C.ENTROPY:  # two terms that are not negative
         entropy = more - moment / total
         if C.MASKED_ROWS_ZERO:
             entropy = tl.where((peak == NEG_INF) & (total == 0), 0.0, entropy)
-        tl.store(at + 2 * tl.cast(n_rows, tl.int64), entropy, mask=mask)
-
-
-@triton.jit
-def draw_token(
-    x, mask, m_col, misalignment, row_end, exists, scale, temperature, seed, position, group, least, C: tl.constexpr
-):
-    """Returns (column, its score) per row, drawn from those of a group; those below `least` are replaced by a second draw."""
-    ids, score = draw(x, mask, m_col, misalignment, row_end, exists, scale, temperature, seed, position, group, C)
-    if C.MIN_P != "":
-        below = exists & (score < least)
-        if tl.max(below.to(tl.int32)) != 0:
-            _peak, _total, _moment, _best, another = reduce_row(
-                x, mask, 1, m_col, misalignment, row_end, below, scale, temperature, 0, C, seed, position, least
-            )
-            below = below & (another != NO_GROUP)  # min_p of 1 or more
-            other, its_score = draw(
-                x, mask, m_col, misalignment, row_end, below, scale, temperature, seed, position, another, C, least
-            )
-            ids, score = tl.where(below, other, ids), tl.where(below, its_score, score)
-    return ids, score
-
-
-@triton.jit
-def draw(x, mask, m_col, misalignment, row_end, exists, scale, temperature, seed, position, group, C: tl.constexpr, least=None):
-    """Returns (column, its score) per row, drawn from those of a group that have scores of `least` or more."""
-    group = tl.max(group) if C.ROWS == 1 else group  # an address of a tensor of one number is not lowered everywhere
-    columns = tl.where(group == NO_GROUP, 0, group) * C.GROUP + tl.expand_dims(tl.arange(0, C.GROUP), 0)
-    s = load_scores(x, mask, 0, columns, 1, m_col, misalignment, row_end, exists, scale, temperature, ELEMENTS, C)
-    if least is not None:
-        s = tl.where(s < least, NEG_INF, s)
-    noisy = s + gumbel(columns, seed, position, 1 if least is None else 3, C)
-    if C.TEMPERATURE != "":
-        noisy = tl.where(temperature == 0, s, noisy)
-    column = tl.min(tl.where(noisy == tl.max(noisy, 1, keep_dims=True), columns, NO_GROUP), 1, keep_dims=True)
-    return column, tl.max(tl.where(columns == column, s, NEG_INF), 1, keep_dims=True)
+        tl.store(ptrs + 2 * tl.cast(n_rows, tl.int64), entropy, mask=exists)
 
 
 # ---------------------------------------------------------------- gradient
@@ -181,20 +200,21 @@ def token_log_probs_backward_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, head, query, exists, x_at, dx_at, misalignment, row_end, present = find_tile(
-            tile, n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
-        )
-        mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, m_col, misalignment, C)
+        rows, head, query, exists, x_at, misalignment = find_tile(tile, n_rows, n_heads, n_queries, x_batch, x_head, x_query, C)
+        dx_at = x_at if C.OUT_LIKE_X else offsets_of_result(rows, head, query, n_queries, n_cols, C)
+        mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, C)
+        present, row_end = along(exists, C), misalignment + n_cols
         x, dx, split_end = x_ptr + x_at, dx_ptr + dx_at, end_of_split(row_end, split, n_cols, C)
-        row_scale = load_per_row(scale, rows, exists, C.SCALE, C)
-        row_temperature = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
+        scales = load_per_row(scale, rows, exists, C.SCALE, C)
+        temperatures = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         lse = along(tl.load(statistics_ptr + rows, mask=exists, other=0.0), C)
         rest = along(tl.load(statistics_ptr + n_rows + rows, mask=exists, other=0.0), C)
         # Of a score: d_out where it was chosen, less p * (total + slope * log(p)).
-        token, d_out = load_gradient(ids_ptr, d_out_ptr, rows, exists, 0, n_cols, n_ids, ignored, C)
+        ids, d_outs = ids_ptr + along(rows, C) * n_ids, d_out_ptr + along(rows, C) * n_ids
+        token, d_out = load_gradient(ids, d_outs, present, misalignment, n_cols, ignored)
         total, busy = d_out, d_out != 0
         for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
-            _, more = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
+            _, more = load_gradient(ids + k, d_outs + k, present, misalignment, n_cols, ignored)
             total += more
             busy = busy | (more != 0)
         if d_lse_ptr is not None:
@@ -206,44 +226,41 @@ def token_log_probs_backward_kernel(
             total = tl.where(d_entropy == 0, total, total + d_entropy * entropy)
         reads = present & busy if C.SKIP_IGNORED else present
         some = tl.max(reads.to(tl.int32)) != 0
-        slope = slope_of(row_scale, row_temperature, C)
+        slope = slope_of(scales, temperatures, C)
         idle = (total == 0) & (d_entropy == 0)
 
-        # The ends of unaligned rows first: dx may be x, and they are not stored with the blocks.
-        for EDGE in tl.static_range(ELEMENTS if C.UNALIGNED else BOTH, START, -1):
-            end = row_end if EDGE == ELEMENTS else split_end
-            begin = split if EDGE == ELEMENTS else first
-            for start in tl.range(begin, 1 if EDGE == ELEMENTS else tl.max(end), C.STREAM):
-                columns = columns_of_ends(row_end, C) if EDGE == ELEMENTS else columns_from(start, C.STREAM, C)
-                ds = tl.zeros((C.ROWS, columns.shape[1]), tl.float32)
-                if some:  # else zeros are stored as fast as memory takes them
-                    score = load_scores(
-                        x, mask, start, columns, 1, m_col, misalignment, end, reads, row_scale, row_temperature, EDGE, C
-                    )
-                    log_p = score - lse - rest
-                    by = total + d_entropy * bounded(log_p) if C.ENTROPY else total
-                    ds = tl.where(idle, 0.0, -exp(log_p, C) * by) + tl.where(columns - misalignment == token, d_out, 0.0)
-                    for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
-                        another, more = load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C)
-                        ds += tl.where(columns - misalignment == another, more, 0.0)
-                    none = ds == 0
-                    if C.TEMPERATURE != "":
-                        none = none | (row_temperature == 0)
-                    if C.HIDES or C.MASKED_ROWS_ZERO:  # nothing hidden has a gradient, nor have rows without a finite sum
-                        none = none | (score == NEG_INF) | (tl.abs(lse) == float("inf")) | (lse != lse)
-                    ds *= slope
-                    if C.CAP != 0.0:
-                        u = score * (row_temperature * (1.0 / C.CAP))
-                        ds *= 1.0 - u * u
-                    ds = tl.where(none, 0.0, ds)
-                store(dx, ds, columns, 1, misalignment, end, present, EDGE, C)
+        for start in tl.range(first, tl.max(split_end), C.BLOCK):
+            columns = columns_from(start, C.BLOCK, C)
+            ds = tl.zeros((C.ROWS, C.BLOCK), tl.float32)
+            if some:  # else zeros are stored as fast as memory takes them
+                _columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, split_end, reads, BOTH, C)
+                score = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
+                log_p = score - lse - rest
+                by = total + d_entropy * bounded(log_p) if C.ENTROPY else total
+                ds = tl.where(idle, 0.0, -exp(log_p, C) * by) + tl.where(columns == token, d_out, 0.0)
+                for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
+                    another, more = load_gradient(ids + k, d_outs + k, present, misalignment, n_cols, ignored)
+                    ds += tl.where(columns == another, more, 0.0)
+                none = ds == 0
+                if C.TEMPERATURE != "":
+                    none = none | (temperatures == 0)
+                if C.HIDES or C.MASKED_ROWS_ZERO:  # nothing hidden has a gradient, nor have rows without a finite sum
+                    none = none | (score == NEG_INF) | (tl.abs(lse) == float("inf")) | (lse != lse)
+                ds *= slope
+                if C.CAP != 0.0:
+                    u = score * (temperatures * (1.0 / C.CAP))
+                    ds *= 1.0 - u * u
+                ds = tl.where(none, 0.0, ds)
+            ends = (start == 0) | (start + C.BLOCK > tl.min(split_end))
+            if ends if C.UNALIGNED else True:
+                store(dx + columns, ds, columns, misalignment, split_end, present, BOTH, C)
+            else:
+                store(dx + columns, ds, columns, misalignment, split_end, present, 0, C)
 
 
 @triton.jit
-def load_gradient(ids_ptr, d_out_ptr, rows, exists, k, n_cols, n_ids, ignored, C: tl.constexpr):
-    """Returns (column of the k-th token per row, gradient of its log-probability); (-1, 0) if it is none of the row."""
-    at = rows * n_ids + k
-    ids = tl.load(ids_ptr + at, mask=exists, other=-1)
-    d_out = tl.load(d_out_ptr + at, mask=exists, other=0.0)  # it need not wait for the ids
-    valid = is_token(ids, n_cols, ignored)
-    return along(tl.where(valid, ids.to(tl.int32), -1), C), along(tl.where(valid, d_out, 0.0), C)
+def load_gradient(ids, d_outs, exists, misalignment, n_cols, ignored):
+    """Returns (column of a token per row, gradient of its log-probability); (below 0, 0) if it is none of the row."""
+    column = load_column(ids, exists, misalignment, n_cols, ignored)
+    d_out = tl.load(d_outs, mask=exists, other=0.0)  # it need not wait for the ids
+    return column, tl.where(column >= 0, d_out, 0.0)

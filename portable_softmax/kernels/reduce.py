@@ -10,30 +10,11 @@ Gumbel noise is that of a group with the group's probability: one random number 
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.common import (
-    LN2, NEG_INF, append_block, bounded, columns_from, exp, finite, fma, get_block, opaque, product,
-)  # fmt: skip
-from portable_softmax.kernels.noise import gumbel, log2
-from portable_softmax.kernels.scores import load_scores, load_words, shift
+from portable_softmax.kernels.common import LN2, NEG_INF, bounded, exp, finite, fma, get_block, opaque, product
+from portable_softmax.kernels.noise import log2
+from portable_softmax.kernels.scores import shift
 
 NO_GROUP = tl.constexpr(0x7FFFFFFF)
-
-
-# ---------------------------------------------------------------- tiles in registers
-@triton.jit
-def load_tile(x, mask, x_col, m_col, misalignment, row_end, exists, scale, temperature, first, C: tl.constexpr):
-    """Returns (the scores of a program's columns, their maximum), by one reduction for all blocks."""
-    scores = None
-    highest = None
-    for k in tl.static_range(C.BLOCKS):
-        start = first + k * C.BLOCK
-        s = load_scores(
-            x, mask, start, columns_from(start, C.BLOCK, C), x_col, m_col, misalignment, row_end, exists, scale, temperature,
-            C.EDGES >> 2 * k & 3, C,
-        )  # fmt: skip
-        scores = append_block(scores, s.to(x.dtype.element_ty) if C.AS_LOADED != "" else s, C)
-        highest = s if k == 0 else tl.maximum(highest, s)
-    return scores, tl.max(highest, C.AXIS, keep_dims=True)
 
 
 @triton.jit
@@ -41,56 +22,10 @@ def sum_of_exp(scores, base, temperature, C: tl.constexpr):
     """Returns the sum of exp(score - base) of a tile."""
     sums = None
     for k in tl.static_range(C.BLOCKS):
-        s = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
+        s = opaque(get_block(scores, k, C), C.AS_LOADED, 2).to(tl.float32)
         e = exp(shift(s, base, temperature, C), C)
-        sums = opaque(e if k == 0 else sums + e, 1, C)
+        sums = opaque(e if k == 0 else sums + e, C.AS_LOADED, 1)
     return tl.sum(sums, C.AXIS, keep_dims=True)
-
-
-@triton.jit
-def reduce_tile(x, mask, m_col, misalignment, row_end, exists, scale, temperature, first, C: tl.constexpr, seed=0, position=0):
-    """Returns what reduce_row does, of a tile, of which all blocks are loaded first."""
-    scores, _peak = load_tile(x, mask, 1, m_col, misalignment, row_end, exists, scale, temperature, first, C)
-    peaks, sums, moments, best, at = no_statistics(C.BLOCK, C)
-    for k in tl.static_range(C.BLOCKS):
-        s, start = get_block(scores, k, C), first + k * C.BLOCK
-        peaks, sums, moments, best, at = add_block(
-            s, start, peaks, sums, moments, best, at, temperature, C, seed, position, FIRST=k == 0
-        )
-    return merge_row(peaks, sums, moments, best, at, temperature, C)
-
-
-# ---------------------------------------------------------------- a block at a time
-@triton.jit
-def reduce_row(
-    x, mask, x_col, m_col, misalignment, row_end, exists, scale, temperature, first, C: tl.constexpr,
-    seed=0, position=0, least=None,
-):  # fmt: skip
-    """Returns (maximum, sum, moment, largest noisy score, its group) of columns from `first` on that have `least` or more."""
-    peaks, sums, moments, best, at = no_statistics(C.STREAM, C)
-    begin = first
-    end = first + tl.maximum(tl.min(row_end) - first, 0) // C.STREAM * C.STREAM
-    words = None
-    for EDGE in tl.static_range(C.EDGE, C.EDGE + 2):  # blocks within all rows, then others
-        if C.MASK == "bits" and (C.AXIS == 1 and not C.UNALIGNED):
-            columns = columns_from(begin, C.STREAM, C)
-            words = load_words(mask, begin, columns, m_col, misalignment, row_end, exists, EDGE, C)
-        for start in tl.range(begin, end, C.STREAM):
-            s = load_scores(
-                x, mask, start, columns_from(start, C.STREAM, C), x_col, m_col, misalignment, row_end, exists, scale,
-                temperature, EDGE, C, words,
-            )  # fmt: skip
-            if words is not None:  # of the next block, as its elements are loaded after them
-                after = start + C.STREAM
-                words = load_words(mask, after, columns_from(after, C.STREAM, C), m_col, misalignment, row_end, exists, EDGE, C)
-            if least is not None:
-                s = tl.where(s < least, NEG_INF, s)
-            peaks, sums, moments, best, at = add_block(
-                s, start, peaks, sums, moments, best, at, temperature, C, seed, position, 0 if least is None else 2
-            )
-        begin = end
-        end = tl.max(row_end)
-    return merge_row(peaks, sums, moments, best, at, temperature, C)
 
 
 @triton.jit
@@ -105,58 +40,57 @@ def fold(block, C: tl.constexpr):
     if C.GROUP > 0:
         block = tl.reshape(block, (C.ROWS, block.shape[1] // C.GROUP, C.GROUP))
     elif C.AXIS == 1:
-        block = tl.reshape(block, (C.ROWS, block.shape[1] // C.LANES, C.LANES))
+        block = tl.reshape(block, (C.ROWS, block.shape[1] // C.ACCUMULATORS, C.ACCUMULATORS))
     else:
-        block = tl.reshape(block, (block.shape[0] // C.LANES, C.LANES, C.ROWS))
+        block = tl.reshape(block, (block.shape[0] // C.ACCUMULATORS, C.ACCUMULATORS, C.ROWS))
     return block
 
 
 @triton.jit
-def no_statistics(WIDTH: tl.constexpr, C: tl.constexpr):
-    """Returns the statistics of no column, for every part of a block."""
-    PARTS: tl.constexpr = WIDTH // C.GROUP if C.GROUP > 0 else C.LANES
+def no_statistics(C: tl.constexpr):
+    """Returns (maximum, sum, moment, largest noisy score, its group) of no column, for every part of a block."""
+    PARTS: tl.constexpr = C.BLOCK // C.GROUP if C.GROUP > 0 else C.ACCUMULATORS
     nothing, zeros = filled(NEG_INF, PARTS, C), filled(0.0, PARTS, C)
     return nothing, zeros, zeros, nothing, tl.full(zeros.shape, NO_GROUP, tl.int32)
 
 
 @triton.jit
-def add_block(
-    s, start, peaks, sums, moments, best, at, temperature, C: tl.constexpr, seed=0, position=0, PURPOSE: tl.constexpr = 0,
-    FIRST: tl.constexpr = False,
-):  # fmt: skip
-    """Returns statistics of parts, merged with those of a block of scores; the FIRST block has none."""
-    s = fold(s, C)
-    top = tl.max(s, C.FOLD)
+def add_block(score, peaks, sums, moments, temperature, FIRST: tl.constexpr, C: tl.constexpr):
+    """Returns (maxima, sums, moments) of parts, merged with those of a block; and (maxima, sums) of the block's."""
+    score = fold(score, C)
+    top = tl.max(score, C.FOLD)
     folded_temperature = tl.expand_dims(temperature, C.FOLD) if C.TEMPERATURE != "" else temperature
-    base = finite(top) if C.GROUP > 0 else finite(tl.maximum(peaks, top))
-    shifted = shift(s, tl.expand_dims(base, C.FOLD), folded_temperature, C)
+    shifted = shift(score, tl.expand_dims(finite(top), C.FOLD), folded_temperature, C)
     e = exp(shifted, C)
     part = sum_of_part(e, C)
     moment = sum_of_part(product(e, bounded(shifted), C), C) if C.ENTROPY else part  # no fma: its order would be that of lanes
-    if C.SAMPLE:
-        group = start // C.GROUP + tl.expand_dims(tl.arange(0, s.shape[1]), 0)
-        noisy = fma(log2(part, C), LN2, finite(top), C) + gumbel(group, seed, position, PURPOSE, C)
-        if C.TEMPERATURE != "":
-            noisy = tl.where(temperature == 0, top, noisy)
-        better = noisy > best  # not of nan
-        best, at = tl.where(better, noisy, best), tl.where(better, group, at)
-    if C.GROUP == 0:
-        drop = shift(peaks, base, temperature, C)
-        shrink = exp(drop, C)
-        if C.ENTROPY:
-            moments = shrink * (moments + sums * bounded(drop)) + moment
-        peaks, sums = tl.maximum(peaks, top), sums * shrink + part
-    elif FIRST:
+    if FIRST:
         peaks, sums, moments = top, part, moment
     else:
-        higher, lower = tl.maximum(peaks, top), tl.minimum(peaks, top)
-        drop, rises = shift(lower, finite(higher), temperature, C), top > peaks
+        highest, rises = tl.maximum(peaks, top), top > peaks
+        drop = shift(tl.minimum(peaks, top), finite(highest), temperature, C)
         shrink, smaller, larger = exp(drop, C), tl.where(rises, sums, part), tl.where(rises, part, sums)
         if C.ENTROPY:
             lesser = fma(smaller, bounded(drop), tl.where(rises, moments, moment), C)
             moments = fma(lesser, shrink, tl.where(rises, moment, moments), C)
-        peaks, sums = higher, fma(smaller, shrink, larger, C)
-    return peaks, sums, moments, best, at
+        peaks, sums = highest, fma(smaller, shrink, larger, C)
+    return peaks, sums, moments, top, part
+
+
+@triton.jit
+def groups_from(start, C: tl.constexpr):
+    """Returns the numbers of the groups of a block."""
+    return start // C.GROUP + tl.expand_dims(tl.arange(0, C.BLOCK // C.GROUP), 0)
+
+
+@triton.jit
+def best_groups(best, at, top, part, groups, noise, temperature, C: tl.constexpr):
+    """Returns (largest noisy logsumexp, its group) of parts, merged with those of a block, of which top and part are known."""
+    noisy = fma(log2(part, C), LN2, finite(top), C) + noise
+    if C.TEMPERATURE != "":
+        noisy = tl.where(temperature == 0, top, noisy)
+    better = noisy > best  # not of nan
+    return tl.where(better, noisy, best), tl.where(better, groups, at)
 
 
 @triton.jit

@@ -9,64 +9,73 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    ELEMENTS, HIGHEST, NEG_INF, along, clamped, columns_from, exp, finite, offsets_of, offsets_of_rows, product,
+    ELEMENTS, HIGHEST, NEG_INF, along, clamped, columns_from, exp, finite, offsets_of_rows, product,
     row_mask, vector_mask,
 )  # fmt: skip
 
 
 @triton.jit
-def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, s_col, misalignment, C: tl.constexpr):
-    """Returns pointers to the mask at column 0, per row."""
-    mask = misalignment
+def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.constexpr):
+    """Returns pointers to the first elements, or words, of the mask's rows."""
+    mask = 0
     if C.MASK != "":
         s_query = s_query * C.MASK_UNIT if C.AXIS == 1 else s_query
         offset = offsets_of_rows(head, query, n_heads, s_batch * C.MASK_UNIT, s_head * C.MASK_UNIT, s_query, C)
         mask = mask_ptr + along(offset, C)
-        if C.MASK != "bits":
-            mask -= misalignment * s_col
     return mask
 
 
 @triton.jit
-def load_scores(
-    x, mask, start, columns, x_col, m_col, misalignment, row_end, exists, scale, temperature, EDGE: tl.constexpr,
-    C: tl.constexpr, words=None,
-):  # fmt: skip
-    """Returns scores; -inf where the row has no element or a mask hides it. A block begins at `start`, ELEMENTS anywhere.
+def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
+    """Returns (columns, which are visible, vectors with a visible one, what is added to their scores).
 
-    `words` are those of a mask's bits if they are loaded already.
+    The columns are those of a block that begins at `start`; or `start` itself with ELEMENTS.
     """
+    columns = start if EDGE == ELEMENTS else columns_from(start, C.BLOCK, C)
     shown = row_mask(columns, misalignment, row_end, exists, EDGE, C)
     vectors = vector_mask(columns, misalignment, row_end, exists, EDGE, C)
+    added = 0.0
     if C.MASK == "bits":
-        read = load_words(mask, start, columns, m_col, misalignment, row_end, exists, EDGE, C) if words is None else words
-        words = spread(read, columns.shape[1])
         column = columns - misalignment
+        if (EDGE < ELEMENTS and C.BLOCK >= 32) and (C.AXIS == 1 and not C.UNALIGNED):  # a word is loaded once for 32 columns
+            number = columns_from(start // 32, C.BLOCK // 32, C)
+            words = tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
+            words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], C.BLOCK // 32, 32))
+            words = tl.reshape(words, (words.shape[0], C.BLOCK))
+        else:
+            words = tl.load(mask + (column >> 5) * m_col, mask=shown, other=0)
         byte = words >> (column & 24)  # one shift for neighbors; the bits of theirs are constants where rows are aligned
         shown = shown & ((byte & (tl.full((1, 1), 1, tl.int32) << (column & 7))) != 0)  # bits past a row are no elements
-        if (EDGE < ELEMENTS and C.ACCESS > 1) and not C.UNALIGNED:  # x is not read in vectors without a bit
+        if (EDGE < ELEMENTS and C.ACCESS > 1) and not C.UNALIGNED:
             some = ((words >> (columns & (32 - C.ACCESS))) & ((1 << C.ACCESS) - 1)) != 0
             vectors = vectors & tl.max_constancy(some, [1, C.ACCESS])
         else:
             vectors = shown
     elif C.MASK != "":
-        present = exists
-        if C.MASK_COL != 0:
-            mask += columns * m_col
-            present = shown if C.UNALIGNED else vectors
-        loaded = tl.load(mask, mask=present, other=0)
-        if C.MASK == "bool":
+        ptrs, present = mask, exists
+        if C.MASK_COL != 0 or EDGE == ELEMENTS:
+            ptrs, present = mask - misalignment * m_col + columns * m_col, shown if C.UNALIGNED else vectors
+        loaded = tl.load(ptrs, mask=present, other=0)
+        if C.MASK == "added":
+            added = loaded.to(tl.float32)
+        else:
             shown = shown & (loaded != 0)
             if EDGE == ELEMENTS:
                 vectors = shown
             elif C.ACCESS == 1:
                 vectors = vectors & (loaded != 0)
-            else:  # x is not read in vectors without True; as numbers: LLVM would pack predicates into bits, by way of memory
+            else:  # as numbers: LLVM would pack predicates into bits, by way of memory
                 some = tl.reshape((loaded != 0).to(tl.int32), (loaded.shape[0], loaded.shape[1] // C.ACCESS, C.ACCESS))
                 some = tl.broadcast_to(tl.max(some, 2, keep_dims=True), some.shape)
                 # The hint is on the comparison: Triton up to 3.7 loses that of a reshape, and then reads x element by element.
                 vectors = vectors & tl.max_constancy(tl.reshape(some, loaded.shape) != 0, [1, C.ACCESS])
-    score = tl.load(x + offsets_of(columns, x_col, C), mask=vectors, other=NEG_INF).to(tl.float32)
+    return columns, shown, vectors, added
+
+
+@triton.jit
+def load_scores(ptrs, added, shown, vectors, scale, temperature, C: tl.constexpr):
+    """Returns scores; -inf where the row has no element or a mask hides it. Vectors without a visible element are not read."""
+    score = tl.load(ptrs, mask=vectors, other=NEG_INF).to(tl.float32)
     if C.SCALE != "":
         score = product(score, scale, C)
     plain = score  # of greedy rows
@@ -74,9 +83,8 @@ def load_scores(
         plain = clamped(score, HIGHEST)  # a cap makes infinite scores finite
         score = capped(score, C)
     if C.TEMPERATURE != "":
-        score = product(score, inverse_of(temperature, C), C)
+        score = product(score, inverse_of(temperature), C)
     if C.MASK == "added":
-        added = loaded.to(tl.float32)
         score += added
         plain = tl.where(added == NEG_INF, added, plain)
     if C.TEMPERATURE != "" and (C.CAP != 0.0 or C.MASK == "added"):
@@ -84,31 +92,16 @@ def load_scores(
             score = tl.where(temperature == 0, plain, score)
         else:  # both are finite
             score = score * (1.0 - greedy(temperature)) + plain * greedy(temperature)
-    if C.HIDES or ((C.SELECT or C.VECTOR_MASKS) and EDGE > 0):  # what is computed of rows that do not exist is not stored
+    if C.SELECT:  # what is computed of rows that do not exist is not stored
         score = tl.where(shown, score, NEG_INF)
     return score
 
 
 @triton.jit
-def load_words(mask, start, columns, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns words of a mask's bits: one for 32 columns of an aligned block, else one for every element."""
-    WIDTH: tl.constexpr = columns.shape[1]
-    if (EDGE < ELEMENTS and WIDTH >= 32) and (C.AXIS == 1 and not C.UNALIGNED):
-        number = columns_from(start // 32, WIDTH // 32, C)
-        words = tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
-    else:
-        present = row_mask(columns, misalignment, row_end, exists, EDGE, C)
-        words = tl.load(mask + ((columns - misalignment) >> 5) * m_col, mask=present, other=0)
-    return words
-
-
-@triton.jit
-def spread(words, WIDTH: tl.constexpr):
-    """Returns the word for every element."""
-    if words.shape[1] < WIDTH:
-        words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], words.shape[1], 32))
-        words = tl.reshape(words, (words.shape[0], WIDTH))
-    return words
+def load_score(x, mask, column, m_col, misalignment, scale, temperature, C: tl.constexpr):
+    """Returns scores of columns anywhere, of adjacent elements; -inf for a column of -1."""
+    column, shown, vectors, added = load_mask(mask, column, m_col, misalignment, column + 1, column >= 0, ELEMENTS, C)
+    return load_scores(x + column, added, shown, vectors, scale, temperature, C)
 
 
 @triton.jit
@@ -118,13 +111,9 @@ def greedy(temperature):
 
 
 @triton.jit
-def inverse_of(temperature, C: tl.constexpr):
+def inverse_of(temperature):
     """Returns 1 / temperature, finite; 1 for greedy rows."""
-    if C.FUSED:
-        inverse = tl.where(temperature == 0, 1.0, clamped(1.0 / temperature, HIGHEST))
-    else:
-        inverse = clamped(1.0 / (temperature + greedy(temperature)), HIGHEST)
-    return inverse
+    return clamped(1.0 / (temperature + greedy(temperature)), HIGHEST)
 
 
 @triton.jit
@@ -151,7 +140,7 @@ def capped(score, C: tl.constexpr):
 @triton.jit
 def slope_of(scale, temperature, C: tl.constexpr):
     """Returns the derivative of scores by x but for that of a cap; 0 for greedy rows."""
-    return tl.where(temperature == 0, 0.0, scale * inverse_of(temperature, C)) if C.TEMPERATURE != "" else scale
+    return tl.where(temperature == 0, 0.0, scale * inverse_of(temperature)) if C.TEMPERATURE != "" else scale
 
 
 @triton.jit

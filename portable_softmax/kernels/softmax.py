@@ -1,7 +1,8 @@
 """The softmax and its gradient.
 
 A program finds its rows, reduces its columns of them to two numbers per row, exchanges these with the programs that have the
-rows' other columns, and stores the results.
+rows' other columns, and stores the results. Columns are reduced in registers, or block by block; so are all of a row where the
+words of other programs did not arrive, WHOLE.
 """
 
 # isort: skip_file
@@ -9,12 +10,12 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ELEMENTS, NEG_INF, along, append_block, columns_from, columns_of_ends, end_of_split, exp, find_tile, finite,
-    first_column, fma, get_block, last_tile, load, load_per_row, opaque, opaque_column, row_mask, store,
+    BOTH, NEG_INF, along, append_block, columns_from, end_of_split, exp, find_tile, finite,
+    first_column, fma, get_block, last_tile, load, load_per_row, offsets_of, offsets_of_result, opaque, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, load_partials, of_rows, publish, words_of
-from portable_softmax.kernels.reduce import filled, fold, load_tile, reduce_row, sum_of_exp
-from portable_softmax.kernels.scores import add_sink, find_mask, load_scores, shift, slope_of
+from portable_softmax.kernels.reduce import add_block, filled, fold, merge_row, no_statistics, sum_of_exp
+from portable_softmax.kernels.scores import add_sink, find_mask, load_mask, load_scores, shift, slope_of
 
 
 @triton.jit
@@ -29,70 +30,71 @@ def softmax_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, head, query, exists, x_at, y_at, misalignment, row_end, present = find_tile(
-            tile, n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, C
-        )
+        rows, head, query, exists, x_at, misalignment = find_tile(tile, n_rows, n_heads, n_queries, x_batch, x_head, x_query, C)
+        y_at = x_at if C.OUT_LIKE_X else offsets_of_result(rows, head, query, n_queries, n_cols, C)
         x, y, words = x_ptr + x_at, y_ptr + y_at, words_of(words_ptr, tile, C)
-        mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, m_col, misalignment, C)
+        mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, C)
         row_scale = load_per_row(scale, rows, exists, C.SCALE, C)
         row_temperature = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
+        present, row_end = along(exists, C), misalignment + n_cols
         visible_end = row_end
         if C.CAUSAL != "":
             diagonal = (n_cols - n_queries).to(tl.int32) if C.CAUSAL == "lower_right" else 0
             visible_end = tl.minimum(row_end, misalignment + tl.maximum(along(query.to(tl.int32), C) + 1 + diagonal, 0))
         split_end, visible_split_end = end_of_split(row_end, split, n_cols, C), end_of_split(visible_end, split, n_cols, C)
 
-        # Reduce.
-        if C.STEP != "map":
-            if C.IN_REGISTERS:
-                scores, peak = load_tile(
-                    x, mask, x_col, m_col, misalignment, visible_split_end, present, row_scale, row_temperature, first, C
+        # Reduce: what is in registers, or block by block; all of the row block by block where words did not arrive.
+        late = False
+        if C.IN_REGISTERS:
+            scores = None
+            highest = None
+            for k in tl.static_range(C.BLOCKS):
+                columns_k, shown_k, vectors_k, added_k = load_mask(
+                    mask, first + k * C.BLOCK, m_col, misalignment, visible_split_end, present, C.EDGES >> 2 * k & 3, C
                 )
-                total = sum_of_exp(scores, finite(peak), row_temperature, C)
-            else:
-                peak, total, _moment, _best, _group = reduce_row(
-                    x, mask, x_col, m_col, misalignment, visible_split_end, present, row_scale, row_temperature, first, C
-                )
-            if C.SPLITS > 1:
-                publish(words, split, peak, total, epoch, C)
+                x_k = x + offsets_of(columns_k, x_col, C)
+                score_k = load_scores(x_k, added_k, shown_k, vectors_k, row_scale, row_temperature, C)
+                scores = append_block(scores, score_k.to(x.dtype.element_ty) if C.AS_LOADED != "" else score_k, C)
+                highest = score_k if k == 0 else tl.maximum(highest, score_k)
+            peak = tl.max(highest, C.AXIS, keep_dims=True)
+            total = sum_of_exp(scores, finite(peak), row_temperature, C)
+        for WHOLE in tl.static_range(2):
+            if C.EXCHANGES if WHOLE else C.STREAMS:
+                if late if WHOLE else True:
+                    end = visible_end if WHOLE else visible_split_end
+                    peaks, sums, moments, best, at = no_statistics(C)
+                    for start in tl.range(0 if WHOLE else first, tl.max(end), C.BLOCK):
+                        columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, end, present, BOTH, C)
+                        ptrs = x + offsets_of(columns, x_col, C)
+                        score = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
+                        peaks, sums, moments, _top, _part = add_block(score, peaks, sums, moments, row_temperature, False, C)
+                    peak, total, _moment, _best, _group = merge_row(peaks, sums, moments, best, at, row_temperature, C)
+            if C.SPLITS > 1 and WHOLE == 0:
+                if C.STEP != "map":
+                    publish(words, split, peak, total, epoch, C)
+                if C.STEP != "reduce":
+                    peak, total, _moment, _group, late = combine_splits(words, row_temperature, epoch, C)
 
+        # Store: what is in registers; else blocks that are loaded again.
         if C.STEP != "reduce":
-            late = not C.IN_REGISTERS
-            if C.SPLITS > 1:
-                peak, total, _moment, _group, late = combine_splits(
-                    words, x, mask, x_col, m_col, misalignment, visible_end, present, row_scale, row_temperature, epoch, C
-                )
             peak, total = add_sink(peak, total, sink_ptr, rows, exists, row_temperature, C)
-
-            # Store.
             if late if C.IN_REGISTERS else True:
-                for start in tl.range(first, tl.max(split_end), C.STREAM):
-                    store_again(
-                        y, x, mask, start, columns_from(start, C.STREAM, C), x_col, y_col, m_col, misalignment,
-                        visible_split_end, split_end, present, row_scale, row_temperature, peak, total, BOTH, C,
-                    )  # fmt: skip
-            else:
-                begin = opaque_column(first, C)
-                for k in tl.static_range(C.BLOCKS):
-                    score = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
-                    columns = columns_from(begin + k * C.BLOCK, C.BLOCK, C)
+                for start in tl.range(first, tl.max(split_end), C.BLOCK):
+                    columns, shown, vectors, added = load_mask(
+                        mask, start, m_col, misalignment, visible_split_end, present, BOTH, C
+                    )
+                    ptrs = x + offsets_of(columns, x_col, C)
+                    score = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
                     result = result_of(score, peak, total, row_temperature, C)
-                    store(y, result, columns, y_col, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
-            if split == 0 if C.UNALIGNED else False:
-                store_again(
-                    y, x, mask, 0, columns_of_ends(row_end, C), x_col, y_col, m_col, misalignment, visible_end, row_end,
-                    present, row_scale, row_temperature, peak, total, ELEMENTS, C,
-                )  # fmt: skip
-
-
-@triton.jit
-def store_again(
-    y, x, mask, start, columns, x_col, y_col, m_col, misalignment, visible_end, row_end, present, scale, temperature,
-    peak, total, EDGE: tl.constexpr, C: tl.constexpr,
-):  # fmt: skip
-    """Stores the results of columns that are loaded a second time."""
-    score = load_scores(x, mask, start, columns, x_col, m_col, misalignment, visible_end, present, scale, temperature, EDGE, C)
-    store(y, result_of(score, peak, total, temperature, C), columns, y_col, misalignment, row_end, present, EDGE, C)
+                    store(y + offsets_of(columns, y_col, C), result, columns, misalignment, split_end, present, BOTH, C)
+            else:
+                begin = opaque(first // C.BLOCK, C.OPAQUE, 1) * C.BLOCK  # else addresses of loads stay in registers
+                for k in tl.static_range(C.BLOCKS):
+                    columns = columns_from(begin + k * C.BLOCK, C.BLOCK, C)
+                    score = opaque(get_block(scores, k, C), C.AS_LOADED, 2).to(tl.float32)
+                    result = result_of(score, peak, total, row_temperature, C)
+                    ptrs = y + offsets_of(columns, y_col, C)
+                    store(ptrs, result, columns, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
 
 
 @triton.jit
@@ -126,112 +128,87 @@ def softmax_backward_kernel(
     split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     first = first_column(split, n_cols, C)
     for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
-        rows, _head, _query, exists, dy_at, y_at, misalignment, row_end, present = find_tile(
-            tile, n_rows, n_cols, n_heads, n_queries, dy_batch, dy_head, dy_query, C
+        rows, head, query, exists, dy_at, misalignment = find_tile(
+            tile, n_rows, n_heads, n_queries, dy_batch, dy_head, dy_query, C
         )
+        y_at = dy_at if C.OUT_LIKE_X else offsets_of_result(rows, head, query, n_queries, n_cols, C)
         dy, y, dx = dy_ptr + dy_at, y_ptr + y_at, dx_ptr + y_at
         x = x_ptr + y_at if C.CAP != 0.0 else y
         row_scale = load_per_row(scale, rows, exists, C.SCALE, C)
         row_temperature = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
-        split_end, words = end_of_split(row_end, split, n_cols, C), words_of(words_ptr, tile, C)
+        present, row_end, words = along(exists, C), misalignment + n_cols, words_of(words_ptr, tile, C)
+        split_end = end_of_split(row_end, split, n_cols, C)
 
-        # Reduce.
-        if C.STEP != "map":
-            if C.IN_REGISTERS:
-                dys = None
-                ys = None
-                sums = None
-                for k in tl.static_range(C.BLOCKS):
-                    columns = columns_from(first + k * C.BLOCK, C.BLOCK, C)
-                    a, b = load_pair(dy, y, columns, dy_col, y_col, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
-                    dys = append_block(dys, a.to(dy.dtype.element_ty) if C.AS_LOADED != "" else a, C)
-                    ys = append_block(ys, b.to(y.dtype.element_ty) if C.AS_LOADED != "" else b, C)
-                    terms = a if C.LOG else a * b
-                    sums = terms if k == 0 else sums + terms
-                total = tl.sum(sums, C.AXIS, keep_dims=True)
-            else:
-                total = reduce_gradient(dy, y, dy_col, y_col, misalignment, split_end, present, first, C)
-            if C.SPLITS > 1:
-                publish(words, split, total, total, epoch, C)
+        # Reduce, as above.
+        late = False
+        if C.IN_REGISTERS:
+            dys = None
+            ys = None
+            sums = None
+            for k in tl.static_range(C.BLOCKS):
+                columns_k = columns_from(first + k * C.BLOCK, C.BLOCK, C)
+                dy_k = load(dy, columns_k, dy_col, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
+                y_k = load(y, columns_k, y_col, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
+                dys = append_block(dys, dy_k.to(dy.dtype.element_ty) if C.AS_LOADED != "" else dy_k, C)
+                ys = append_block(ys, y_k.to(y.dtype.element_ty) if C.AS_LOADED != "" else y_k, C)
+                terms = dy_k if C.LOG else dy_k * y_k
+                sums = terms if k == 0 else sums + terms
+            total = tl.sum(sums, C.AXIS, keep_dims=True)
+        for WHOLE in tl.static_range(2):
+            if C.EXCHANGES if WHOLE else C.STREAMS:
+                if late if WHOLE else True:
+                    end = row_end if WHOLE else split_end
+                    parts = filled(0.0, C.ACCUMULATORS, C)
+                    for start in tl.range(0 if WHOLE else first, tl.max(end), C.BLOCK):
+                        columns = columns_from(start, C.BLOCK, C)
+                        a = load(dy, columns, dy_col, misalignment, end, present, BOTH, C)
+                        b = load(y, columns, y_col, misalignment, end, present, BOTH, C)
+                        parts += tl.sum(fold(a if C.LOG else a * b, C), C.AXIS)
+                    total = tl.sum(parts, C.AXIS, keep_dims=True)
+            if C.SPLITS > 1 and WHOLE == 0:
+                if C.STEP != "map":
+                    publish(words, split, total, total, epoch, C)
+                if C.STEP != "reduce":
+                    _peaks, totals, _highest, arrived = load_partials(words, epoch, C)
+                    total, late = of_rows(tl.sum(totals, 0, keep_dims=True), C), arrived == 0
 
+        # Store, as above.
         if C.STEP != "reduce":
-            late = not C.IN_REGISTERS
-            if C.SPLITS > 1:
-                _, totals, _, arrived = load_partials(words, epoch, C)
-                late = arrived == 0
-                if late if C.STEP == "" else False:
-                    total = reduce_gradient(dy, y, dy_col, y_col, misalignment, row_end, present, 0, C)
-                else:
-                    total = of_rows(tl.sum(totals, 0, keep_dims=True), C)
-
-            # Store.
             if late if C.IN_REGISTERS else True:
-                for start in tl.range(first, tl.max(split_end), C.STREAM):
-                    map_again(
-                        dx, dy, y, total, x, columns_from(start, C.STREAM, C), dy_col, y_col, misalignment, split_end, present,
-                        row_scale, row_temperature, BOTH, C,
-                    )  # fmt: skip
+                for start in tl.range(first, tl.max(split_end), C.BLOCK):
+                    columns = columns_from(start, C.BLOCK, C)
+                    a = load(dy, columns, dy_col, misalignment, split_end, present, BOTH, C)
+                    b = load(y, columns, y_col, misalignment, split_end, present, BOTH, C)
+                    c = load(x, columns, y_col, misalignment, split_end, present, BOTH, C) if C.CAP != 0.0 else b
+                    ds = gradient_of(a, b, c, total, row_scale, row_temperature, C)
+                    store(dx + offsets_of(columns, y_col, C), ds, columns, misalignment, split_end, present, BOTH, C)
             else:
-                begin = opaque_column(first, C)
+                begin = opaque(first // C.BLOCK, C.OPAQUE, 1) * C.BLOCK  # else addresses of loads stay in registers
                 for k in tl.static_range(C.BLOCKS):
-                    a = opaque(get_block(dys, k, C), 2, C).to(tl.float32)
-                    b = opaque(get_block(ys, k, C), 2, C).to(tl.float32)
-                    store_gradient(
-                        dx, a, b, total, x, columns_from(begin + k * C.BLOCK, C.BLOCK, C), y_col, misalignment, split_end,
-                        present, row_scale, row_temperature, C.EDGES >> 2 * k & 3, C,
-                    )  # fmt: skip
-            if split == 0 if C.UNALIGNED else False:
-                map_again(
-                    dx, dy, y, total, x, columns_of_ends(row_end, C), dy_col, y_col, misalignment, row_end, present, row_scale,
-                    row_temperature, ELEMENTS, C,
-                )  # fmt: skip
+                    columns = columns_from(begin + k * C.BLOCK, C.BLOCK, C)
+                    a = opaque(get_block(dys, k, C), C.AS_LOADED, 2).to(tl.float32)
+                    b = opaque(get_block(ys, k, C), C.AS_LOADED, 2).to(tl.float32)
+                    c = b
+                    if C.CAP != 0.0:
+                        c = load(x, columns, y_col, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
+                    ds = gradient_of(a, b, c, total, row_scale, row_temperature, C)
+                    ptrs = dx + offsets_of(columns, y_col, C)
+                    store(ptrs, ds, columns, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
 
 
 @triton.jit
-def map_again(
-    dx, dy, y, total, x, columns, dy_col, y_col, misalignment, row_end, present, scale, temperature, EDGE: tl.constexpr,
-    C: tl.constexpr,
-):  # fmt: skip
-    """Stores the gradient of columns that are loaded a second time."""
-    a, b = load_pair(dy, y, columns, dy_col, y_col, misalignment, row_end, present, EDGE, C)
-    store_gradient(dx, a, b, total, x, columns, y_col, misalignment, row_end, present, scale, temperature, EDGE, C)
-
-
-@triton.jit
-def load_pair(dy, y, columns, dy_col, y_col, misalignment, row_end, present, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns dy and y of a block; 0 where the row has no element."""
-    a = load(dy, columns, dy_col, misalignment, row_end, present, EDGE, C)
-    b = load(y, columns, y_col, misalignment, row_end, present, EDGE, C)
-    if C.UNALIGNED and EDGE > 0:
-        mask = row_mask(columns, misalignment, row_end, present, EDGE, C)
-        a, b = tl.where(mask, a, 0.0), tl.where(mask, b, 0.0)
-    return a, b
-
-
-@triton.jit
-def reduce_gradient(dy, y, dy_col, y_col, misalignment, row_end, present, first, C: tl.constexpr):
-    """Returns the sum of dy * y, or of dy with LOG, over columns from `first` on, a block at a time."""
-    sums = filled(0.0, C.LANES, C)
-    for start in tl.range(first, tl.max(row_end), C.STREAM):
-        columns = columns_from(start, C.STREAM, C)
-        a, b = load_pair(dy, y, columns, dy_col, y_col, misalignment, row_end, present, BOTH, C)
-        sums += tl.sum(fold(a if C.LOG else a * b, C), C.AXIS)
-    return tl.sum(sums, C.AXIS, keep_dims=True)
-
-
-@triton.jit
-def store_gradient(
-    dx, dy, y, total, x, columns, x_col, misalignment, row_end, present, scale, temperature, EDGE: tl.constexpr, C: tl.constexpr
-):
-    """Stores the gradient of x at some columns."""
+def gradient_of(dy, y, x, total, scale, temperature, C: tl.constexpr):
+    """Returns the gradient of x from those of y and the sum of its row."""
     ds = dy - exp(y, C) * total if C.LOG else y * (dy - total)
     slope = slope_of(scale, temperature, C)
     if C.CAP != 0.0:
-        size = tl.abs(load(x, columns, x_col, misalignment, row_end, present, EDGE, C) * scale)
+        size = tl.abs(x * scale)
         e = tl.exp2(size * (-2.885390081777927 / C.CAP)) if C.FUSED else tl.exp(size * (-2.0 / C.CAP))
         slope = slope * (4.0 * e / ((1.0 + e) * (1.0 + e)))  # 1 - tanh**2, which would cancel
-    ds = tl.where(temperature == 0, 0.0, ds * slope) if C.TEMPERATURE != "" else ds * slope
+    ds *= slope
+    if C.TEMPERATURE != "":
+        ds = tl.where(temperature == 0, 0.0, ds)
     if C.MASKED_GRADIENT != "":  # what a mask hides has no weight, and rows that it hides wholly are nan
         none = NEG_INF if C.LOG else 0.0
         ds = tl.where(y > none if C.MASKED_GRADIENT == "rows" else y != none, ds, 0.0)
-    store(dx, ds, columns, x_col, misalignment, row_end, present, EDGE, C)
+    return ds

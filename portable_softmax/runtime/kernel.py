@@ -119,6 +119,7 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
     opaque = problem.across or tiling.is_shared or tiling.blocks > MANY_BLOCKS
     as_loaded = not of_tokens and holds_as_loaded(problem, tiling, device)
     groups = of_tokens and not picks.gradient and (vendor.fuses or picks.sample)
+    in_registers = tiling.held and not picks.gradient and not step
     unit = 1 if problem.unaligned else problem.vector  # of lengths and strides
     row_unit, col_unit = (1, unit) if problem.across else (unit, 1)
     fields = _of_gradient(scores) if problem.backward else _of_mask(problem, tiling, threads)
@@ -143,9 +144,9 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
         UNIT=unit,
         ROWS=tiling.tile_rows,
         BLOCK=tiling.width,
-        BLOCKS=tiling.blocks,
-        UNMASKED_BLOCKS=_whole_blocks(problem, tiling),
-        IN_REGISTERS=tiling.held and not picks.gradient and not step,
+        BLOCKS=tiling.blocks if in_registers else 1,
+        UNMASKED_BLOCKS=_whole_blocks(problem, tiling) if in_registers else 0,
+        IN_REGISTERS=in_registers,
         GROUP=min(GROUP, tiling.width) if groups else 0,
         ACCUMULATORS=_accumulators(problem, tiling, threads),
         OPAQUE=vendor.register if opaque else "",
@@ -166,7 +167,7 @@ def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") 
 
 def _whole_blocks(problem: Problem, tiling: Tiling) -> int:
     """Returns how many blocks at the start of all splits are within rows, of which the last may have one more."""
-    if not tiling.held or problem.scores.causal:
+    if problem.scores.causal:
         return 0
     blocks, within = -(-problem.width // tiling.width), problem.n_cols // tiling.width
     fewest, in_last = blocks // tiling.splits, -(-blocks // tiling.splits)

@@ -58,7 +58,7 @@ def test_plans_and_their_kernels(profile, third):
         if planned.tiling.num_warps:  # a compiler for the others is not here
             kernel, *_ = kernels_of(planned.problem, planned.tiling, device)
             binary = compiled(kernel, device)
-            seen += faults_of_accesses(planned, binary, device)
+            seen += faults_of_accesses(planned, kernel.config, binary, device)
             seen += faults_of_loops(planned, binary, device, kernel.has_words)
         faults += [f"{problem.name} of {problem.size}: {fault}" for fault in seen]
     assert not faults
@@ -73,10 +73,10 @@ def faults_of_plan(planned):
         yield f"{planned.tiling}: takes {planned.resources.registers_per_thread} registers"
 
 
-def faults_of_accesses(planned, compiled, device):
+def faults_of_accesses(planned, config, compiled, device):
     """Narrow accesses.
 
-    Each operand of unaligned rows is loaded once more at the ends of rows, and stored there, element by element. Programs that
+    Blocks in which unaligned rows may end are stored element by element too, as is a block that is loaded again. Programs that
     share a row read words of 8 bytes. LLVM unrolls a loop over four splits, and a short one twice. Of a boolean mask as many
     elements are loaded as of x.
     """
@@ -86,8 +86,10 @@ def faults_of_accesses(planned, compiled, device):
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * element)
     of_mask = possible // element if problem.scores.mask == "bool" else possible
     narrow = [(width, access) for access, width in access_widths(compiled.asm) if width < possible and width != of_mask]
-    edges = problem.unaligned * (3 if problem.backward else 2) * 2 * problem.vector
-    allowed = Counter({element: edges, 8: (5 if "ptx" in compiled.asm else 10) * (planned.tiling.splits > 1)})
+    masked = [block for block in range(config.BLOCKS) if config.EDGES >> 2 * block & 3]
+    again = [1] if planned.tiling.is_shared else []
+    ends = len(masked + again) * per_thread if problem.unaligned else 0
+    allowed = Counter({element: ends, 8: (5 if "ptx" in compiled.asm else 10) * (planned.tiling.splits > 1)})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
     if (
