@@ -179,7 +179,11 @@ def store(ptrs, value, columns, misalignment, row_end, exists, EDGE: tl.constexp
     if C.UNALIGNED and EDGE > 0:
         first, last = (misalignment + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, row_end // C.VECTOR * C.VECTOR
         tl.store(ptrs, value, mask=row_mask(columns, first, last, exists, EDGE, C))
-        mask = mask & ((columns < first) | (columns >= last))
+        # Unsigned: one comparison each, and none that was made for loads, whose results would stay in registers.
+        mask = exists & ((columns - last).to(tl.uint32) < (row_end - last).to(tl.uint32))
+        if EDGE >= START:
+            at_start = exists & ((columns - misalignment).to(tl.uint32) < (first - misalignment).to(tl.uint32))
+            mask = mask | at_start if EDGE == BOTH else at_start
     tl.store(ptrs, value, mask=mask)
 
 
@@ -208,11 +212,19 @@ def get_block(tile, k: tl.constexpr, C: tl.constexpr):
 
 
 @triton.jit
-def opaque(value, CONSTRAINT: tl.constexpr, PACK: tl.constexpr):
-    """Returns a value behind an optimization barrier, unless the constraint is "": else it is computed once, and kept."""
-    if CONSTRAINT != "":
-        value = tl.inline_asm_elementwise("", CONSTRAINT, [value], value.dtype, is_pure=False, pack=PACK)
-    return value
+def opaque_column(column, C: tl.constexpr):
+    """Returns a column behind an optimization barrier: else addresses of loads stay in registers for stores."""
+    if C.OPAQUE != "":
+        column = tl.multiple_of(tl.inline_asm_elementwise("", C.OPAQUE, [column], tl.int32, is_pure=False, pack=1), C.BLOCK)
+    return column
+
+
+@triton.jit
+def opaque(block, PACK: tl.constexpr, C: tl.constexpr):
+    """Returns a block behind an optimization barrier with AS_LOADED: else it is converted once, and float32 is kept."""
+    if C.AS_LOADED != "":
+        block = tl.inline_asm_elementwise("", C.AS_LOADED, [block], block.dtype, is_pure=False, pack=PACK)
+    return block
 
 
 # ---------------------------------------------------------------- arithmetic

@@ -17,8 +17,6 @@ from portable_softmax.kernels.noise import gumbel
 from portable_softmax.kernels.reduce import NO_GROUP, add_block, best_groups, groups_from, merge_row, no_statistics
 from portable_softmax.kernels.scores import capped, find_mask, load_mask, load_score, load_scores, shift, slope_of
 
-IGNORED = tl.constexpr(-1)  # a column
-
 
 @triton.jit
 def token_log_probs_kernel(
@@ -41,11 +39,11 @@ def token_log_probs_kernel(
         reads = present
         if not C.SAMPLE:
             tokens = along(rows, C) * n_ids
-            column = load_column(ids_ptr + tokens, present, misalignment, n_cols, ignored)  # on its way meanwhile
+            ids = tl.load(ids_ptr + tokens, mask=present, other=ignored)  # on their way meanwhile
         if C.SKIP_IGNORED:
-            some = column != IGNORED
+            some = ids != ignored
             for k in tl.range(1, n_ids):
-                some = some | (load_column(ids_ptr + tokens + k, present, misalignment, n_cols, ignored) != IGNORED)
+                some = some | (tl.load(ids_ptr + tokens + k, mask=present, other=ignored) != ignored)
             reads = reads & some
 
         # Ends as early as it can: where most rows are not read, their programs take most of the time.
@@ -77,6 +75,7 @@ def token_log_probs_kernel(
                     begin, stop = stop, tl.max(split_end)
                 peak, total, moment, largest, drawn = merge_row(peaks, sums, moments, best, at, temperatures, C)
             if not C.SAMPLE:
+                column = column_of(ids, misalignment, n_cols, ignored)
                 score = load_score(x, mask, column, m_col, misalignment, scales, temperatures, C)
             if C.SPLITS > 1 and C.STEP != "map":
                 publish(words, split, peak, total, epoch, C)
@@ -137,19 +136,18 @@ def token_log_probs_kernel(
                         log_prob = shift(score, peak, temperatures, C) - tl.log(total)
                         if C.MASKED_ROWS_ZERO:
                             log_prob = tl.where((peak == NEG_INF) & (total == 0), NEG_INF, log_prob)
-                        no_token = tl.where(column == IGNORED, 0.0, float("nan"))
+                        no_token = tl.where(ids == ignored, 0.0, float("nan"))
                         tl.store(out_ptr + tokens + k, tl.where(column >= 0, log_prob, no_token), mask=present)
-                        more = present & (k + 1 < n_ids)
-                        column = load_column(ids_ptr + tokens + k + 1, more, misalignment, n_cols, ignored)
+                        ids = tl.load(ids_ptr + tokens + k + 1, mask=present & (k + 1 < n_ids), other=ignored)
+                        column = column_of(ids, misalignment, n_cols, ignored)
                         score = load_score(x, mask, column, m_col, misalignment, scales, temperatures, C)
 
 
 @triton.jit
-def load_column(ptrs, exists, misalignment, n_cols, ignored):
-    """Returns the columns of ids; IGNORED, or another number below 0 for an id outside of its row."""
-    ids = tl.load(ptrs, mask=exists, other=ignored)
-    column = tl.where((ids >= 0) & (ids < n_cols), ids.to(tl.int32) + misalignment, IGNORED - 1)
-    return tl.where(ids == ignored, IGNORED, column)
+def column_of(ids, misalignment, n_cols, ignored):
+    """Returns the columns of ids; -1 for one that is `ignored`, or outside of its row."""
+    is_token = (ids >= 0) & (ids < n_cols) & (ids != ignored)
+    return tl.where(is_token, ids.to(tl.int32) + misalignment, -1)
 
 
 @triton.jit
@@ -251,16 +249,12 @@ def token_log_probs_backward_kernel(
                     u = score * (temperatures * (1.0 / C.CAP))
                     ds *= 1.0 - u * u
                 ds = tl.where(none, 0.0, ds)
-            ends = (start == 0) | (start + C.BLOCK > tl.min(split_end))
-            if ends if C.UNALIGNED else True:
-                store(dx + columns, ds, columns, misalignment, split_end, present, BOTH, C)
-            else:
-                store(dx + columns, ds, columns, misalignment, split_end, present, 0, C)
+            store(dx + columns, ds, columns, misalignment, split_end, present, BOTH, C)
 
 
 @triton.jit
 def load_gradient(ids, d_outs, exists, misalignment, n_cols, ignored):
-    """Returns (column of a token per row, gradient of its log-probability); (below 0, 0) if it is none of the row."""
-    column = load_column(ids, exists, misalignment, n_cols, ignored)
+    """Returns (column of a token per row, gradient of its log-probability); (-1, 0) if it is none of the row."""
+    column = column_of(tl.load(ids, mask=exists, other=ignored), misalignment, n_cols, ignored)
     d_out = tl.load(d_outs, mask=exists, other=0.0)  # it need not wait for the ids
     return column, tl.where(column >= 0, d_out, 0.0)

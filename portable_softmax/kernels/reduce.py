@@ -22,9 +22,9 @@ def sum_of_exp(scores, base, temperature, C: tl.constexpr):
     """Returns the sum of exp(score - base) of a tile."""
     sums = None
     for k in tl.static_range(C.BLOCKS):
-        s = opaque(get_block(scores, k, C), C.AS_LOADED, 2).to(tl.float32)
+        s = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
         e = exp(shift(s, base, temperature, C), C)
-        sums = opaque(e if k == 0 else sums + e, C.AS_LOADED, 1)
+        sums = opaque(e if k == 0 else sums + e, 1, C)
     return tl.sum(sums, C.AXIS, keep_dims=True)
 
 
@@ -60,11 +60,15 @@ def add_block(score, peaks, sums, moments, temperature, FIRST: tl.constexpr, C: 
     score = fold(score, C)
     top = tl.max(score, C.FOLD)
     folded_temperature = tl.expand_dims(temperature, C.FOLD) if C.TEMPERATURE != "" else temperature
-    shifted = shift(score, tl.expand_dims(finite(top), C.FOLD), folded_temperature, C)
+    base = finite(top) if C.GROUP > 0 else finite(tl.maximum(peaks, top))
+    shifted = shift(score, tl.expand_dims(base, C.FOLD), folded_temperature, C)
     e = exp(shifted, C)
     part = sum_of_part(e, C)
     moment = sum_of_part(product(e, bounded(shifted), C), C) if C.ENTROPY else part  # no fma: its order would be that of lanes
-    if FIRST:
+    if C.GROUP == 0:
+        shrink = exp(shift(peaks, base, temperature, C), C)
+        peaks, sums = tl.maximum(peaks, top), sums * shrink + part
+    elif FIRST:
         peaks, sums, moments = top, part, moment
     else:
         highest, rises = tl.maximum(peaks, top), top > peaks

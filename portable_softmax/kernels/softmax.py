@@ -11,7 +11,7 @@ import triton.language as tl
 
 from portable_softmax.kernels.common import (
     BOTH, NEG_INF, along, append_block, columns_from, end_of_split, exp, find_tile, finite,
-    first_column, fma, get_block, last_tile, load, load_per_row, offsets_of, offsets_of_result, opaque, store,
+    first_column, fma, get_block, last_tile, load, load_per_row, offsets_of, offsets_of_result, opaque, opaque_column, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, load_partials, of_rows, publish, words_of
 from portable_softmax.kernels.reduce import add_block, filled, fold, merge_row, no_statistics, sum_of_exp
@@ -88,10 +88,10 @@ def softmax_kernel(
                     result = result_of(score, peak, total, row_temperature, C)
                     store(y + offsets_of(columns, y_col, C), result, columns, misalignment, split_end, present, BOTH, C)
             else:
-                begin = opaque(first // C.BLOCK, C.OPAQUE, 1) * C.BLOCK  # else addresses of loads stay in registers
+                begin = opaque_column(first, C)
                 for k in tl.static_range(C.BLOCKS):
                     columns = columns_from(begin + k * C.BLOCK, C.BLOCK, C)
-                    score = opaque(get_block(scores, k, C), C.AS_LOADED, 2).to(tl.float32)
+                    score = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
                     result = result_of(score, peak, total, row_temperature, C)
                     ptrs = y + offsets_of(columns, y_col, C)
                     store(ptrs, result, columns, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
@@ -183,11 +183,11 @@ def softmax_backward_kernel(
                     ds = gradient_of(a, b, c, total, row_scale, row_temperature, C)
                     store(dx + offsets_of(columns, y_col, C), ds, columns, misalignment, split_end, present, BOTH, C)
             else:
-                begin = opaque(first // C.BLOCK, C.OPAQUE, 1) * C.BLOCK  # else addresses of loads stay in registers
+                begin = opaque_column(first, C)
                 for k in tl.static_range(C.BLOCKS):
                     columns = columns_from(begin + k * C.BLOCK, C.BLOCK, C)
-                    a = opaque(get_block(dys, k, C), C.AS_LOADED, 2).to(tl.float32)
-                    b = opaque(get_block(ys, k, C), C.AS_LOADED, 2).to(tl.float32)
+                    a = opaque(get_block(dys, k, C), 2, C).to(tl.float32)
+                    b = opaque(get_block(ys, k, C), 2, C).to(tl.float32)
                     c = b
                     if C.CAP != 0.0:
                         c = load(x, columns, y_col, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
