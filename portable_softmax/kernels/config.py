@@ -102,6 +102,11 @@ class KernelConfig:
         return self.AXIS == 1 and (self.UNALIGNED or self.CAUSAL != "") and self.FUSED
 
     @property
+    def WORDS(self) -> bool:
+        """True if a word of a mask's bits is loaded once for its 32 columns."""
+        return self.MASK == "bits" and self.AXIS == 1 and not self.UNALIGNED and self.BLOCK >= 32
+
+    @property
     def HIDES(self) -> bool:
         """True for a mask that makes scores -inf, and adds nothing."""
         return self.MASK in ("bool", "bits")
