@@ -27,6 +27,7 @@ FEW = 8  # elements of a thread, at most: too few for the largest programs, and 
 AS_LOADED = (
     48  # elements of a thread, at least, that are kept as they were loaded: 32 are 3 to 10% slower in one wave of programs
 )
+MAX_OF_ONE_WARP = 32  # programs of a multiprocessor that share rows and have one warp: two warps exchange half as much
 MAX_SCALAR_BLOCKS = 5  # of at most one access of a row: more hit lines on their way
 
 
@@ -140,7 +141,7 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     narrow, wide = 1, limits.max_threads * vector // width
     held = [vector, limits.max_threads * width]  # elements of a thread in a block
     least = min(vector, VECTOR_BYTES // WORD_BYTES) if problem.stores else vector  # a thread has groups of log-probabilities
-    split, two_pass = powers(least, 2 * vector), powers(vector, FEW * vector)
+    split, two_pass = powers(least, vector), powers(vector, FEW * vector)
     if problem.across:
         narrow, wide = _rows_in(problem, limits.sector), _rows_in(problem, 2 * limits.line)
         held = powers(max(vector, WORD_BYTES // problem.element), 2 * problem.widest)[::-1]
@@ -179,12 +180,14 @@ def _excluded(problem: Problem, tiling: Tiling, limits: Limits) -> str | None:
     threads, rows, held = tiling.warps * limits.warp, tiling.tile_rows, tiling.held
     elements, most = rows * tiling.tile_cols * problem.loads, min(limits.registers, threads * limits.registers_per_thread)
     is_scalar = held and not problem.across and tiling.width * problem.element <= VECTOR_BYTES
+    many = problem.tiles(rows) * tiling.splits > MAX_OF_ONE_WARP * limits.multiprocessors
     reasons = {
         "more elements than registers": 2 * rows * tiling.block_cols * problem.loads > most,
         "blocks that compile for minutes": held and tiling.blocks > MAX_BLOCKS,
         "narrow two-pass blocks": not held and rows * tiling.width < MIN_TWO_PASS,
         "splits of few elements": tiling.splits > 1 and elements < 2 * FEW * threads,
         "idle threads": tiling.warps > 1 and rows * min(tiling.tile_cols, problem.width) < threads,
+        "splits of one warp": held and tiling.is_shared and tiling.warps == 1 and many,
         "many narrow loads": is_scalar and tiling.blocks > MAX_SCALAR_BLOCKS,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

@@ -14,6 +14,7 @@ from portable_softmax.devices.schema import CostNumbers
 NS = 1e-3  # microseconds of a nanosecond
 IN_STEP = 12  # tiles for which programs still wait at the same time, at most
 CHAINED = 3  # times that a load takes which others wait for, in parts of one that others hide: 0.57 us on an H100
+SHARE = 1.4  # of the memory's bandwidth that a multiprocessor moves at most, in parts of an equal share
 FLOOR = 4  # power of a sum of times that hide each other
 SECOND = 0.6  # start of a launch that follows another one, in parts of the first one's: 2.7 us on an H100
 
@@ -80,8 +81,7 @@ def cost(facts: Facts, numbers: CostNumbers, maximum: Callable[[Any, Any], Any] 
     own = NS * numbers.issue_ns * facts.own_issued * facts.resident
     tile = latency + elements + exchange + issue
 
-    # a multiprocessor moves no more than its share of the L2 cache's bandwidth
-    memory = facts.memory_us * maximum(1 / numbers.bandwidth, facts.largest / numbers.l2_bandwidth)
+    memory = facts.memory_us * maximum(1 / numbers.bandwidth, facts.largest / SHARE)
     lines = memory * numbers.line * facts.unused + facts.l2_us / numbers.l2_bandwidth
     walking = numbers.walking * (1 - 1 / facts.tiles) * (1 - 1 / facts.resident)
     waiting = (memory + lines) * (walking + numbers.waiting * facts.warps + facts.tail)
