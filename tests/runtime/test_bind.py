@@ -14,49 +14,25 @@ from portable_softmax.planning.plan import LaunchPlan, Tiling
 from portable_softmax.runtime import bind
 from portable_softmax.runtime.kernel import kernels_of
 
-CPU, LEFT = torch.device("cpu"), 2**40 + 7
+LEFT = 2**40 + 7  # in new memory
 
 
-def launched(calls, splits=7):
-    """Returns a launch of rows in so many splits, whose operands, words and number are appended to `calls`."""
-    problem, tiling = contiguous_problem(5, 16 * splits, "float32"), Tiling(1, 16, 1, 1, splits)
-
-    def run_of(*kernel):
-        return lambda arguments: calls.append((*arguments[:2], arguments[6], arguments[-2]))
-
-    plan = LaunchPlan(problem, tiling, num_programs=5 * splits)
-    device = Device.from_profile("nvidia/h200")
-    launch = bind.bind(plan, kernels_of(problem, tiling, device), device, CPU, run_of=run_of)
-    return lambda: launch("y", "x", None, None, None, None)
-
-
-@pytest.mark.parametrize("splits", [2, 7, 64])
-def test_each_call_has_words_and_a_number_of_its_own(splits):
-    calls = []
-    launch = launched(calls, splits)
-    for _ in range(3):
-        launch()
-    assert [call[:-2] for call in calls] == [("y", "x")] * 3
-    words, numbers = zip(*(call[-2:] for call in calls), strict=True)
-    assert len({word.data_ptr() for word in words}) == len(set(numbers)) == 3
-    assert all((word.dtype, word.device, word.numel()) == (torch.int64, CPU, 5 * 2 * splits) for word in words)
-
-
-@pytest.fixture
-def left(monkeypatch):
-    """Fills new memory with LEFT."""
-    monkeypatch.setattr(
-        bind, "allocator", lambda where: lambda size, _, dtype: torch.full(size, LEFT, dtype=dtype, device=where)
-    )
-
-
-@pytest.mark.parametrize("capturing", [False, True])
-def test_words_are_cleared_where_a_graph_replays_them(left, monkeypatch, capturing):
-    """They hold what a launch of the same number left there; elsewhere there is no need, and it would cost a launch."""
+@pytest.mark.parametrize(("splits", "capturing"), [(2, False), (7, True), (64, False)])
+def test_each_call_has_words_and_a_number_of_its_own(splits, capturing, monkeypatch):
+    """A graph clears words, which hold what a launch of the same number left there; elsewhere it would cost a launch."""
     monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: capturing, raising=False)
-    calls = []
-    launched(calls)()
-    assert (calls[0][2] == (0 if capturing else LEFT)).all()
+    monkeypatch.setattr(bind, "allocator", lambda where: lambda size, _, dtype: torch.full(size, LEFT, dtype=dtype))
+    problem, tiling, calls = contiguous_problem(5, 16 * splits, "float32"), Tiling(1, 16, 1, 1, splits), []
+    plan, device = LaunchPlan(problem, tiling, num_programs=5 * splits), Device.from_profile("nvidia/h200")
+    kernels = kernels_of(problem, tiling, device)
+    launch = bind.bind(plan, kernels, device, torch.device("cpu"), run_of=lambda *kernel: calls.append)
+    for _ in range(3):
+        launch("y", "x", None, None, None, None)
+    assert [call[:6] for call in calls] == [("y", "x", None, None, None, None)] * 3
+    words, numbers = [call[6] for call in calls], {call[-2] for call in calls}
+    assert len({word.data_ptr() for word in words}) == len(numbers) == 3
+    assert all((word == (0 if capturing else LEFT)).all() for word in words)
+    assert all((word.dtype, word.numel()) == (torch.int64, 5 * 2 * splits) for word in words)
 
 
 def test_numbers_of_launches_and_from_threads():
