@@ -17,20 +17,15 @@ from portable_softmax.devices import detect
 from portable_softmax.devices.device import Device
 from portable_softmax.runtime.compile import target_of
 
-# Names of facts that files and heuristics of kernels read from Triton's driver, and from torch.
+# Names that files and heuristics of kernels read from Triton's driver, and from torch, by fact.
 PROPERTIES = {
-    "max_shared_mem": "shared_memory_per_program_max",
-    "multiprocessor_count": "multiprocessor_count",
-    "warpSize": "warp_size",
-    "max_num_regs": "registers_per_multiprocessor",
-    "multi_processor_count": "multiprocessor_count",
-    "warp_size": "warp_size",
-    "shared_memory_per_block": "shared_memory_per_program_max",
-    "shared_memory_per_block_optin": "shared_memory_per_program_max",
-    "shared_memory_per_multiprocessor": "shared_memory_per_multiprocessor",
-    "regs_per_multiprocessor": "registers_per_multiprocessor",
-    "total_memory": "memory_bytes",
-    "L2_cache_size": "l2_cache_bytes",
+    "shared_memory_per_program_max": ("max_shared_mem", "shared_memory_per_block", "shared_memory_per_block_optin"),
+    "shared_memory_per_multiprocessor": ("shared_memory_per_multiprocessor",),
+    "registers_per_multiprocessor": ("max_num_regs", "regs_per_multiprocessor"),
+    "multiprocessor_count": ("multiprocessor_count", "multi_processor_count"),
+    "warp_size": ("warpSize", "warp_size"),
+    "memory_bytes": ("total_memory",),
+    "l2_cache_bytes": ("L2_cache_size",),
 }
 TOOLKIT = "12.8"  # release that torch.version reports, where this torch is built for no accelerator
 _one_at_a_time = threading.RLock()  # Triton has one active driver for all threads
@@ -71,7 +66,8 @@ def _facts(device: Device) -> dict[str, Any]:
     digits, minor = re.sub(r"^[a-z]+", "", str(device.arch)), 2 if isinstance(device.arch, str) else 1
     major, minor = (int(digits[:-minor]), int(digits[-minor], 16)) if digits[:-minor].isdigit() else (0, 0)
     name = re.sub(r"\|[^)]*|(?<!\\)[()?]|\\|\.\*", "", next(iter(device.profile.matches), device.name))  # as the runtime does
-    facts = {name: value for name, fact in PROPERTIES.items() if (value := getattr(device.hardware, fact)) is not None}
+    known = [(names, getattr(device.hardware, fact)) for fact, names in PROPERTIES.items()]
+    facts = {name: value for names, value in known if value is not None for name in names}
     facts |= device.vendor.driver_facts(device.hardware)
     return facts | {"name": name, "gcnArchName": str(device.arch), "major": major, "minor": minor}
 

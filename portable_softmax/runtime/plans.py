@@ -1,6 +1,5 @@
 """Cached plans for shapes, with the resources of compiled kernels; planning and compilation ahead of the first call."""
 
-import logging
 import math
 import warnings
 from collections.abc import Sequence
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 MAX_KEPT = 4096  # choices
 _choices: dict[tuple[Problem, Device, bool], LaunchPlan] = {}  # by bucket
-_log = logging.getLogger("portable_softmax")
 
 
 def plan(
@@ -72,10 +70,8 @@ def warm_up(
     Args:
         shapes: shapes of the tensors, for example [(n_rows, n_cols)].
         dtypes: dtypes of input and output, as torch.dtype or by name; every shape is prepared for all of them.
-        form: softmax, log_softmax or token_log_probs.
-        backward: True to prepare the gradient too.
-        device: the device, as in `plan`. For an absent device, kernels are compiled into Triton's cache on disk
-            (TRITON_CACHE_DIR), for a process that has the device.
+        form, backward, device: as in `plan`; with backward, the gradient is prepared too. For an absent device, kernels are
+            compiled into Triton's cache on disk (TRITON_CACHE_DIR), for a process that has the device.
         measure: number of launches, such as 4, that are timed for a range of rows, as by `launcher`; None for none. Ranks, and
             later processes, may select other launches. Nothing is timed for an absent device, or under `batch_invariant`.
 
@@ -124,21 +120,15 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
 
 
 def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
-    """Returns the plan of a problem. The choice for its bucket of rows is cached, and logs a warning if it is slow.
-
-    Resources are estimated where nothing compiles for an absent device, and its vendor has an estimate.
-
-    Raises:
-        PlanError: nothing fits the device.
-        CompileError: this Triton does not compile for the device, or interprets.
-    """
+    """Returns the plan of a problem; raises PlanError if nothing fits, and CompileError if nothing compiles."""
     return planner.plan_of(choice_of(problem, device), problem, device)
 
 
 def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Time | None = None) -> LaunchPlan:
     """Returns the launch that is chosen for the bucket of a problem, kept; raises the errors of plan_problem.
 
-    With `time`, it is chosen anew, and the fastest of `count` launches.
+    With `time`, it is chosen anew, and the fastest of `count` launches. Resources are estimated where nothing compiles for an
+    absent device, and its vendor has an estimate.
     """
     estimates = device.index is None and device.vendor.model((1, 1), 4, (), device) is not None
     estimated = estimates and (interpreting() or device.vendor.missing() is not None)
@@ -147,9 +137,6 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
     if choice is None or time:
         compile = candidates.estimated if estimated else _compile
         choice = planner.choice_of(key[0], device, compile, problem.size, count, time)
-        for warning in choice.warnings:
-            sizes = f"{problem.size}, {'across' if problem.across else 'rows'}"
-            _log.warning("%s of %s on %s, %s: %s", problem.name, sizes, device.name, choice.tiling, warning)
         if len(_choices) >= MAX_KEPT:
             _choices.clear()
         _choices[key] = choice
