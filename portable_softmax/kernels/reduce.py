@@ -60,12 +60,12 @@ def add_block(score, peaks, sums, moments, temperature, FIRST: tl.constexpr, C: 
     score = fold(score, C)
     top = tl.max(score, C.FOLD)
     folded_temperature = tl.expand_dims(temperature, C.FOLD) if C.TEMPERATURE != "" else temperature
-    base = finite(top) if C.GROUP > 0 else finite(tl.maximum(peaks, top))
+    base = finite(top) if C.GROUP > 0 or C.ENTROPY else finite(tl.maximum(peaks, top))
     shifted = shift(score, tl.expand_dims(base, C.FOLD), folded_temperature, C)
     e = exp(shifted, C)
     part = sum_of_part(e, C)
     moment = sum_of_part(product(e, bounded(shifted), C), C) if C.ENTROPY else part  # no fma: its order would be that of lanes
-    if C.GROUP == 0:
+    if C.GROUP == 0 and not C.ENTROPY:  # the largest of all is the base of a block too
         shrink = exp(shift(peaks, base, temperature, C), C)
         peaks, sums = tl.maximum(peaks, top), sums * shrink + part
     elif FIRST:
