@@ -107,10 +107,7 @@ VECTORS = [  # an instruction, its architecture, registers ahead of it, and what
     ("v_add_u32_e64 v1, v2, v3 clamp", "gfx942", {"v2": 0xFFFFFFFF, "v3": 7}, {"v1": 0xFFFFFFFF}),
     ("v_alignbit_b32 v1, v2, v3, 4", "gfx942", {"v2": 0x12345678, "v3": 0x9ABCDEF0}, {"v1": 0x89ABCDEF}),
     ("v_ashrrev_i16_e32 v1, 8, v2", "gfx942", {"v2": 0x017E8F00}, {"v1": 0xFF8F}),
-    ("v_max_i16_sdwa v1, sext(v2), sext(v2) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_3 src1_sel:WORD_1", "gfx942",
-     {"v2": 0x80FF017E}, {"v1": 0xFF80}),
     ("v_dot2_f32_f16 v1, v2, v3, v4", "gfx942", {"v2": 0x40003E00, "v3": 0xB8004400, "v4": 0x41200000}, {"v1": 0x41700000}),
-    ("v_dot2c_f32_f16_e32 v1, v2, v3", "gfx1030", {"v1": 0x3F800000, "v2": 0x40003E00, "v3": 0xB8004400}, {"v1": 0x40C00000}),
 ]  # fmt: skip
 
 
@@ -191,13 +188,11 @@ WAITS = [  # architecture, lines, and the register that is used too early if one
     ("gfx942", [FIRST, "s_waitcnt vmcnt(0)", USE], ""),
     ("gfx942", [FIRST, SECOND, "s_waitcnt vmcnt(1)", USE], ""),  # in order
     ("gfx1201", ["global_load_b32 v1, v[2:3], off", "s_wait_loadcnt 0x0", USE], ""),
-    ("gfx942", ["ds_read_b32 v1, v2", "ds_read_b32 v4, v2", "s_waitcnt vmcnt(0) lgkmcnt(1)", USE], ""),
     ("gfx942", [SCALAR, "s_waitcnt lgkmcnt(0)", "s_mov_b32 s4, s1"], ""),
     ("gfx942", [FIRST, "global_load_short_d16_hi v1, v[2:3], off"], ""),  # the other half, in order
     ("gfx942", ["ds_write_b32 v1, v2", "s_waitcnt lgkmcnt(0)", "s_barrier"], ""),
     ("gfx1201", ["global_load_d16_b16 v1, v[2:3], off", "v_add_f16_e32 v9.l, v8.l, v1.h"], ""),  # the other half
     ("gfx942", [FIRST, USE], "v1"),
-    ("gfx942", [FIRST, "v_mov_b32_e32 v1, 0"], "v1"),  # the load would come after it
     ("gfx1100", ["global_load_b32 v1, v[2:3], off", "global_store_b32 v[2:3], v5, off", "s_waitcnt vmcnt(1)", USE], "v1"),
     ("gfx942", [FIRST, "s_waitcnt lgkmcnt(0)", USE], "v1"),  # the other counter
     ("gfx942", [SCALAR, "s_load_dword s4, s[2:3], 0x4", "s_waitcnt lgkmcnt(1)", "s_mov_b32 s5, s1"], "s1"),

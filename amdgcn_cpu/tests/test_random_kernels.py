@@ -155,30 +155,22 @@ class RandomKernel:
         self.arguments[result], self.expected[result] = np.zeros_like(array), array
         self.lines.append(f"tl.store({result} + {where}, {name})")
 
-    def drawn(self, kind, size=BLOCK):
+    def drawn(self, kind):
         if kind in FLOATS:
-            return self.numbers.normal(size=size).astype(kind)
+            return self.numbers.normal(size=BLOCK).astype(kind)
         limits = np.iinfo(kind)
-        whole = self.numbers.integers(limits.min, limits.max, size, kind, endpoint=True)
-        small = self.numbers.integers(0, 12, size).astype(kind)
-        ends = np.array([limits.min, limits.max, 0, 1], kind)[self.numbers.integers(0, 4, size)]
-        return np.choose(self.numbers.integers(0, 3, size), [whole, small, ends]).astype(kind)
+        whole = self.numbers.integers(limits.min, limits.max, BLOCK, kind, endpoint=True)
+        small = self.numbers.integers(0, 12, BLOCK).astype(kind)
+        ends = self.numbers.choice(np.array([limits.min, limits.max, 0, 1], kind), BLOCK)
+        return np.choose(self.numbers.integers(0, 3, BLOCK), [whole, small, ends])
 
     def atomic(self):
-        """Each cell once where the order counts; Triton 3.8 for gfx942 combines lanes of an address as unsigned numbers."""
-        name, a = self.chance.choice(list(ATOMICS)), self.block(self.chance.choice(WIDE), 1)
-        cells = f"cells{len(self.arguments)}"
-        places = self.chance.choice((1, 4, BLOCK)) if name in ("add", "and", "or", "xor") else BLOCK
-        start = self.drawn(a[1].dtype.name, places)
-        words = f"tl.full([BLOCK], 0, tl.{start.dtype}), {a[0]}" if name == "cas" else a[0]
-        old, _ = self.say(f"tl.atomic_{name}({cells} + at % {places}, {words})", start)
-        if places == BLOCK:
-            after = ATOMICS[name](start, a[1])
-            self.store(old, start)
-        else:
-            after = start.copy()
-            ATOMICS[name].at(after, np.arange(BLOCK) % places, a[1])
-        self.arguments[cells], self.expected[cells] = start.copy(), after
+        """Each cell once; test_kernels.py adds to one from several programs."""
+        name, (new, array) = self.chance.choice(list(ATOMICS)), self.block(self.chance.choice(WIDE), 1)
+        cells, start = f"cells{len(self.arguments)}", self.drawn(array.dtype.name)
+        words = f"tl.full([BLOCK], 0, tl.{start.dtype}), {new}" if name == "cas" else new
+        self.store(*self.say(f"tl.atomic_{name}({cells} + at, {words})", start))
+        self.arguments[cells], self.expected[cells] = start.copy(), ATOMICS[name](start, array)
 
     def product(self):
         """Of small integers, so that sums are exact in all types."""
