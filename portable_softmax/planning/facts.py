@@ -15,6 +15,7 @@ from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 # Accesses of a warp that take as long as a cache line, and as the words of another program, which take twice as long while
 # programs of later waves load.
 LINE_PART, LOOKUP = 1 / 3, 3
+UNALIGNED = 2  # times that bytes count that are read again, if rows start anywhere: warps store parts of the same sectors
 ELEMENT = 0.75  # elements of a row kernel that take as long as one here: least regret of 11,000 launches of H100s
 
 
@@ -80,7 +81,7 @@ def vector_of(problem: Problem, limits: Limits, tiling: Tiling) -> int:
 def lost(between: float, device: Device) -> float:
     """Returns the part that the L2 cache no longer holds at a second read, after `between` other bytes were moved."""
     x = between / (device.hardware.l2_cache_bytes or 1)
-    return x * x / (1 + x * x)
+    return x**3 / (1 + x**3)
 
 
 def _mask(problem: Problem) -> float:
@@ -175,6 +176,7 @@ def row_facts(traffic: Traffic, launch: RowLaunch, device: Device) -> Facts:
     accesses = elements * traffic.row_operands / at_once
     shuffles = (traffic.reductions + blocks * traffic.block_reductions) * math.log2(threads) * warps
     again = rows * traffic.again * lost(traffic.row * resident * multiprocessors, device)
+    again *= UNALIGNED if launch.multiple == 1 else 1
     in_partition = warps / (hardware.partitions_per_multiprocessor or 1)
     ahead = 0
     if launch.num_stages > 2 and launch.multiple > 1 and not launch.in_blocks:
