@@ -232,17 +232,14 @@ def test_accesses_are_compared_with_the_sizes_of_tensors(name):
 
 
 def test_the_last_turn_of_a_loop_counts_too():
-    blocks = {"FORM": "blocks of a row"}
+    blocks = {"FORM": "blocks of a row", "BLOCK": 1024}
     assert plan(rows_in, 37, 5000, **blocks).warnings == ()
     few = {"num_programs": 16}  # the last of which does not take the last row
-    for kernel, more in (
-        (rows_in, blocks),
-        (rows_in, blocks | few),
-        (rows_in, {"FORM": "tiles by num_programs"}),
-        (walk, few | {"MORE": 0, "FORM": "plain"}),
-    ):
+    for kernel, more in ((rows_in, blocks), (rows_in, blocks | few), (walk, few | {"MORE": 0, "FORM": "plain", "BLOCK": 8192})):
         with pytest.raises(PlanError, match="a store to y reaches element"):
             plan(kernel, 37, 5000, x=(36, 5000), **more)
+    with pytest.raises(PlanError, match="a store to y reaches element"):
+        plan(rows_in, 37, 50, x=(36, 50), FORM="tiles by num_programs")
 
 
 @pytest.mark.parametrize(("form", "rows", "cols", "x"), [("two planes", 5, 7, (2, 5, 7)), ("a matrix", 9, 13, (9, 13, 13))])

@@ -72,8 +72,9 @@ def test_a_plan_for_each_architecture(name, device):
 
 def test_rows_of_a_known_length_are_read_several_elements_at_once():
     """3000 elements are a multiple of 8, which Triton sees for a constexpr only."""
-    known = RMS.forward.plan("bf16[4096,3000]", "bf16[3000]", "bf16[4096,3000]", 4096, 3000, 1e-6, device="nvidia/h100-sxm")
-    unknown = scaled.plan("*bf16:16", "*bf16:16", 4096, 3000, device="nvidia/h100-sxm")
+    few = {"num_warps": 8, "device": "nvidia/h100-sxm"}
+    known = RMS.forward.plan("bf16[4096,3000]", "bf16[3000]", "bf16[4096,3000]", 4096, 3000, 1e-6, STAGES=1, **few)
+    unknown = scaled.plan("*bf16:16", "*bf16:16", 4096, 3000, **few)
     reason = "rows of 3000 are read an element at a time; more at once, if their length were a tl.constexpr"
     assert (reason in known.reasons, reason in unknown.reasons) == (False, True)
     requests = [RMS.forward.request("*bf16", "*bf16", "*bf16", 4, cols) for cols in (3000, 3004, 3001, 4096)]
@@ -102,9 +103,9 @@ def test_passed_options_take_precedence():
     settings = {"num_warps": 2, "STAGES": 3, "num_programs": 100}
     plan = planned("rms_norm", "nvidia/h100-sxm", **settings)
     assert (plan.num_programs, plan.meta["num_warps"], plan.meta["STAGES"]) == (100, 2, 3)
-    assert planned("cross_entropy", "nvidia/h100-sxm", BLOCK=4096).meta["BLOCK"] == 4096
+    assert planned("cross_entropy", "nvidia/h100-sxm", BLOCK=4096, num_warps=8).meta["BLOCK"] == 4096
     assert scaled.plan("*fp32", "*fp32", 4, 8, grid=[2, 3], device="nvidia/t4").grid == (2, 3, 1)
-    assert planned("rms_norm", "nvidia/h100-sxm", num_warps=1).meta["num_warps"] == 1, "what spills, too, if it is told"
+    assert planned("rms_norm", "nvidia/h100-sxm", num_warps=1, STAGES=1).meta["num_warps"] == 1, "what spills, too"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,10 @@ def test_plans_are_for_the_device_of_the_tensors(monkeypatch):
     monkeypatch.setattr(
         row_settings, "current_device", lambda index: Device.from_profile(("nvidia/h200", "nvidia/t4")[index or 0])
     )
-    assert [fresh(one_row, grid=(4,)).plan(x, x, 4, 8).device for x in (first, second)] == ["nvidia/h200", "nvidia/t4"]
+    assert [fresh(one_row, grid=(4,)).plan(x, x, 4, 8, num_warps=4).device for x in (first, second)] == [
+        "nvidia/h200",
+        "nvidia/t4",
+    ]
     with pytest.raises(RuntimeError, match="tensors to be on the same device, but x is on cuda:0 and y is on cuda:1"):
         scaled.plan(first, second, 4, 8)
 
@@ -166,7 +170,7 @@ def test_launches_do_not_depend_on_rows_where_batches_must_not_matter():
     """Nor on the number of rows of the first call, none included."""
 
     def metas(run, *numbers):
-        sizes = ((f"f32[{n},16384]", "f32[8,16384]", f"f32[{n}]", n, 16384) for n in numbers)
+        sizes = ((f"f32[{n},4096]", "f32[8,4096]", f"f32[{n}]", n, 4096) for n in numbers)
         return [str(run.plan(*arguments, device="nvidia/h200").meta) for arguments in sizes]
 
     with batch_invariant():

@@ -107,7 +107,7 @@ def narrow(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
 def test_offsets_of_32_bits_cause_a_warning():
     def warnings(kernel, rows, cols, **more):
         x = torch.empty(rows, cols, dtype=torch.bfloat16, device="meta")
-        return launcher(kernel, **NAMES).plan(x, x, rows, cols, device="nvidia/h200", **more).warnings
+        return launcher(kernel, **NAMES).plan(x, x, rows, cols, device="nvidia/h200", num_warps=32, **more).warnings
 
     axes = {"FORM": "two axes", "grid": FORMS["two axes"].grid}
     words = r"the offset of a load of x reaches 4,978,486,912 in 32 bits \(row_forms.py:\d+\); cast .* to tl.int64"

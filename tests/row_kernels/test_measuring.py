@@ -4,9 +4,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from row_kernels import RMS, adding, dequantize, fresh
+from row_kernels import RMS, adding, fresh
 
-from portable_softmax import Device, persistent
+from portable_softmax import Device
 from portable_softmax.planning import planner
 from portable_softmax.row_kernels import row_choice
 from portable_softmax.row_kernels.compiling import compiled_for
@@ -134,9 +134,3 @@ def test_promised_bits_are_kept(monkeypatch, deterministic):
     bits = {(plan.meta["BLOCK"], plan.meta["num_warps"]) for plan in plans}
     assert len(plans) > 1
     assert (len(bits) == 1) == deterministic
-
-
-def test_measure_is_a_number_of_launches():
-    for wrong in (1, True, 2.0, "4"):
-        with pytest.raises(TypeError, match="measure should be the number of launches that are timed, at least 2"):
-            persistent(dequantize, rows="n_rows", cols="n_cols", block="BLOCK", measure=wrong)
