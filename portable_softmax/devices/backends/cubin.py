@@ -4,7 +4,6 @@ NVIDIA documents neither numbers of attributes, which `cuobjdump --dump-elf` pri
 """
 
 import struct
-from collections.abc import Iterator
 
 from portable_softmax.devices.backends.machine_code import Instruction, Loop, loop_of, sections, string
 
@@ -26,12 +25,18 @@ ARCH_OF_BYTES = 90  # from here on a branch's distance is in bytes, before in wo
 
 def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
     """Returns the attributes of `kernel` in .nv.info, by number; ValueError if the file is no cubin, or has no such kernel."""
-    by_name = sections(cubin, "cubin")
-    attributes = {
-        attribute: value
-        for attribute, symbol, value in _symbol_attributes(by_name[".nv.info"])
-        if string(by_name[".strtab"], struct.unpack_from("<I", by_name[".symtab"], symbol * 24)[0]) == kernel
-    }
+    by_name, attributes, at = sections(cubin, "cubin"), dict[int, int](), 0
+    info, symbols = by_name[".nv.info"], by_name[".symtab"]
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form != SIZED_VALUE:
+            continue
+        if size == 8:
+            symbol, value = struct.unpack_from("<II", info, at)
+            if string(by_name[".strtab"], struct.unpack_from("<I", symbols, symbol * 24)[0]) == kernel:
+                attributes[attribute] = value
+        at += size
     if REGISTER_COUNT not in attributes:
         raise ValueError(f"the cubin does not describe the kernel {kernel!r}")
     return attributes
@@ -52,8 +57,7 @@ def loops(cubin: bytes, arch: int) -> list[Loop]:
     contents = [content for name, content in sections(cubin, "cubin").items() if name.startswith(".text.")]
     if len(contents) != 1 or len(contents[0]) % 16 or arch < FIRST_ARCH:
         raise ValueError(f"{len(contents)} kernels for sm_{arch}, and one with instructions of 16 bytes was expected")
-    halves = enumerate(struct.iter_unpack("<QQ", contents[0]))
-    read = [_instruction(at, low, high, arch) for at, (low, high) in halves]
+    read = [_instruction(at, low, high, arch) for at, (low, high) in enumerate(struct.iter_unpack("<QQ", contents[0]))]
     end = next((at for at, one in enumerate(read) if one.ends), -1)
     targets = [(one.target, at) for at, one in enumerate(read) if one.target is not None]
     if end < 0 or not all(0 <= target < len(read) for target, _ in targets):
@@ -80,15 +84,3 @@ def _instruction(at: int, low: int, high: int, arch: int) -> Instruction:
         counter=barrier if operation in LOADS and barrier != NO_BARRIER else None,
         waits=WAITS[high >> 52 & 0x3F],
     )
-
-
-def _symbol_attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yields (attribute, symbol index, value) of each record that has a value for a symbol."""
-    at = 0
-    while at + 4 <= len(info):
-        form, attribute, size = struct.unpack_from("<BBH", info, at)
-        at += 4
-        if form == SIZED_VALUE:
-            if size == 8:
-                yield attribute, *struct.unpack_from("<II", info, at)
-            at += size

@@ -18,7 +18,6 @@ WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 w
 BLOCK = re.compile(r"\.?L?(BB\d+_\d+):|; %bb\.\d+:")
 IN_LOOP, HEADER = re.compile(r"in Loop: Header=(\w+) Depth=(\d+)"), re.compile(r"Loop Header: Depth=(\d+)")
 LOAD, STORE = re.compile(r"(global|flat|buffer)_load_"), re.compile(r"(global|flat|buffer)_(store|atomic)_")
-TO_SHARED = "_lds"  # a load from global memory into shared memory
 WAIT = re.compile(r"s_wait(?:cnt .*?\bvmcnt\(|_loadcnt )(0x[0-9a-f]+|\d+)")
 OF_64 = "gfx9"  # architectures with one counter of loads and stores, and vectors of 64 lanes on 16
 CLOCKS = 4  # of an instruction for such a vector
@@ -115,7 +114,7 @@ def _instruction(line: str, arch: str) -> Instruction:
     if wait:
         return Instruction(waits=(0,), left=int(wait[1], 0))
     if LOAD.match(line):
-        return Instruction(loads=True, counter=None if TO_SHARED in line else 0)
+        return Instruction(loads=True, counter=None if "_lds" in line else 0)  # into shared memory
     if of_64 and STORE.match(line):
         return Instruction(counter=0)
     return Instruction(clocks=CLOCKS if of_64 and line.startswith("v_") else 1)
