@@ -64,8 +64,6 @@ def test_devices_of_one_machine_each_have_their_own(monkeypatch):
     assert current_device() is whole
     with pytest.raises(DeviceError, match="device 2 was requested; torch has 2"):
         current_device(2)
-    with pytest.raises(TypeError, match="float"):
-        current_device(0.5)
 
 
 def test_a_device_may_be_named():
@@ -161,12 +159,10 @@ def test_a_broken_installation_is_reported(monkeypatch, prepare, words):
         current_device()
 
 
-@pytest.mark.parametrize(
-    ("stock", "requires"), [("3.2.0", OF_321), ("3.5.0+git1", ["triton (>=3.5,<3.6)", "triton; extra == 'x'"])]
-)
-def test_a_triton_that_the_vendors_package_requires_is_right(monkeypatch, stock, requires):
-    tritons(stock, "triton-ascend", "3.2.1", *requires)(monkeypatch)
-    assert broken_installation() is None
+def test_a_triton_that_the_vendors_package_requires_is_right(monkeypatch):
+    for stock, requires in (("3.2.0", OF_321), ("3.5.0+git1", ["triton (>=3.5,<3.6)", "triton; extra == 'x'"])):
+        tritons(stock, "triton-ascend", "3.2.1", *requires)(monkeypatch)
+        assert broken_installation() is None
 
 
 def test_a_machine_without_an_accelerator():

@@ -49,8 +49,7 @@ def test_programs_are_the_drivers(name):
     facts, device = PRODUCTS[name], Device.from_profile(name)
     assert device.hardware.multiprocessor_count == facts.cores
     sizes = sorted({0, 1, 16, *(size + odd for size in SLM_SIZES[1:] for odd in (-1, 0, 1) if size + odd <= facts.slm)})
-    most, different = 1024 // facts.lanes, 0
-    numbers = 1, 2, 3, 4, 7, 8, 12, 16, 31, 32, 64
+    most, numbers = 1024 // facts.lanes, (1, 2, 3, 4, 7, 8, 12, 16, 31, 32, 64)
     for warps, grfs, barriers, slm in itertools.product(numbers, range(32, 257, 32), (0, 1), sizes):
         if facts.modes is TWO_MODES and grfs not in TWO_MODES:
             continue  # ocloc gives a kernel one or the other
@@ -60,8 +59,6 @@ def test_programs_are_the_drivers(name):
         ours = facts.cores * occupancy(used, device).programs_per_multiprocessor
         theirs = by_the_driver(facts, warps, grfs, barriers, slm)
         assert ours == theirs or (ours < theirs and aligned(slm) in UNEVEN), used
-        different += ours != theirs
-    assert different, "at 48 and 96 KB there should be some"
 
 
 INFO = """---

@@ -57,8 +57,6 @@ kernel KERNELS:add --on H200 --args x=bf17[4096] y=f32[4] z=f32[4] n=4 BLOCK=4 |
 kernel KERNELS:tuned --on H200 --config 7 | 2 | has 3 configurations, and 7 is none of them; select one with --config N:
 kernel RMS:rms_norm_kernel --on H200 --suggest cols=n_cols block=BLOCK | 2 | requires rows=PARAMETER, or --case NAME
 kernel KERNELS:add --suggest rows=n | 2 | --suggest accepts rows=PARAMETER cols=PARAMETER block=PARAMETER
-verify --on ascend/910b3 | 2 | nothing on this machine executes kernels of ascend/910b3; kernel --on ascend/910b3 compiles
-kernel EXAMPLES:add_kernel --on H200 --case nothing | 2 | has no function 'nothing'
 kernel KERNELS:add --on H200 --args n=1 | 2 | 'x', 'y', and 'z'; pass --args 'NAME=VALUE ...': f16[4096,4096] is
 kernel KERNELS:add --on H200 --args VECTORS BLOK=64 | 1 | CompileError: ;; BLOK is no parameter: did you mean BLOCK?
 kernel EXAMPLES:plain --on H200 X BLOCK_SISE=64 | 2 | BLOCK_SISE is no parameter: did you mean BLOCK_SIZE?; pass --args
@@ -67,7 +65,6 @@ kernel KERNELS:matmul --on H200 --args NARROW BM=16 BK=16 --suggest rows=M cols=
     type --case NAME, a function in the file that returns (grid, arguments, expected), in place of rows=
 kernel KERNELS:tuned --on H200 --args MATRICES | 2 | and none was chosen; select one with --config N:
 kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel requires the value of 'n_elements'; pass it
-kernel KERNELS:add --on H200 --config all | 2 | is not under @triton.autotune
 diff none.json none.json | 2 | FileNotFoundError: [Errno 2] No such file or directory: 'none.json'
 profiles list h200 | 2 | names of devices follow `profiles show`
 --version | 0 | portable-softmax 0.
@@ -88,7 +85,6 @@ kernel EXAMPLES:plain --on H200 X BLOCK_SIZE=8192 num_warps=64 | 1 | no program 
 kernel EXAMPLES:add_kernel --on H200 --args BLOCK_SIZE=64 --case wide_case | 1 | a grid of 1 x 67108864 x 1 has
     67,108,864 programs along y, and nvidia/h200 launches at most ;; grid 1 x 67108864 x 1
 verify --on amd/rx-7900-xtx --kernel KERNELS:matmul --case matmul_case BLOCKS | 0 | PASS ;; on a CPU emulator
-verify --kernel EXAMPLES:add_kernel --on MI300X --args BLOCK_SIZE=64 --case wide_case | 1 | has 17,179,869,184 threads, and
 verify --on MI300X --shapes 8x64 8x65 | 0 | amd/mi300x, 8 x 64 float32: PASS: max error
 profiles | 0 | profile target architecture ;; nvidia/h200 cuda/90 Hopper
 profiles --json | 0 | "name": "ascend/910b3" ;; "memory_bandwidth_gb_per_s": 5300
@@ -162,7 +158,6 @@ def test_json_has_what_the_text_has(run):
 
 
 STEPS = """
-nvidia/h200 | 4, 32, 40000 | 6 programs instead of 5 with at most 37888 bytes of shared memory (40000 now)
 amd/mi100 | 4, 66, 16 | 4 programs instead of 3 with at most 64 registers per thread (66 now)
 nvidia/h200 | 4, 24, 4112 | already at the hardware limit (warps)
 nvidia/h200 | 4, 100, 50000 | 5 programs instead of 4 with at most 96 registers per thread (100 now)
@@ -196,13 +191,12 @@ CHANGES = [  # a value of the first report as it was saved, and what `diff` says
     ("launch.tiling", "two-pass 7 x 1024", "| tiling | two-pass 7 x 1024 | in registers 1 x 1024, num_warps 8 | worse |"),
     ("numbers.programs_per_multiprocessor", 99, "| programs_per_multiprocessor | 99 | 8 | worse |"),
     ("numbers.programs_per_multiprocessor", 1, "| programs_per_multiprocessor | 1 | 8 | |"),
-    ("numbers.spilled_bytes_per_thread", 8, "| spilled_bytes_per_thread | 8 | 0 | |"),
     ("numbers.stack_frame_bytes", None, "| stack_frame_bytes | - | 0 | |"),
     ("software.triton", "3.0.0", "software: triton 3.0.0 -> "),
     ("launch.num_programs", 64, "0 changes in 4 cases, 0 for the worse, 2 not compared"),
     *(("numbers.programs_per_multiprocessor", value, NOT_COMPARED) for value in ("nan", True, [8], None, ...)),
     *(("launch.num_programs", value, NOT_COMPARED) for value in ("64", ...)),
-    *(("numbers.spilled_bytes_per_thread", "0", NOT_COMPARED), ("launch.num_warps", 4, NOT_COMPARED)),
+    ("launch.num_warps", 4, NOT_COMPARED),
 ]
 
 

@@ -1,6 +1,7 @@
 """`verify`: the softmax and user kernels against float64, on an emulated device, in the interpreter and on the device here."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,9 +24,7 @@ KERNELS = Path(__file__).parents[1] / "support" / "example_kernels.py"
 def test_the_softmax_of_an_emulated_device(run, dtype, direction):
     code, out, err = run("verify", "--on", "amd/mi300x", "--shapes", "12x131", "--dtype", dtype, *direction)
     assert (code, err) == (0, "")
-    assert "\nverify    PASS: max error " in out
-    assert "ran gfx942 code on a CPU emulator, " in out
-    assert out.endswith("for 12 rows\n")
+    assert re.search(r"\nverify    PASS: max error .*\n.*ran gfx942 code on a CPU emulator, .* for 12 rows\n$", out)
 
 
 def test_a_wrong_result_is_1(run, monkeypatch):

@@ -57,11 +57,8 @@ def _prepared(linalg: str) -> str:
 def _exp_of_product(exp2: "re.Match[str]") -> str:
     result, x, _, kind = exp2.groups()
     ln2 = f"dense<{math.log(2)!r}>" if kind.startswith("tensor") else repr(math.log(2))
-    return (
-        f"%ln2_{result} = arith.constant {ln2} : {kind}\n"
-        f"%product_{result} = arith.mulf {x}, %ln2_{result} : {kind}\n"
-        f"%{result} = math.exp %product_{result} : {kind}"
-    )
+    product = f"%product_{result} = arith.mulf {x}, %ln2_{result} : {kind}"
+    return f"%ln2_{result} = arith.constant {ln2} : {kind}\n{product}\n%{result} = math.exp %product_{result} : {kind}"
 
 
 def _build(text: str, folder: Path) -> Path:
