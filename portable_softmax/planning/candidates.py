@@ -188,7 +188,7 @@ def _excluded(problem: Problem, tiling: Tiling, limits: Limits) -> str | None:
         "splits of few elements": tiling.splits > 1 and elements < 2 * FEW * threads,
         "idle threads": tiling.warps > 1 and rows * min(tiling.tile_cols, problem.width) < threads,
         "splits of one warp": held and tiling.is_shared and tiling.warps == 1 and many,
-        "many narrow loads": is_scalar and tiling.blocks > MAX_SCALAR_BLOCKS,
+        "many narrow loads": is_scalar and (tiling.blocks > MAX_SCALAR_BLOCKS or elements > FEW * problem.vector * threads),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
