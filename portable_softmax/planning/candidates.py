@@ -76,8 +76,6 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     if holds_as_loaded(problem, tiling, device):
         elements //= 2
     wanted = REGISTERS + elements
-    if problem.across and tiling.is_shared and problem.vector == 1:
-        wanted = REGISTERS * problem.loads + elements + elements // 2
     registers = min(available(wanted, threads, device), tiling.max_registers or wanted)
     return KernelResources(tiling.num_warps, registers, spilled_bytes_per_thread=WORD_BYTES * (wanted - registers))
 

@@ -8,9 +8,10 @@ from itertools import accumulate
 from typing import Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, check_dtype
-from portable_softmax.planning.problem import FORMS, MANY_ROWS, NONE, VECTOR_BYTES, Level, LogProbs, Problem, Scores
+from portable_softmax.planning.problem import FORMS, NONE, VECTOR_BYTES, Level, LogProbs, Problem, Scores
 
 MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
+MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 TOKEN_LOG_PROBS = "token_log_probs"
 SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
@@ -167,7 +168,7 @@ def numbers_of(number: int) -> tuple[int, int, int]:
 def bucket_of(problem: Problem) -> Problem:
     """Returns the problem for which the launch of a problem is chosen; there is one if bits do not depend on the rows."""
     if problem.batch_invariant:
-        return replace(problem, n_rows=problem.inner * MANY_ROWS, rows_per_matrix=None, mask_copies=None, levels=None)
+        return replace(problem, n_rows=problem.inner * MANY, rows_per_matrix=None, mask_copies=None, levels=None)
     matrices, rows = problem.n_rows // problem.rows_per_group, problem.rows_per_group
     if not problem.across:
         rows = representative(rows)

@@ -22,7 +22,6 @@ from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.planning.plan import LaunchPlan, Tiling, spilled_by
 from portable_softmax.planning.problem import Problem
 
-MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
 MAX_COMPILED = 6  # launches: a compilation takes about a second
 MIN_US = 10  # expected time of launches that are timed: of shorter ones, events measure the host
@@ -153,8 +152,9 @@ def launch_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPla
 
 def plan_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
     """Returns the plan of a problem by the choice for its bucket, with its time and reasons."""
-    launch = _launch(launch_of(choice, problem, device).problem, choice.tiling, choice.resources, device)
-    return replace(launch, reasons=(*choice.reasons, *launch.because(device)), warnings=choice.warnings)
+    launch = launch_of(choice, problem, device)
+    reasons = *choice.reasons, *launch.because(device)
+    return replace(launch, terms=_terms(launch, device), reasons=reasons, warnings=choice.warnings)
 
 
 def ranked(problem: Problem, device: Device, left_out: Counter[str] | None = None) -> list[LaunchPlan]:
@@ -162,9 +162,9 @@ def ranked(problem: Problem, device: Device, left_out: Counter[str] | None = Non
 
     Where the cost is unknown, vectorized access goes first, and launches keep their order. Others are counted in `left_out`.
     """
-    launches = list[LaunchPlan]()
+    launches, left_out = list[LaunchPlan](), Counter() if left_out is None else left_out
     for reading in reversed(readings(problem, device)):
-        tilings = candidates(_typical(reading)[0], device, left_out if left_out is not None else Counter())
+        tilings = candidates(reading, device, left_out)
         launches += [_launch(reading, tiling, estimated(reading, tiling, device), device) for tiling in tilings]
     return sorted((one for one in launches if not unfit(one, device)), key=lambda launch: launch.us) or launches
 
@@ -179,44 +179,40 @@ def unfit(launch: LaunchPlan, device: Device) -> str | None:
     return f"only {most} programs are resident at once" if most < launch.tiling.splits else None
 
 
-def _typical(problem: Problem) -> list[Problem]:
-    """Returns the problems whose times count: of many rows and of one if the launch must not depend on their number."""
-    if not problem.batch_invariant:
-        return [problem]
-    numbers = (number * problem.inner for number in (MANY, 1))
-    return [replace(problem, n_rows=number, rows_per_matrix=None, mask_copies=None) for number in numbers]
-
-
 def _launch(problem: Problem, tiling: Tiling, used: KernelResources, device: Device) -> LaunchPlan:
-    """Returns the launch of programs with these resources; its time is the geometric mean of those of typical problems."""
+    """Returns the launch of programs with these resources.
+
+    If it must not depend on the number of rows, its time is the geometric mean of those for many rows and for one.
+    """
     fit = device.vendor.occupancy(used, device.hardware)
     launch = _sized(problem, tiling, used, fit, device)
-    numbers, resident, times = device.profile.launch.cost, fit.programs_per_multiprocessor, list[Terms]()
+    terms = _terms(launch, device)
+    if terms and problem.batch_invariant:
+        few = replace(problem, n_rows=problem.inner, rows_per_matrix=None)
+        one = _terms(_sized(few, tiling, used, fit, device), device) or terms
+        terms = Terms(*(math.sqrt(one.total / terms.total) * term for term in terms))
+    return replace(launch, terms=terms) if terms else launch
+
+
+def _terms(launch: LaunchPlan, device: Device) -> Terms | None:
+    """Returns the expected time of a launch; None if the profile has no cost, or no program fits."""
+    numbers, resident = device.profile.launch.cost, launch.occupancy.programs_per_multiprocessor
     if not numbers or not resident or not launch.num_programs:
-        return launch
-    for typical in _typical(problem):
-        number = _num_programs(typical, tiling, fit, device)
-        times.append(cost(softmax_facts(typical, tiling, device, number, resident, spilled_by(used)), numbers))
-    factor = math.sqrt(times[-1].total / times[0].total)
-    return replace(launch, terms=Terms(*(factor * term for term in times[0])))
+        return None
+    spilled = spilled_by(launch.resources)
+    return cost(softmax_facts(launch.problem, launch.tiling, device, launch.num_programs, resident, spilled), numbers)
 
 
 def _sized(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> LaunchPlan:
-    """Returns the launch of a tiling, without its time."""
-    programs = _num_programs(problem, tiling, fit, device)
-    walks = device.profile.launch.grid.value == "resident" and not tiling.is_shared  # all walk over equally many tiles
-    walks = walks or programs < problem.tiles(tiling.tile_rows) * tiling.splits
-    if tiling.walk != walks:
-        tiling = replace(tiling, walk=walks)
-    return LaunchPlan(problem, tiling, num_programs=programs, resources=used, occupancy=fit)
-
-
-def _num_programs(problem: Problem, tiling: Tiling, fit: Occupancy, device: Device) -> int:
-    """Returns the size of the grid: one program for each split of a tile, unless fewer are resident or possible."""
-    hardware = device.hardware
+    """Returns the launch of a tiling without its time: a program for each split of a tile, if so many may and need be."""
+    hardware, is_resident = device.hardware, device.profile.launch.grid.value == "resident" and not tiling.is_shared
     threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
     most = min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)
-    groups = min(problem.tiles(tiling.tile_rows), most // tiling.splits)
-    if not tiling.is_shared and device.profile.launch.grid.value == "resident":
+    tiles = problem.tiles(tiling.tile_rows)
+    groups = min(tiles, most // tiling.splits)
+    if is_resident:
         groups = min(groups, device.resident(fit) or groups)
-    return groups * tiling.splits
+    walks = is_resident or groups < tiles  # all walk over equally many tiles
+    if tiling.walk != walks:
+        tiling = replace(tiling, walk=walks)
+    return LaunchPlan(problem, tiling, num_programs=groups * tiling.splits, resources=used, occupancy=fit)

@@ -14,8 +14,7 @@ from torch.compiler import is_dynamo_compiling
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.planning.operands import numbers_of, representative
-from portable_softmax.planning.planner import MANY
+from portable_softmax.planning.operands import MANY, numbers_of, representative
 from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, constexprs_of, heuristics_of, jit_function
 from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice

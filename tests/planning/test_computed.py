@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -78,26 +77,6 @@ def test_two_pass_rows_of_any_length_have_one_kernel():
         kernels_of(Problem(5, n_cols, "float32", "float32", 1), Tiling(1, 16, held=False), H200) for n_cols in (37, 117)
     )
     assert short == long
-
-
-def tilings_of(problem, device):
-    """Returns the launches that are weighed in their order, without what depends on the most programs of a launch."""
-    return [replace(tiling, walk=False) for _, tiling in every_launch(problem, device)]
-
-
-@pytest.mark.parametrize("product", foremost(PRODUCTS))
-def test_batch_invariant_rows_are_cut_by_their_length_alone(product):
-    device = Device.from_profile(product)
-    for n_cols, (backward, dtype) in itertools.product(
-        (*LENGTHS[::2], 1, 20_484, 10**6), ((False, "float16"), (True, "float32"))
-    ):
-        kind = {"backward": backward, "batch_invariant": True}
-        rows = [tilings_of(contiguous_problem(n_rows, n_cols, dtype, **kind), device) for n_rows in (1, 132, 2**31)]
-        assert rows[0] == rows[1] == rows[2]
-        if n_cols > 1:
-            beside = (Problem(n_rows, n_cols, dtype, dtype, 4, inner=2**9, **kind) for n_rows in (2**9, 2**12, 2**20))
-            beside = [tilings_of(problem, device) for problem in beside]
-            assert beside[0] == beside[1] == beside[2]
 
 
 @pytest.mark.parametrize("profile", ["nvidia/h200", "amd/mi300x", "ascend/910b3"])

@@ -13,7 +13,7 @@ from sweep import mostly_slow
 from portable_softmax import Device, KernelResources, LaunchPlan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.planning.candidates import readings
-from portable_softmax.planning.operands import TOKEN_LOG_PROBS, contiguous_problem
+from portable_softmax.planning.operands import TOKEN_LOG_PROBS, bucket_of, contiguous_problem
 from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import choice_of, plan_of, ranked
 from portable_softmax.planning.problem import Problem
@@ -32,8 +32,9 @@ def foremost(names) -> list[Any]:
 
 
 def choose(problem: Problem, device: Device, compile: Any) -> LaunchPlan:
-    """Plans a launch with a function in place of the compiler."""
-    return plan_of(choice_of(problem, device, compile), problem, device)
+    """Plans a launch with a function in place of the compiler; bits that must not depend on the number of rows have a bucket."""
+    typical = bucket_of(problem) if problem.batch_invariant else problem
+    return plan_of(choice_of(typical, device, compile), problem, device)
 
 
 def light(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
