@@ -32,7 +32,7 @@ def foremost(names) -> list[Any]:
 
 
 def choose(problem: Problem, device: Device, compile: Any) -> LaunchPlan:
-    """Plans a launch with a function in place of the compiler; bits that must not depend on the number of rows have a bucket."""
+    """Plans a launch with a function in place of the compiler; for a bucket where bits must not depend on the rows."""
     typical = bucket_of(problem) if problem.batch_invariant else problem
     return plan_of(choice_of(typical, device, compile), problem, device)
 
