@@ -189,13 +189,14 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         return math.prod(trips) * op.elements * part
 
     for one in (one for one in trace.accesses if not any(turn for _, turn in one.turns)):
-        trips, size, moves = inside([loop for loop, _ in one.turns]), one.op.size, PROGRAM in one.address.sources
-        elements, part = filled(one.op, trips), (one.root, one.kind == "load")
+        trips, size, part = inside([loop for loop, _ in one.turns]), one.op.size, (one.root, one.kind == "load")
+        elements = filled(one.op, trips)
+        moving = elements if PROGRAM in one.address.sources else 0.0  # others are in a cache
         if walks and len(trips) == len(one.turns):
-            counts["program"] += size * elements if moves else 0
+            counts["program"] += size * moving
             counts["program_operands"] += elements / cols
             continue
-        now = min(elements, share.get(one.root, math.inf) - moved[part]) if moves else 0
+        now = min(moving, share.get(one.root, math.inf) - moved[part])
         moved[part] += now
         counts["row"] += size * now
         counts["row_operands"] += elements / cols
@@ -203,7 +204,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         if one.kind == "load":
             counts["loads"] += elements / cols
             counts["loaded"] += size * elements
-            counts["again"] += size * (elements - now) if moves else 0
+            counts["again"] += size * (moving - now)
     for op, loops in trace.work:
         trips = inside(loops)
         if op.kind != "reduce":
