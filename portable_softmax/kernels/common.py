@@ -45,12 +45,12 @@ def last_tile(group, n_rows, n_queries, C: tl.constexpr):
 
 @triton.jit
 def find_tile(tile, n_rows, n_heads, n_queries, s_batch, s_head, s_query, C: tl.constexpr):
-    """Returns row ids, heads, queries and which exist, [ROWS]; offsets of x and misalignment, which broadcast against a tile.
+    """Returns row ids, heads, queries, which exist, offsets of x, and misalignment.
 
     A row's id is (batch * n_heads + head) * n_queries + query. Heads are counted over all batches; HEAD_TILES have one.
     """
     tile = tl.cast(tile, tl.int64) if C.WIDE else tile
-    lane = tl.arange(0, C.ROWS)
+    lane = tl.expand_dims(tl.arange(0, C.ROWS), C.AXIS)
     if C.HEAD_TILES:
         tiles = tl.cdiv(n_queries, C.ROWS)
         if C.MASK_SHARED:  # the same queries of all heads are consecutive
@@ -67,11 +67,11 @@ def find_tile(tile, n_rows, n_heads, n_queries, s_batch, s_head, s_query, C: tl.
         head = rows // n_queries if C.LEVELS > 1 else tile * 0
         query = rows - head * n_queries
         rows = rows.to(tl.int64)
-    exists = tl.full((1,), True, tl.int1) if C.ROWS == 1 else exists  # every tile has a row
+    exists = tl.full((1, 1), True, tl.int1) if C.ROWS == 1 else exists  # every tile has a row
     s_query = s_query * C.ROW_UNIT if C.AXIS == 1 else 1
     offset = offsets_of_rows(head, query, n_heads, s_batch * C.UNIT, s_head * C.UNIT, s_query, C)
-    misalignment = (offset % C.VECTOR).to(tl.int32) if C.UNALIGNED else tl.zeros((1,), tl.int32)
-    return rows, head, query, exists, vectors_of(offset, C), along(misalignment, C)
+    misalignment = (offset % C.VECTOR).to(tl.int32) if C.UNALIGNED else tl.zeros((1, 1), tl.int32)
+    return rows, head, query, exists, vectors_of(offset, C), misalignment
 
 
 @triton.jit
@@ -83,17 +83,17 @@ def offsets_of_result(rows, head, query, n_queries, n_cols, C: tl.constexpr):
 
 @triton.jit
 def vectors_of(offset, C: tl.constexpr):
-    """Returns offsets of the vectors in which rows begin, in the shape that broadcasts against a tile."""
+    """Returns offsets of the vectors in which rows begin."""
     if C.UNALIGNED:
         offset = offset // C.VECTOR * C.VECTOR
     elif C.AXIS == 0 and (C.VECTOR > 1 and not C.HEAD_TILES):  # VECTOR divides the number of queries
-        offset = tl.max_contiguous(tl.multiple_of(offset, C.VECTOR), C.VECTOR)
-    return along(offset, C)
+        offset = tl.max_contiguous(tl.multiple_of(offset, [1, C.VECTOR]), [1, C.VECTOR])
+    return offset
 
 
 @triton.jit
 def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.constexpr):
-    """Returns offsets of rows, [ROWS]."""
+    """Returns offsets of rows."""
     outer = 0
     if C.LEVELS == 3:
         batch = head // n_heads
@@ -104,21 +104,13 @@ def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.conste
 
 
 @triton.jit
-def along(of_rows, C: tl.constexpr):
-    """Returns [ROWS] in the shape that broadcasts against a tile."""
-    return tl.expand_dims(of_rows, C.AXIS)
-
-
-@triton.jit
 def load_per_row(value, rows, exists, KIND: tl.constexpr, C: tl.constexpr):
     """Returns a number per row, from a pointer to them; [1, 1] if all rows have the same; 1 without."""
     number = 1.0
     if KIND == "rows":
-        number = along(tl.load(value + rows, mask=exists, other=1), C)
-    elif KIND == "number":
-        number = tl.full((1, 1), value, tl.float32)
-    elif KIND == "integer":
-        number = tl.full((1, 1), value, tl.int64)
+        number = tl.load(value + rows, mask=exists, other=1)
+    elif KIND != "":
+        number = tl.full((1, 1), value, tl.int64 if KIND == "integer" else tl.float32)
     return number
 
 

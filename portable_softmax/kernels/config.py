@@ -44,7 +44,7 @@ class KernelConfig:
     IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time, as with a STEP
     AS_LOADED: str = ""  # constraint of a register with two elements of 16 bits: a tile is kept so, and exp computed twice
     GROUP: int = 0  # adjacent columns with statistics of their own, of log-probabilities and samples: 8, or all of fewer
-    ACCUMULATORS: int = 1  # columns of a block with statistics of their own where rows are read twice: those of threads
+    PARTS: int = 1  # of a block, with statistics of their own: groups, or columns of different threads
     OPAQUE: str = ""  # constraint of an optimization barrier before the columns of stores
     WALK: bool = False  # programs take one tile after another: the grid may be smaller than the number of tiles
 

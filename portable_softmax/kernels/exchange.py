@@ -8,7 +8,7 @@ are [WORDS_READ, ROWS], of which SPLITS count.
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.common import INTERPRETED, NEG_INF, TRITON, along
+from portable_softmax.kernels.common import INTERPRETED, NEG_INF, TRITON
 from portable_softmax.kernels.reduce import NO_GROUP, merge
 
 gather = getattr(tl, "gather", None)  # Triton 3.2 has none, and that of 3.3 does not compile
@@ -90,5 +90,5 @@ def of_rows(numbers, C: tl.constexpr):
         shaped = tl.full((1, 1), tl.max(numbers), numbers.dtype)
     else:  # gathered in a layout of its own: else a tile is converted to that of the words, block by block
         numbers = tl.reshape(numbers, (C.ROWS,))
-        shaped = along(gather(numbers, tl.arange(0, C.ROWS), 0) if GATHERS else numbers, C)
+        shaped = tl.expand_dims(gather(numbers, tl.arange(0, C.ROWS), 0) if GATHERS else numbers, C.AXIS)
     return shaped

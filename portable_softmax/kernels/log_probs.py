@@ -9,12 +9,12 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, HIGHEST, NEG_INF, along, append_block, bounded, columns_from, end_of_split, exp,
+    BOTH, HIGHEST, NEG_INF, append_block, bounded, columns_from, end_of_split, exp,
     find_tile, first_column, get_block, last_tile, load_per_row, offsets_of_result, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
 from portable_softmax.kernels.noise import gumbel
-from portable_softmax.kernels.reduce import NO_GROUP, add_block, best_groups, groups_from, merge_row, no_statistics
+from portable_softmax.kernels.reduce import NO_GROUP, add_block, best_groups, merge_row, no_statistics
 from portable_softmax.kernels.scores import capped, find_mask, load_mask, load_score, load_scores, load_words, shift, slope_of
 
 
@@ -35,21 +35,20 @@ def token_log_probs_kernel(
         scales = load_per_row(scale, rows, exists, C.SCALE, C)
         temperatures = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         key, turn = load_per_row(seed, rows, exists, C.SEED, C), load_per_row(position, rows, exists, C.POSITION, C)
-        split_end, present = end_of_split(row_end, split, n_cols, C), along(exists, C)
-        reads = present
+        split_end, reads, lanes = end_of_split(row_end, split, n_cols, C), exists, tl.expand_dims(tl.arange(0, C.PARTS), 0)
         if not C.SAMPLE:
-            tokens = along(rows, C) * n_ids
-            ids = tl.load(ids_ptr + tokens, mask=present, other=ignored)  # on their way meanwhile
+            tokens = rows * n_ids
+            ids = tl.load(ids_ptr + tokens, mask=exists, other=ignored)  # on their way meanwhile
         if C.SKIP_IGNORED:
             some = ids != ignored
             for k in tl.range(1, n_ids):
-                some = some | (tl.load(ids_ptr + tokens + k, mask=present, other=ignored) != ignored)
+                some = some | (tl.load(ids_ptr + tokens + k, mask=exists, other=ignored) != ignored)
             reads = reads & some
 
         # Ends as early as it can: where most rows are not read, their programs take most of the time.
         if tl.max(reads.to(tl.int32)) == 0 if C.SKIP_IGNORED else False:
             for k in tl.range(0, n_ids):
-                tl.store(out_ptr + tokens + k, 0.0, mask=present)
+                tl.store(out_ptr + tokens + k, 0.0, mask=exists)
         else:
             if C.STEP != "map":
                 peaks, sums, moments, best, at = no_statistics(C)
@@ -74,7 +73,9 @@ def token_log_probs_kernel(
                             scores, is_first = get_block(tile_scores, block, C), C.IN_REGISTERS and block == 0
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, is_first, C)
                             if C.SAMPLE:
-                                groups = groups_from(begin + (step + block) * C.BLOCK, C)
+                                groups = (begin + (step + block) * C.BLOCK) // C.GROUP + tl.expand_dims(
+                                    tl.arange(0, C.PARTS), 0
+                                )
                                 noise = gumbel(groups, key, turn, 0, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                     begin, stop = stop, tl.max(split_end)
@@ -115,7 +116,7 @@ def token_log_probs_kernel(
                                     scores, peaks, sums, moments, temperatures, False, C
                                 )
                                 if C.SAMPLE:
-                                    groups = groups_from(start, C)
+                                    groups = start // C.GROUP + lanes
                                     noise = gumbel(groups, key, turn, 2 if AGAIN else 0, C)
                                     best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                             row_peak, row_total, row_moment, largest, drawn = merge_row(
@@ -130,20 +131,19 @@ def token_log_probs_kernel(
                                 ids, score = tl.where(below, other, ids), tl.where(below, its_score, score)
                             else:
                                 peak, total, moment = row_peak, row_total, row_moment
-                row = along(rows, C)
                 if C.SAMPLE:
                     log_prob = tl.where(none, float("nan"), shift(score, peak, temperatures, C) - tl.log(total))
-                    tl.store(out_ptr + row, tl.where(none, -1, ids).to(tl.int64), mask=present)
-                    tl.store(statistics_ptr + row, log_prob, mask=present)
+                    tl.store(out_ptr + rows, tl.where(none, -1, ids).to(tl.int64), mask=exists)
+                    tl.store(statistics_ptr + rows, log_prob, mask=exists)
                 else:
-                    store_statistics(statistics_ptr + row, present, n_rows, peak, total, moment, temperatures, C)
+                    store_statistics(statistics_ptr + rows, exists, n_rows, peak, total, moment, temperatures, C)
                     for k in tl.range(0, n_ids):
                         log_prob = shift(score, peak, temperatures, C) - tl.log(total)
                         if C.MASKED_ROWS_ZERO:
                             log_prob = tl.where((peak == NEG_INF) & (total == 0), NEG_INF, log_prob)
                         no_token = tl.where(ids == ignored, 0.0, float("nan"))
-                        tl.store(out_ptr + tokens + k, tl.where(column >= 0, log_prob, no_token), mask=present)
-                        ids = tl.load(ids_ptr + tokens + k + 1, mask=present & (k + 1 < n_ids), other=ignored)
+                        tl.store(out_ptr + tokens + k, tl.where(column >= 0, log_prob, no_token), mask=exists)
+                        ids = tl.load(ids_ptr + tokens + k + 1, mask=exists & (k + 1 < n_ids), other=ignored)
                         column = column_of(ids, misalignment, n_cols, ignored)
                         score = load_score(x, mask, column, m_col, misalignment, scales, temperatures, C)
 
@@ -206,28 +206,27 @@ def token_log_probs_backward_kernel(
         rows, head, query, exists, x_at, misalignment = find_tile(tile, n_rows, n_heads, n_queries, x_batch, x_head, x_query, C)
         dx_at = x_at if C.OUT_LIKE_X else offsets_of_result(rows, head, query, n_queries, n_cols, C)
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, C)
-        present, row_end = along(exists, C), misalignment + n_cols
-        x, dx, split_end = x_ptr + x_at, dx_ptr + dx_at, end_of_split(row_end, split, n_cols, C)
+        x, dx, split_end = x_ptr + x_at, dx_ptr + dx_at, end_of_split(misalignment + n_cols, split, n_cols, C)
         scales = load_per_row(scale, rows, exists, C.SCALE, C)
         temperatures = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
-        lse = along(tl.load(statistics_ptr + rows, mask=exists, other=0.0), C)
-        rest = along(tl.load(statistics_ptr + n_rows + rows, mask=exists, other=0.0), C)
+        lse = tl.load(statistics_ptr + rows, mask=exists, other=0.0)
+        rest = tl.load(statistics_ptr + n_rows + rows, mask=exists, other=0.0)
         # Of a score: d_out where it was chosen, less p * (total + slope * log(p)).
-        ids, d_outs = ids_ptr + along(rows, C) * n_ids, d_out_ptr + along(rows, C) * n_ids
-        token, d_out = load_gradient(ids, d_outs, present, misalignment, n_cols, ignored)
+        ids, d_outs = ids_ptr + rows * n_ids, d_out_ptr + rows * n_ids
+        token, d_out = load_gradient(ids, d_outs, exists, misalignment, n_cols, ignored)
         total, busy = d_out, d_out != 0
         for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
-            _, more = load_gradient(ids + k, d_outs + k, present, misalignment, n_cols, ignored)
+            _, more = load_gradient(ids + k, d_outs + k, exists, misalignment, n_cols, ignored)
             total += more
             busy = busy | (more != 0)
         if d_lse_ptr is not None:
-            total -= along(tl.load(d_lse_ptr + rows, mask=exists, other=0.0), C)
+            total -= tl.load(d_lse_ptr + rows, mask=exists, other=0.0)
         d_entropy = total
         if C.ENTROPY:
-            d_entropy = along(tl.load(d_entropy_ptr + rows, mask=exists, other=0.0), C)
-            entropy = along(tl.load(statistics_ptr + 2 * tl.cast(n_rows, tl.int64) + rows, mask=exists, other=0.0), C)
+            d_entropy = tl.load(d_entropy_ptr + rows, mask=exists, other=0.0)
+            entropy = tl.load(statistics_ptr + 2 * tl.cast(n_rows, tl.int64) + rows, mask=exists, other=0.0)
             total = tl.where(d_entropy == 0, total, total + d_entropy * entropy)
-        reads = present & busy if C.SKIP_IGNORED else present
+        reads = exists & busy if C.SKIP_IGNORED else exists
         some = tl.max(reads.to(tl.int32)) != 0
         slope = slope_of(scales, temperatures, C)
         idle = (total == 0) & (d_entropy == 0)
@@ -242,7 +241,7 @@ def token_log_probs_backward_kernel(
                 by = total + d_entropy * bounded(log_p) if C.ENTROPY else total
                 ds = tl.where(idle, 0.0, -exp(log_p, C) * by) + tl.where(columns == token, d_out, 0.0)
                 for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
-                    another, more = load_gradient(ids + k, d_outs + k, present, misalignment, n_cols, ignored)
+                    another, more = load_gradient(ids + k, d_outs + k, exists, misalignment, n_cols, ignored)
                     ds += tl.where(columns == another, more, 0.0)
                 none = ds == 0
                 if C.TEMPERATURE != "":
@@ -254,7 +253,7 @@ def token_log_probs_backward_kernel(
                     u = score * (temperatures * (1.0 / C.CAP))
                     ds *= 1.0 - u * u
                 ds = tl.where(none, 0.0, ds)
-            store(dx + columns, ds, columns, misalignment, split_end, present, BOTH, C)
+            store(dx + columns, ds, columns, misalignment, split_end, exists, BOTH, C)
 
 
 @triton.jit

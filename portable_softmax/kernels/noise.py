@@ -5,8 +5,6 @@ import triton.language as tl
 
 from portable_softmax.kernels.common import LN2, fma
 
-ROUNDS = tl.constexpr(7)  # of Philox
-
 
 @triton.jit
 def gumbel(number, seed, position, purpose, C: tl.constexpr):
@@ -18,9 +16,7 @@ def gumbel(number, seed, position, purpose, C: tl.constexpr):
     key, key_high = (seed & 0xFFFFFFFF).to(tl.uint32), (seed >> 32).to(tl.uint32)
     counter = number.to(tl.uint32)
     word, two, three = counter, high, counter * 0 + purpose
-    for _ in tl.static_range(
-        ROUNDS
-    ):  # tl.philox_impl has the rounds of random numbers of Triton, and needs an unsigned tl.umulhi
+    for _ in tl.static_range(7):  # tl.philox_impl has the rounds of Triton's random numbers, and needs an unsigned tl.umulhi
         a, c = upper_half(word, 0xD2511F53, C), upper_half(two, 0xCD9E8D57, C)
         word, low, two, three = c ^ low ^ key, two * 0xCD9E8D57, a ^ three ^ key_high, word * 0xD2511F53
         key, key_high = key + 0x9E3779B9, key_high + 0xBB67AE85

@@ -29,29 +29,22 @@ def sum_of_exp(scores, base, temperature, C: tl.constexpr):
 
 
 @triton.jit
-def filled(value, PARTS: tl.constexpr, C: tl.constexpr):
-    """Returns one number for all parts of a tile's rows."""
-    return tl.full((C.ROWS, PARTS) if C.AXIS == 1 else (PARTS, C.ROWS), value, tl.float32)
-
-
-@triton.jit
 def fold(block, C: tl.constexpr):
     """Returns a block with one more axis, C.FOLD, along which columns share statistics."""
     if C.GROUP > 0:
-        block = tl.reshape(block, (C.ROWS, block.shape[1] // C.GROUP, C.GROUP))
+        block = tl.reshape(block, (C.ROWS, C.PARTS, C.GROUP))
     elif C.AXIS == 1:
-        block = tl.reshape(block, (C.ROWS, block.shape[1] // C.ACCUMULATORS, C.ACCUMULATORS))
+        block = tl.reshape(block, (C.ROWS, block.shape[1] // C.PARTS, C.PARTS))
     else:
-        block = tl.reshape(block, (block.shape[0] // C.ACCUMULATORS, C.ACCUMULATORS, C.ROWS))
+        block = tl.reshape(block, (block.shape[0] // C.PARTS, C.PARTS, C.ROWS))
     return block
 
 
 @triton.jit
 def no_statistics(C: tl.constexpr):
     """Returns (maximum, sum, moment, largest noisy score, its group) of no column, for every part of a block."""
-    PARTS: tl.constexpr = C.BLOCK // C.GROUP if C.GROUP > 0 else C.ACCUMULATORS
-    nothing, zeros = filled(NEG_INF, PARTS, C), filled(0.0, PARTS, C)
-    return nothing, zeros, zeros, nothing, tl.full(zeros.shape, NO_GROUP, tl.int32)
+    zeros = tl.full((C.ROWS, C.PARTS) if C.AXIS == 1 else (C.PARTS, C.ROWS), 0.0, tl.float32)
+    return zeros + NEG_INF, zeros, zeros, zeros + NEG_INF, tl.full(zeros.shape, NO_GROUP, tl.int32)
 
 
 @triton.jit
@@ -79,12 +72,6 @@ def add_block(score, peaks, sums, moments, temperature, FIRST: tl.constexpr, C: 
             moments = fma(lesser, shrink, tl.where(rises, moment, moments), C)
         peaks, sums = highest, fma(smaller, shrink, larger, C)
     return peaks, sums, moments, top, part
-
-
-@triton.jit
-def groups_from(start, C: tl.constexpr):
-    """Returns the numbers of the groups of a block."""
-    return start // C.GROUP + tl.expand_dims(tl.arange(0, C.BLOCK // C.GROUP), 0)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    ELEMENTS, HIGHEST, NEG_INF, along, clamped, columns_from, exp, finite, offsets_of_rows, product,
+    ELEMENTS, HIGHEST, NEG_INF, clamped, columns_from, exp, finite, offsets_of_rows, product,
     row_mask, vector_mask,
 )  # fmt: skip
 
@@ -21,7 +21,7 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.co
     if C.MASK != "":
         s_query = s_query * C.MASK_UNIT if C.AXIS == 1 else s_query
         offset = offsets_of_rows(head, query, n_heads, s_batch * C.MASK_UNIT, s_head * C.MASK_UNIT, s_query, C)
-        mask = mask_ptr + along(offset, C)
+        mask = mask_ptr + offset
     return mask
 
 
@@ -100,7 +100,8 @@ def load_scores(ptrs, added, shown, vectors, scale, temperature, C: tl.constexpr
         if C.FUSED or C.MASK == "added":
             score = tl.where(temperature == 0, plain, score)
         else:  # both are finite
-            score = score * (1.0 - greedy(temperature)) + plain * greedy(temperature)
+            is_greedy = (temperature == 0).to(tl.float32)
+            score = score * (1.0 - is_greedy) + plain * is_greedy
     if C.SELECT:  # what is computed of rows that do not exist is not stored
         score = tl.where(shown, score, NEG_INF)
     return score
@@ -114,15 +115,9 @@ def load_score(x, mask, column, m_col, misalignment, scale, temperature, C: tl.c
 
 
 @triton.jit
-def greedy(temperature):
-    """Returns 1.0 for greedy rows, else 0.0: without FUSED, arithmetic on them takes the place of selects."""
-    return (temperature == 0).to(tl.float32)
-
-
-@triton.jit
 def inverse_of(temperature):
     """Returns 1 / temperature, finite; 1 for greedy rows."""
-    return clamped(1.0 / (temperature + greedy(temperature)), HIGHEST)
+    return clamped(1.0 / (temperature + (temperature == 0).to(tl.float32)), HIGHEST)
 
 
 @triton.jit
@@ -160,7 +155,7 @@ def shift(score, peak, temperature, C: tl.constexpr):
         if C.FUSED:
             shifted = tl.where((temperature == 0) & (shifted < 0), NEG_INF, shifted)
         else:  # three times: so does the smallest difference become infinite
-            gain = greedy(temperature) * HIGHEST + 1.0
+            gain = (temperature == 0).to(tl.float32) * HIGHEST + 1.0
             shifted = shifted * gain * gain * gain
     return shifted
 
@@ -171,7 +166,7 @@ def add_sink(peak, total, sink_ptr, rows, exists, temperature, C: tl.constexpr):
     if C.SINK or C.MASKED_ROWS_ZERO:
         empty = (peak == NEG_INF) & (total == 0)  # a maximum leaves nan out, the sum has it
         if C.SINK:
-            sink = along(tl.load(sink_ptr + rows, mask=exists, other=0.0), C)
+            sink = tl.load(sink_ptr + rows, mask=exists, other=0.0)
             if C.TEMPERATURE != "":
                 sink = tl.where(temperature == 0, NEG_INF, sink)
             top = tl.maximum(finite(peak), sink)

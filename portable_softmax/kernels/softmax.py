@@ -10,11 +10,11 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, NEG_INF, along, append_block, columns_from, end_of_split, exp, find_tile, finite,
+    BOTH, NEG_INF, append_block, columns_from, end_of_split, exp, find_tile, finite,
     first_column, fma, get_block, last_tile, load, load_per_row, offsets_of, offsets_of_result, opaque, opaque_column, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, load_partials, of_rows, publish, words_of
-from portable_softmax.kernels.reduce import add_block, filled, fold, merge_row, no_statistics, sum_of_exp
+from portable_softmax.kernels.reduce import add_block, fold, merge_row, no_statistics, sum_of_exp
 from portable_softmax.kernels.scores import add_sink, find_mask, load_mask, load_scores, shift, slope_of
 
 
@@ -36,11 +36,11 @@ def softmax_kernel(
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, C)
         row_scale = load_per_row(scale, rows, exists, C.SCALE, C)
         row_temperature = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
-        present, row_end = along(exists, C), misalignment + n_cols
+        row_end = misalignment + n_cols
         visible_end = row_end
         if C.CAUSAL != "":
             diagonal = (n_cols - n_queries).to(tl.int32) if C.CAUSAL == "lower_right" else 0
-            visible_end = tl.minimum(row_end, misalignment + tl.maximum(along(query.to(tl.int32), C) + 1 + diagonal, 0))
+            visible_end = tl.minimum(row_end, misalignment + tl.maximum(query.to(tl.int32) + 1 + diagonal, 0))
         split_end, visible_split_end = end_of_split(row_end, split, n_cols, C), end_of_split(visible_end, split, n_cols, C)
 
         # Reduce: what is in registers, or block by block; all of the row block by block where words did not arrive.
@@ -50,7 +50,7 @@ def softmax_kernel(
             highest = None
             for k in tl.static_range(C.BLOCKS):
                 columns_k, shown_k, vectors_k, added_k = load_mask(
-                    mask, first + k * C.BLOCK, m_col, misalignment, visible_split_end, present, C.EDGES >> 2 * k & 3, C
+                    mask, first + k * C.BLOCK, m_col, misalignment, visible_split_end, exists, C.EDGES >> 2 * k & 3, C
                 )
                 x_k = x + offsets_of(columns_k, x_col, C)
                 score_k = load_scores(x_k, added_k, shown_k, vectors_k, row_scale, row_temperature, C)
@@ -64,7 +64,7 @@ def softmax_kernel(
                     end = visible_end if WHOLE else visible_split_end
                     peaks, sums, moments, best, at = no_statistics(C)
                     for start in tl.range(0 if WHOLE else first, tl.max(end), C.BLOCK):
-                        columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, end, present, BOTH, C)
+                        columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, end, exists, BOTH, C)
                         ptrs = x + offsets_of(columns, x_col, C)
                         score = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
                         peaks, sums, moments, _top, _part = add_block(score, peaks, sums, moments, row_temperature, False, C)
@@ -81,12 +81,12 @@ def softmax_kernel(
             if late if C.IN_REGISTERS else True:
                 for start in tl.range(first, tl.max(split_end), C.BLOCK):
                     columns, shown, vectors, added = load_mask(
-                        mask, start, m_col, misalignment, visible_split_end, present, BOTH, C
+                        mask, start, m_col, misalignment, visible_split_end, exists, BOTH, C
                     )
                     ptrs = x + offsets_of(columns, x_col, C)
                     score = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
                     result = result_of(score, peak, total, row_temperature, C)
-                    store(y + offsets_of(columns, y_col, C), result, columns, misalignment, split_end, present, BOTH, C)
+                    store(y + offsets_of(columns, y_col, C), result, columns, misalignment, split_end, exists, BOTH, C)
             else:
                 begin = opaque_column(first, C)
                 for k in tl.static_range(C.BLOCKS):
@@ -94,7 +94,7 @@ def softmax_kernel(
                     score = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
                     result = result_of(score, peak, total, row_temperature, C)
                     ptrs = y + offsets_of(columns, y_col, C)
-                    store(ptrs, result, columns, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
+                    store(ptrs, result, columns, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
 
 
 @triton.jit
@@ -136,7 +136,7 @@ def softmax_backward_kernel(
         x = x_ptr + y_at if C.CAP != 0.0 else y
         row_scale = load_per_row(scale, rows, exists, C.SCALE, C)
         row_temperature = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
-        present, row_end, words = along(exists, C), misalignment + n_cols, words_of(words_ptr, tile, C)
+        row_end, words = misalignment + n_cols, words_of(words_ptr, tile, C)
         split_end = end_of_split(row_end, split, n_cols, C)
 
         # Reduce, as above.
@@ -147,8 +147,8 @@ def softmax_backward_kernel(
             sums = None
             for k in tl.static_range(C.BLOCKS):
                 columns_k = columns_from(first + k * C.BLOCK, C.BLOCK, C)
-                dy_k = load(dy, columns_k, dy_col, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
-                y_k = load(y, columns_k, y_col, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
+                dy_k = load(dy, columns_k, dy_col, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
+                y_k = load(y, columns_k, y_col, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
                 dys = append_block(dys, dy_k.to(dy.dtype.element_ty) if C.AS_LOADED != "" else dy_k, C)
                 ys = append_block(ys, y_k.to(y.dtype.element_ty) if C.AS_LOADED != "" else y_k, C)
                 terms = dy_k if C.LOG else dy_k * y_k
@@ -158,18 +158,18 @@ def softmax_backward_kernel(
             if C.EXCHANGES if WHOLE else C.STREAMS:
                 if late if WHOLE else True:
                     end = row_end if WHOLE else split_end
-                    parts = filled(0.0, C.ACCUMULATORS, C)
+                    _peaks, parts, _moments, _best, _at = no_statistics(C)
                     for start in tl.range(0 if WHOLE else first, tl.max(end), C.BLOCK):
                         columns = columns_from(start, C.BLOCK, C)
-                        a = load(dy, columns, dy_col, misalignment, end, present, BOTH, C)
-                        b = load(y, columns, y_col, misalignment, end, present, BOTH, C)
+                        a = load(dy, columns, dy_col, misalignment, end, exists, BOTH, C)
+                        b = load(y, columns, y_col, misalignment, end, exists, BOTH, C)
                         parts += tl.sum(fold(a if C.LOG else a * b, C), C.AXIS)
                     total = tl.sum(parts, C.AXIS, keep_dims=True)
             if C.SPLITS > 1 and WHOLE == 0:
                 if C.STEP != "map":
                     publish(words, split, total, total, epoch, C)
                 if C.STEP != "reduce":
-                    _peaks, totals, _highest, arrived = load_partials(words, epoch, C)
+                    _firsts, totals, _highest, arrived = load_partials(words, epoch, C)
                     total, late = of_rows(tl.sum(totals, 0, keep_dims=True), C), arrived == 0
 
         # Store, as above.
@@ -177,11 +177,11 @@ def softmax_backward_kernel(
             if late if C.IN_REGISTERS else True:
                 for start in tl.range(first, tl.max(split_end), C.BLOCK):
                     columns = columns_from(start, C.BLOCK, C)
-                    a = load(dy, columns, dy_col, misalignment, split_end, present, BOTH, C)
-                    b = load(y, columns, y_col, misalignment, split_end, present, BOTH, C)
-                    c = load(x, columns, y_col, misalignment, split_end, present, BOTH, C) if C.CAP != 0.0 else b
+                    a = load(dy, columns, dy_col, misalignment, split_end, exists, BOTH, C)
+                    b = load(y, columns, y_col, misalignment, split_end, exists, BOTH, C)
+                    c = load(x, columns, y_col, misalignment, split_end, exists, BOTH, C) if C.CAP != 0.0 else b
                     ds = gradient_of(a, b, c, total, row_scale, row_temperature, C)
-                    store(dx + offsets_of(columns, y_col, C), ds, columns, misalignment, split_end, present, BOTH, C)
+                    store(dx + offsets_of(columns, y_col, C), ds, columns, misalignment, split_end, exists, BOTH, C)
             else:
                 begin = opaque_column(first, C)
                 for k in tl.static_range(C.BLOCKS):
@@ -190,10 +190,10 @@ def softmax_backward_kernel(
                     b = opaque(get_block(ys, k, C), 2, C).to(tl.float32)
                     c = b
                     if C.CAP != 0.0:
-                        c = load(x, columns, y_col, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
+                        c = load(x, columns, y_col, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
                     ds = gradient_of(a, b, c, total, row_scale, row_temperature, C)
                     ptrs = dx + offsets_of(columns, y_col, C)
-                    store(ptrs, ds, columns, misalignment, split_end, present, C.EDGES >> 2 * k & 3, C)
+                    store(ptrs, ds, columns, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Every kernel on every machine, compared with float64: the table of tests/support/table.py, and exponentials by themselves."""
+"""Kernels compared with float64: the table of tests/support/table.py on every machine, what calls plan here, exponentials."""
 
 from decimal import Decimal
 
@@ -7,9 +7,14 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from exact import assert_close, expected
 from launched_rows import check
-from table import Row, table
+from sweep import in_turn
+from table import Row, random, table
 
+from portable_probe.report import SoftmaxProblem
+from portable_probe.verify import verify_softmax
+from portable_softmax import softmax, token_log_probs
 from portable_softmax.kernels.common import exp
 from portable_softmax.kernels.config import InKernel, KernelConfig
 from portable_softmax.runtime import compile as memory
@@ -58,6 +63,26 @@ def test_tiles_that_are_kept_as_loaded_have_the_bits_of_others(monkeypatch, kind
         configs = [kernel.config for kernel, *_ in memory._compiled]
         assert any(config.AS_LOADED for config in configs) == bool(register)
     torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
+
+
+SHAPES = (1, 1), (100, 1), (1, 2), (3, 17), (33, 64), (1823, 781), (5, 1024), (2, 4099), (70, 16384), (3, 65536), (2, 200_003)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(("shape", "dtype"), in_turn(SHAPES, ["float16", "bfloat16", "float32"]), ids=str)
+def test_shapes_and_types(device, shape, dtype):
+    outcome = verify_softmax(SoftmaxProblem(n_rows=shape[0], n_cols=shape[1], dtype=dtype), None, device)
+    assert outcome.right, outcome
+
+
+@pytest.mark.kernel
+def test_rows_of_a_stride_beyond_32_bits(where):
+    """Three rows, 2^32 elements from the first to the last, in virtual memory that nothing touches."""
+    x = torch.empty(2**32, dtype=torch.float16, device=where).as_strided((3, 100), (2**31 - 100, 1))
+    x.copy_(random(3, 100, seed=0))
+    assert_close(softmax(x).cpu(), expected("softmax", x.cpu()))
+    picked = token_log_probs(x, torch.tensor([3, 50, 99], device=where))
+    assert_close(picked.cpu(), expected("log_softmax", x.cpu())[[0, 1, 2], [3, 50, 99]], 1.0)
 
 
 @triton.jit
