@@ -1,9 +1,6 @@
 """Expected microseconds of a launch: a sum of terms, from its facts and a few numbers that were measured on a device.
 
-A program loads, computes and stores one tile, or row, after another. Other programs use the memory meanwhile, but at first
-all are in step. So a launch takes its start, its first tiles, and the larger of moving all bytes and of going through all
-other tiles; and never less than it takes to start all programs, to issue all instructions, or to wait for the chained loads
-of a program. docs/cost.md has a table of the terms.
+Programs of a multiprocessor hide each other's waiting, but in their first tiles. docs/cost.md has a table of the terms.
 """
 
 from collections.abc import Callable

@@ -133,13 +133,9 @@ class LaunchPlan(Plan):
         if self.resources.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
             yield "registers are estimated: the compiler does not report registers or spills"
         tiles, resident = problem.tiles(tiling.tile_rows) * tiling.splits, device.resident(self.occupancy)
-        number = f"as many as are resident at once, with {tiles / programs:.3g} tiles per program on average"
-        if programs == tiles:
-            number = f"one per tile; {resident} are resident at once"
-        elif tiling.is_shared or grid.value == "tile" or programs < resident:
-            number = f"the most that one launch may have, for {tiles} tiles"
+        number = "one per tile" if programs == tiles else f"for {tiles} tiles"
         source = f"grid: {grid.value}; {device.profile.sources[grid.source].title}"
-        yield f"num_programs {programs}: {number} ({f'{tiling.splits} for each row' if tiling.is_shared else source})"
+        yield f"num_programs {programs}: {number}; {resident} are resident at once ({source})"
 
 
 def spilled_by(used: KernelResources) -> int:

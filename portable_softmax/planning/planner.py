@@ -41,13 +41,9 @@ def compile_best(
 ) -> tuple[list[Any], list[str]]:
     """Compiles candidates until none that is left should be faster than the best of these by what it uses.
 
-    Args:
-        expected: returns the candidates that were not compiled, by expected time `us`.
-        compiled: compiles some, and returns for each what replaces it, or why it cannot run.
-        most, least: candidates that are compiled, in all and before times are compared; the latter side by side.
-
-    Returns:
-        The compiled candidates, the fastest first, and why others cannot run.
+    `expected` returns the candidates that were not compiled, by expected time `us`; `compiled` compiles some, and returns for
+    each what replaces it, or why it cannot run. So many are compiled at most, and at least, the latter side by side, before
+    times are compared. Returns the compiled ones, the fastest first, and why others cannot run.
     """
     used, rejected, until = list[Any](), list[str](), clock.monotonic() + LONGEST
     while len(used) < most and (not used or clock.monotonic() < until):
