@@ -77,14 +77,13 @@ def problems() -> Iterator[Problem]:
 
 
 def table() -> dict[str, str]:
-    """Returns the plan of each problem: tiling, reading and reasons; and what all launches take."""
+    """Returns the plan of each problem: tiling, reading and reasons."""
     cells = {}
     for name in (H200, MI300X, A2, "intel/max-1100"):
         device = Device.from_profile(name)
         for number, problem in enumerate(problems()):
-            plan, launches = choose(problem, device, light), ranked(problem, device)
+            plan = choose(problem, device, light)
             access = "unaligned" if plan.problem.unaligned else f"in accesses of {plan.problem.vector}"
             why = "; ".join(reason.partition(" (")[0] for reason in plan.reasons)
-            us = f"{len(launches)} launches of {sum(launch.us for launch in launches):.6g}"
-            cells[f"{name}: {number}, {plan.problem.name} of {plan.problem.size}"] = f"{plan.tiling} {access}: {why}; {us}"
+            cells[f"{name}: {number}, {plan.problem.name} of {plan.problem.size}"] = f"{plan.tiling} {access}: {why}"
     return cells
