@@ -79,49 +79,13 @@ class Choice:
         values = {**request.arguments, **({request.names[0]: rows} if request.names[0] else {})}
         return facts.traffic_of(one.function, values, request.grid is None, shared, request.cols, one.setting.block)
 
-    def plan(self, request: Request) -> RowPlan:
+    def plan(self, request: Request, candidates: Sequence[Candidate] = ()) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most.
 
-        It is the first one of all whose accesses are right; the error is that of the first one if none is.
+        It is the first one of candidates, or of all, whose accesses are right; the error is that of the first one if none is.
         """
         facts.check_form(self.form, request)
-        return self._plan(request, self.candidates)
-
-    def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
-        """Times the first `count` settings that do not spill, with both numbers of programs; the fastest is used from now on.
-
-        BLOCK and warps stay those of the first one where bits are promised. The device is the current one; `call_of` returns a
-        call of a RowPlan with arguments by name.
-        """
-        tensors = {name: value for name, value in request.arguments.items() if isinstance(value, torch.Tensor)}
-        if any(tensor.device.type != self._device.vendor.torch_device_type for tensor in tensors.values()):
-            return  # a plan for types, or for tensors without memory
-        some = [one for one in self.candidates if not one.resources.spilled_bytes_per_thread]
-        if request.fixed or torch.are_deterministic_algorithms_enabled():
-            some = [one for one in some if one.setting[1::2] == self.candidates[0].setting[1::2]]
-        launches, plans, words = list[Candidate](), list[RowPlan](), list[str]()
-        for one in (launch for first in some[:count] for launch in self._launches(first)):
-            with contextlib.suppress(PlanError):  # its accesses are wrong at this size
-                plans.append(self._plan(request, [one]))
-                launches.append(one)
-                words.append(str(one.setting) + f", num_programs={plans[-1].num_programs}" * (request.grid is None))
-
-        def time() -> list[list[float]] | str:
-            stores = [stored(one.function) for one in some[:count]]
-            if None in stores:
-                return "Triton's IR does not say which tensors the kernel stores to"
-            names = tensors.keys() & set().union(*filter(None, stores))
-            try:
-                copies, restore = on_copies(request.arguments, names)
-                return timed([call_of(plan, copies) for plan in plans], self._device, restore)
-            except torch.OutOfMemoryError:
-                return f"there is no memory for copies of {', '.join(sorted(names))}"
-
-        at, self.measured = measured(plans, words, time)
-        self.candidates = [*launches[at : at + 1], *self.candidates]
-
-    def _plan(self, request: Request, candidates: Sequence[Candidate]) -> RowPlan:
-        error: Exception | None = None
+        error, candidates = None, candidates or self.candidates
         name, blocks = self._jit.__name__, [one.setting.block for one in candidates]
         for one in (one for at, one in enumerate(candidates) if one.setting.block not in blocks[:at]):
             grid = self._grid(request, one)
@@ -150,6 +114,39 @@ class Choice:
                 form=self.form,
             )
         raise error or AssertionError
+
+    def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
+        """Times the first `count` settings that do not spill, with both numbers of programs; the fastest is used from now on.
+
+        BLOCK and warps stay those of the first one where bits are promised. The device is the current one; `call_of` returns a
+        call of a RowPlan with arguments by name.
+        """
+        tensors = {name: value for name, value in request.arguments.items() if isinstance(value, torch.Tensor)}
+        if any(tensor.device.type != self._device.vendor.torch_device_type for tensor in tensors.values()):
+            return  # a plan for types, or for tensors without memory
+        some = [one for one in self.candidates if not one.resources.spilled_bytes_per_thread]
+        if request.fixed or torch.are_deterministic_algorithms_enabled():
+            some = [one for one in some if one.setting[1::2] == self.candidates[0].setting[1::2]]
+        launches, plans, words = list[Candidate](), list[RowPlan](), list[str]()
+        for one in (launch for first in some[:count] for launch in self._launches(first)):
+            with contextlib.suppress(PlanError):  # its accesses are wrong at this size
+                plans.append(self.plan(request, [one]))
+                launches.append(one)
+                words.append(str(one.setting) + f", num_programs={plans[-1].num_programs}" * (request.grid is None))
+
+        def time() -> list[list[float]] | str:
+            stores = [stored(one.function) for one in some[:count]]
+            if None in stores:
+                return "Triton's IR does not say which tensors the kernel stores to"
+            names = tensors.keys() & set().union(*filter(None, stores))
+            try:
+                copies, restore = on_copies(request.arguments, names)
+                return timed([call_of(plan, copies) for plan in plans], self._device, restore)
+            except torch.OutOfMemoryError:
+                return f"there is no memory for copies of {', '.join(sorted(names))}"
+
+        at, self.measured = measured(plans, words, time)
+        self.candidates = [*launches[at : at + 1], *self.candidates]
 
     def _grid(self, request: Request, one: Candidate) -> tuple[int, int, int]:
         """Returns the grid of a request: of as many programs as have rows, or as many of these as are resident."""
