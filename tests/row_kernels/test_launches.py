@@ -105,17 +105,16 @@ def narrow(x, y, n_rows, n_cols, BLOCK: tl.constexpr):
 
 
 def test_offsets_of_32_bits_cause_a_warning():
-    def warnings(kernel, rows, cols, **more):
-        x = torch.empty(rows, cols, dtype=torch.bfloat16, device="meta")
-        return launcher(kernel, **NAMES).plan(x, x, rows, cols, device="nvidia/h200", num_warps=32, **more).warnings
+    def warnings(kernel, rows, **more):
+        x = torch.empty(rows, 4096, dtype=torch.bfloat16, device="meta")
+        return launcher(kernel, **NAMES).plan(x, x, rows, 4096, device="nvidia/h200", num_warps=8, **more).warnings
 
     axes = {"FORM": "two axes", "grid": FORMS["two axes"].grid}
-    words = r"the offset of a load of x reaches 4,978,486,912 in 32 bits \(row_forms.py:\d+\); cast .* to tl.int64"
-    assert [bool(re.fullmatch(words, text)) for text in warnings(rows_in, 32768, 151936, **axes)] == [True]
-    assert not warnings(rows_in, 10000, 151936, **axes)
-    assert not warnings(rows_in, 32768, 151936, FORM="a loop by num_programs")
-    last = warnings(narrow, 32768, 262144, BLOCK=262144)  # it has no mask
-    assert f"reaches {32767 * 262144 + 262143:,} in 32 bits" in last[0]
+    words = r"the offset of a load of x reaches 4,915,195,904 in 32 bits \(row_forms.py:\d+\); cast .* to tl.int64"
+    assert [bool(re.fullmatch(words, text)) for text in warnings(rows_in, 1_200_000, **axes)] == [True]
+    assert not warnings(rows_in, 400_000, **axes)
+    assert not warnings(rows_in, 1_200_000, FORM="a loop by num_programs")
+    assert "reaches 4,915,199,999 in 32 bits" in warnings(narrow, 1_200_000, BLOCK=4096)[0]  # it has no mask
 
 
 @pytest.mark.kernel
