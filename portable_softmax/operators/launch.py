@@ -82,13 +82,16 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
     in_rows = [(at, name) for at, name in enumerate(known) if kind_of(named.get(name)) == "rows"]
     of_rows = [(at, row_shape, torch.float32) for at, name in in_rows if name in FACTORS]
     of_rows += [(at, x.shape[:-1], torch.int64) for at, name in in_rows if name in INTEGERS]
+    converted, is_plain = operator.converted, order == [*range(len(args))] and not of_rows and not operator.converted
 
     def run(args: Any, out: Tensor | None = None) -> Any:
         made = [empty(*layout) for layout in layouts] if out is None else [out]
-        values = [*operator.converted(args), None]
-        for at, shape, dtype in of_rows:
-            values[at] = _by_row(values[at], shape, dtype, device)
-        launch(*made, *[values[at] for at in order])
+        if not is_plain:
+            values = [*(converted(args) if converted else args), None]
+            for at, shape, dtype in of_rows:
+                values[at] = _by_row(values[at], shape, dtype, device)
+            args = [values[at] for at in order]
+        launch(*made, *args)
         return made[0] if is_like_x else tuple(made)
 
     return guarded(run, device_of(x))

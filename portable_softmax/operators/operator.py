@@ -14,8 +14,6 @@ from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import arguments, launch
 from portable_softmax.operators.checks import normalized
 
-_named_tuple: Any = namedtuple
-
 
 def empty_like_x(args: Any, options: Any) -> Tensor:
     """Returns one result of the shape of x, without contents."""
@@ -49,7 +47,7 @@ class Operator:
     problem: Callable[..., Any]  # of (args, options, invariant): what no kernel supports, or "", and fields of Problem
     empty: Callable[..., Any] = empty_like_x  # of (args, options): results without contents
     whole: int = 1  # arguments of the shape of x, which come first
-    converted: Callable[..., Any] = lambda args: args  # the tensors that kernels read, named by `operands`
+    converted: Callable[..., Any] | None = None  # of args: the tensors that kernels read, named by `operands`
     operands: tuple[str, ...] = ()  # the names of Args by default
     saved: Callable[..., tuple[Any, ...]] = lambda *inputs: ()  # of (call, args, results): what `gradients` takes
     gradients: Callable[..., Any] | None = None  # of (call, saved, dresults); None without autograd
@@ -60,8 +58,9 @@ class Operator:
         kinds = {name: kind for kind, name in (field.split(" ") for field in fields.split(", "))}
         tensors, options = ([name for name in kinds if ("Tensor" in kinds[name]) is wanted] for wanted in (True, False))
         self.numbers = [name for name in tensors if "|" in kinds[name]]
-        self.Args = _named_tuple("Args", tensors, defaults=[None for name in tensors if "?" in kinds[name]])
-        self.Options = _named_tuple("Options", options)
+        named_tuple: Any = namedtuple
+        self.Args = named_tuple("Args", tensors, defaults=[None for name in tensors if "?" in kinds[name]])
+        self.Options = named_tuple("Options", options)
         self.operands = self.operands or self.Args._fields
         self.n_tensors, self.n_options = len(tensors), len(options)
         flat = [f"{kinds[name].rsplit('|')[-1]} {name}" for name in tensors]

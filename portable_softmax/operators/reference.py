@@ -62,12 +62,8 @@ def softmax_gradient(args: Any, options: Any) -> Tensor:
 
 def has_voids(args: Any, options: Any) -> bool:
     """True if elements may have no weight; their gradients are 0, whatever the gradient of the result is."""
-    return bool(options.causal) or options.zero_rows or args.sink is not None or hides(args.mask)
-
-
-def hides(mask: Tensor | None) -> bool:
-    """True for a mask of kept elements, boolean or in bits, of which others have no gradient; an added one has torch's rule."""
-    return mask is not None and not mask.dtype.is_floating_point
+    hides = args.mask is not None and not args.mask.is_floating_point()  # an added mask leaves gradients to torch's rule
+    return hides or bool(options.causal) or options.zero_rows or args.sink is not None
 
 
 def weighted(
@@ -197,12 +193,14 @@ def log_probs(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     outside = ~ignored & ((many < 0) | (many >= x.shape[dim]))
     if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
         x = torch.where(ignored.all(-1, keepdim=True).movedim(-1, dim), 0.0, x)
-    values, unshared, greedy = weighted(x, args, softcap, dim, hides(mask) or zero_rows)
+    values, unshared, greedy = weighted(x, args, softcap, dim, zero_rows or (mask is not None and not mask.is_floating_point()))
     values, unshared = values.movedim(dim, -1), unshared.movedim(dim, -1)
     if not x.shape[dim]:
         zeros = values.sum(-1)
         picked = zeros.unsqueeze(-1) + torch.where(ignored, 0.0, torch.nan)
         return picked.to(x.dtype).reshape(ids.shape), torch.stack([zeros - INF, zeros, zeros][: 2 + entropy])
+    if mask is not None:  # rows that it empties have no gradient, as in kernels
+        values = torch.where((unshared == -INF).all(-1, keepdim=True), values.detach(), values)
     logs, total = values.log_softmax(-1), values.logsumexp(-1)
     if greedy is not None:
         greedy = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1)

@@ -94,6 +94,13 @@ def test_ignored_rows_have_no_gradient_whatever_they_hold(x, ids, many, softcap)
         assert (leaf.grad[0, 0] != 0).any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ignored_rows_that_an_added_mask_empties_have_no_gradient(x, ids, dtype):
+    leaf, ids = x.to(dtype, copy=True).requires_grad_(), torch.full_like(ids, -100)
+    y, lse = token_log_probs(leaf, ids, mask=torch.full_like(leaf, -torch.inf), return_lse=True)
+    assert (torch.autograd.grad((y, lse), leaf, (torch.ones_like(y), torch.zeros_like(lse)))[0] == 0).all()
+
+
 @pytest.mark.parametrize("cap", [None, 1.0])
 def test_greedy_rows_have_no_gradient_whatever_they_hold(x, ids, cap):
     x[0, 0, 0], x[0, 1, 1], x[0, 2, 2], x[1] = torch.inf, -torch.inf, torch.nan, -torch.inf
