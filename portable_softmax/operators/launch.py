@@ -74,7 +74,8 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
     results = operator.empty(args, options) if out is None else out
     x, made = whole[-1], (results,) if isinstance(results, Tensor) else results
     dim, device, is_like_x = getattr(options, "dim", x.dim() - 1), x.device, made is not results
-    operands, launch = bind_call((*made, *whole) if is_like_x else tuple(whole), dim, device_of(x), named.get("mask"), **about)
+    target = device_of(x)
+    operands, launch = bind_call((*made, *whole) if is_like_x else tuple(whole), dim, target, named.get("mask"), **about)
     empty, layouts = allocator(device), [(tuple(t.shape), t.stride(), t.dtype) for t in made]
     fields, known = [name.removesuffix("_ptr") for name in operands[len(made) :]], operator.operands
     order = [known.index(field) if field in known else len(known) for field in fields]
@@ -94,7 +95,7 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
         launch(*made, *args)
         return made[0] if is_like_x else tuple(made)
 
-    return guarded(run, device_of(x))
+    return guarded(run, target)
 
 
 def _by_row(factor: Any, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
