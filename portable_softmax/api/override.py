@@ -27,8 +27,7 @@ class override_aten(Switch):
     scaled_dot_product_attention do not. Calls without a kernel use the operator that was registered before.
 
     The override starts with the call, and ends with the `with` block or `end()`, which restores the previous operators; another
-    `with` block starts it again. As a decorator, it lasts for each call of the function. Without a device it does nothing, and
-    warns.
+    `with` block starts it again. As a decorator, it lasts for each call of the function. Without a device, it only warns.
 
     Args:
         masked_rows: as in `softmax`; with "zero", torch.nn.MultiheadAttention can be trained with fully masked rows.

@@ -29,7 +29,7 @@ class Call(NamedTuple):
     needs: tuple[bool, ...]  # which arguments require a gradient; () if autograd does not record the call
     invariant: bool = False  # the choice of batch_invariant, which a gradient follows
     over: bool = False  # out is the first argument
-    reach: int = 0  # bytes between the addresses of out and of tensors that it has no memory in common with
+    extents: tuple[int, ...] = ()  # bytes that out and the arguments span
     in_place: bool = False  # the gradient of x is written over x
 
 
@@ -108,15 +108,15 @@ class Operator:
             self.check(args, *options)
             raise
         if call is None:
-            checked, run, reach = self.check(args, *options), None, 0
+            checked, run, extents = self.check(args, *options), None, tuple[int, ...]()
             if out is not None:
-                reach = max(arguments.extent(t) for t in (out, *args) if isinstance(t, Tensor))
+                extents = tuple(arguments.extent(t) if isinstance(t, Tensor) else 0 for t in (out, *args))
             if out is None or arguments.fits(out, args, self.empty(args, checked).dtype, over):
                 reason, about = self.problem(args, checked, invariant)
                 if not reason and launch.has_kernels(args[0]):
                     run = launch.bound(self, args, checked, about, out)
             needs = arguments.needs_of(args) if self.gradients else ()
-            call = Call(self, run, checked, needs, invariant, over, reach)
+            call = Call(self, run, checked, needs, invariant, over, extents)
             if len(launch.calls) >= launch.MAX_CALLS:
                 launch.calls.clear()
             launch.calls[key] = call
@@ -129,9 +129,9 @@ class Operator:
         call = self.call_of(args, options, invariant, out)
         if call.run is None:
             return False
-        start = out.data_ptr()
-        for t in args[1:] if call.over else args:
-            if isinstance(t, Tensor) and abs(t.data_ptr() - start) < call.reach:
+        start, first = out.data_ptr(), 1 if call.over else 0
+        for t, extent in zip(args[first:], call.extents[first + 1 :], strict=True):
+            if isinstance(t, Tensor) and -extent < t.data_ptr() - start < call.extents[0]:
                 return False
         increment_version(out)
         call.run(args, out)
