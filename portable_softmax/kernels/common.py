@@ -171,11 +171,15 @@ def store(ptrs, value, columns, misalignment, row_end, exists, EDGE: tl.constexp
     if C.UNALIGNED and EDGE > 0:
         first, last = (misalignment + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, row_end // C.VECTOR * C.VECTOR
         tl.store(ptrs, value, mask=row_mask(columns, first, last, exists, EDGE, C))
-        # Unsigned: one comparison each, and none that was made for loads, whose results would stay in registers.
-        mask = exists & ((columns - last).to(tl.uint32) < (row_end - last).to(tl.uint32))
-        if EDGE >= START:
-            at_start = exists & ((columns - misalignment).to(tl.uint32) < (first - misalignment).to(tl.uint32))
-            mask = mask | at_start if EDGE == BOTH else at_start
+        if EDGE == START:
+            mask = mask & (columns < first)
+        elif EDGE == END:
+            mask = mask & (columns >= last)
+        elif EDGE == BOTH:
+            mask = mask & ((columns < first) | (columns >= last))
+        else:  # by comparisons that are none of those for loads, whose results would stay in registers
+            at_start = (columns - misalignment).to(tl.uint32) < (first - misalignment).to(tl.uint32)
+            mask = exists & (at_start | ((columns - last).to(tl.uint32) < (row_end - last).to(tl.uint32)))
     tl.store(ptrs, value, mask=mask)
 
 

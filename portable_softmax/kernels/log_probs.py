@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, HIGHEST, NEG_INF, append_block, bounded, columns_from, end_of_split, exp,
+    BOTH, ELEMENTS, HIGHEST, NEG_INF, append_block, bounded, columns_from, end_of_split, exp,
     find_tile, first_column, get_block, last_tile, load_per_row, offsets_of_result, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
@@ -105,20 +105,23 @@ def token_log_probs_kernel(
                         wanted = below if AGAIN else reads
                         if tl.max(wanted.to(tl.int32)) != 0 if AGAIN else late:
                             peaks, sums, moments, best, at = no_statistics(C)
-                            for start in tl.range(0, tl.max(row_end), C.BLOCK):
-                                columns, shown, vectors, added = load_mask(
-                                    mask, start, m_col, misalignment, row_end, wanted, BOTH, C
-                                )
-                                scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
-                                if AGAIN:
-                                    scores = tl.where(scores < least, NEG_INF, scores)
-                                peaks, sums, moments, top, part = add_block(
-                                    scores, peaks, sums, moments, temperatures, False, C
-                                )
-                                if C.SAMPLE:
-                                    groups = start // C.GROUP + lanes
-                                    noise = gumbel(groups, key, turn, 2 if AGAIN else 0, C)
-                                    best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
+                            begin, stop = 0, tl.min(row_end) // C.BLOCK * C.BLOCK
+                            for MASKED in tl.static_range(2):
+                                for start in tl.range(begin, stop, C.BLOCK):
+                                    columns, shown, vectors, added = load_mask(
+                                        mask, start, m_col, misalignment, row_end, wanted, C.EDGES & 2 | MASKED, C
+                                    )
+                                    scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
+                                    if AGAIN:
+                                        scores = tl.where(scores < least, NEG_INF, scores)
+                                    peaks, sums, moments, top, part = add_block(
+                                        scores, peaks, sums, moments, temperatures, False, C
+                                    )
+                                    if C.SAMPLE:
+                                        groups = start // C.GROUP + lanes
+                                        noise = gumbel(groups, key, turn, 2 if AGAIN else 0, C)
+                                        best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
+                                begin, stop = stop, tl.max(row_end)
                             row_peak, row_total, row_moment, largest, drawn = merge_row(
                                 peaks, sums, moments, best, at, temperatures, C
                             )
@@ -253,7 +256,7 @@ def token_log_probs_backward_kernel(
                     u = score * (temperatures * (1.0 / C.CAP))
                     ds *= 1.0 - u * u
                 ds = tl.where(none, 0.0, ds)
-            store(dx + columns, ds, columns, misalignment, split_end, exists, BOTH, C)
+            store(dx + columns, ds, columns, misalignment, split_end, exists, BOTH | ELEMENTS, C)
 
 
 @triton.jit

@@ -62,12 +62,20 @@ def softmax_kernel(
             if C.EXCHANGES if WHOLE else C.STREAMS:
                 if late if WHOLE else True:
                     end = visible_end if WHOLE else visible_split_end
+                    begin = 0 if WHOLE else first
+                    stop = begin + tl.maximum(tl.min(end) - begin, 0) // C.BLOCK * C.BLOCK
                     peaks, sums, moments, best, at = no_statistics(C)
-                    for start in tl.range(0 if WHOLE else first, tl.max(end), C.BLOCK):
-                        columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, end, exists, BOTH, C)
-                        ptrs = x + offsets_of(columns, x_col, C)
-                        score = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
-                        peaks, sums, moments, _top, _part = add_block(score, peaks, sums, moments, row_temperature, False, C)
+                    for MASKED in tl.static_range(2):  # blocks within all rows, then others; 2 is START
+                        for start in tl.range(begin, stop, C.BLOCK):
+                            columns, shown, vectors, added = load_mask(
+                                mask, start, m_col, misalignment, end, exists, C.EDGES & 2 | MASKED, C
+                            )
+                            ptrs = x + offsets_of(columns, x_col, C)
+                            score = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
+                            peaks, sums, moments, _top, _part = add_block(
+                                score, peaks, sums, moments, row_temperature, False, C
+                            )
+                        begin, stop = stop, tl.max(end)
                     peak, total, _moment, _best, _group = merge_row(peaks, sums, moments, best, at, row_temperature, C)
             if C.SPLITS > 1 and WHOLE == 0:
                 if C.STEP != "map":
