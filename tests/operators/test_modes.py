@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from calls import in_double, results
+from calls import in_double, recording, results
 from torch.autograd.functional import hessian, jacobian
 
 from portable_softmax import log_softmax, softmax
@@ -81,6 +81,14 @@ def test_out_shares_memory_with_inputs_in_any_way(where):
         if out.stride() != (1, 1):  # else results overlap each other
             assert softmax(x, dtype=kind, out=out, **options) is out
             close(out, expected, 2e-2)
+
+
+def test_out_beside_an_operand_is_written_directly(where):
+    memory, launched = torch.rand(36, device=where), []
+    x, scale = memory[4:].view(4, 8), memory[:4].view(4, 1)
+    with recording(launched):
+        softmax(x, scale=scale, out=x)
+    assert [problem.in_place for problem, _ in launched] == [True]
 
 
 def test_types_of_tensors(x):
