@@ -106,7 +106,7 @@ def _ours() -> Provider:
     def token_backward(inputs: Any) -> Call:
         tokens, options = of_tokens.TOKENS, (None, -1, -100, False, False, False)
         statistics = tokens.launched(tokens.Args(inputs.x, inputs.ids), tokens.Options(*options))[1]
-        gradient_args = of_tokens.GRADIENT.Args(inputs.x, inputs.ids, statistics, inputs.weights, None, None)
+        gradient_args = of_tokens.GRADIENT.Args(inputs.x, inputs.ids, statistics, inputs.weights)
         return partial(of_tokens.GRADIENT.launched, gradient_args, tokens.Options(*options))
 
     tokens = _of_tokens(token_log_probs, partial(token_log_probs, entropy=True)) | {"token_backward": token_backward}
