@@ -73,9 +73,7 @@ def token_log_probs_kernel(
                             scores, is_first = get_block(tile_scores, block, C), C.IN_REGISTERS and block == 0
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, is_first, C)
                             if C.SAMPLE:
-                                groups = (begin + (step + block) * C.BLOCK) // C.GROUP + tl.expand_dims(
-                                    tl.arange(0, C.PARTS), 0
-                                )
+                                groups = (begin + (step + block) * C.BLOCK) // C.GROUP + lanes
                                 noise = gumbel(groups, key, turn, 0, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                     begin, stop = stop, tl.max(split_end)
