@@ -254,7 +254,12 @@ def token_log_probs_backward_kernel(
                     u = score * (temperatures * (1.0 / C.CAP))
                     ds *= 1.0 - u * u
                 ds = tl.where(none, 0.0, ds)
-            store(dx + columns, ds, columns, misalignment, split_end, exists, BOTH | ELEMENTS, C)
+            # Measured at 2048 x 50257: 142 us with entropies, and 161 without; 168 and 191 the other way round.
+            ends = (start == 0) | (start + C.BLOCK > tl.min(split_end))
+            if ends if C.UNALIGNED and C.ENTROPY else True:
+                store(dx + columns, ds, columns, misalignment, split_end, exists, BOTH if C.ENTROPY else BOTH | ELEMENTS, C)
+            else:
+                store(dx + columns, ds, columns, misalignment, split_end, exists, 0, C)
 
 
 @triton.jit
