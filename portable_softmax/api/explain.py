@@ -51,7 +51,7 @@ def explain(
         options = softcap, dim, -100, entropy, return_lse
     args = normalized("explain", args)
     checked = operator.check(args, *options, zero_rows)
-    reason, about = operator.problem(args, checked, invariant)
+    reason, about = operator.describe(args, checked, invariant)
     reason = reason and f"no kernel supports {reason}"
     if target is None and (x.is_meta or not has_kernels(x)):
         reason = f"the tensor is on {x.device.type}; device='vendor/product' plans for an absent one"

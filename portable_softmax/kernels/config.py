@@ -41,7 +41,7 @@ class KernelConfig:
     BLOCK: int = 1024  # a power of two, as in all tensors
     BLOCKS: int = 1  # of a row, or of a split of one: the last splits may have one more than the first
     UNMASKED_BLOCKS: int = 0  # at the start of every split, within rows
-    IN_REGISTERS: bool = True  # a row is read once; else twice, one block at a time, as with a STEP
+    IN_REGISTERS: bool = True  # else one block at a time, as with a STEP: twice by a softmax, once by log-probabilities
     AS_LOADED: str = ""  # constraint of a register with two elements of 16 bits: a tile is kept so, and exp computed twice
     GROUP: int = 0  # adjacent columns with statistics of their own, of log-probabilities and samples: 8, or all of fewer
     PARTS: int = 1  # of a block, with statistics of their own: groups, or columns of different threads
@@ -50,7 +50,7 @@ class KernelConfig:
 
     # Split rows: a program has one split of every row of its tile.
     SPLITS: int = 1
-    WORDS_READ: int = 1  # words that a program looks at: a power of two, at least SPLITS and the number of threads
+    WORDS_READ: int = 1  # words of a row that a program looks at: a power of two, at least SPLITS and threads // ROWS
     POLLS: int = 256  # of the other splits' words, at most
     ATOMIC_POLL: bool = False  # a volatile load would be moved out of the loop
     STEP: str = ""  # two launches in place of an exchange: "reduce" publishes row statistics, "map" reads them

@@ -1,4 +1,4 @@
-"""Facts of tensors that a launch depends on, and the memory that it writes to."""
+"""Keys of the arguments that a launch depends on, and the memory that it writes to."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ TINY, HUGE = 2.0**-60, 2.0**60  # kernels multiply by numbers between them, and 
 Factor = Tensor | float | None
 
 
-def facts(arguments: Any) -> tuple[Any, ...] | None:
+def key_of(arguments: Any) -> tuple[Any, ...] | None:
     """Returns the key of arguments: of a tensor everything but its elements, of a float its magnitude, of an integer nothing.
 
     None for a call that no launch computes: a tensor is not plain, in forward mode, or under torch.jit.trace.
@@ -51,7 +51,7 @@ def facts(arguments: Any) -> tuple[Any, ...] | None:
 
 def is_plain(t: Any) -> bool:
     """True for a tensor with elements in strided memory of its own, that no mode, functorch level or subclass observes."""
-    return isinstance(t, Tensor) and facts((t,)) is not None
+    return isinstance(t, Tensor) and key_of((t,)) is not None
 
 
 def needs_of(arguments: Any) -> tuple[bool, ...]:
@@ -75,12 +75,12 @@ def overlaps(t: Tensor) -> bool:
     return False
 
 
-def fits(out: Tensor, args: Any, dtype: torch.dtype, over: bool) -> bool:
-    """True if a launch may write its result to out, which is the first argument if `over`."""
+def fits(out: Tensor, args: Any, dtype: torch.dtype, out_is_first: bool) -> bool:
+    """True if a launch may write its result to out, which is the first argument if `out_is_first`."""
     x = args[0]
     if out.dtype != dtype or out.device != x.device or out.shape != x.shape or needs_of((out, *args)):
         return False
-    return not overlaps(out) and (not over or out.stride() == x.stride())
+    return not overlaps(out) and (not out_is_first or out.stride() == x.stride())
 
 
 def check_inplace(name: str, x: Any) -> None:

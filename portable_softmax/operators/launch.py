@@ -34,7 +34,7 @@ def has_kernels(x: Tensor) -> bool:
     return device_of(x).vendor.torch_device_type == x.device.type
 
 
-def problem(x: Tensor, dim: int, scores: Scores | None, *dtypes: torch.dtype, **fields: Any) -> tuple[str, dict[str, Any]]:
+def describe(x: Tensor, dim: int, scores: Scores | None, *dtypes: torch.dtype, **fields: Any) -> tuple[str, dict[str, Any]]:
     """Returns (what no kernel supports of a call with these scores and dtypes, or "", fields of Problem)."""
     reason = "these options" if scores is None else ""
     if not x.numel() or not x.dim():
@@ -70,19 +70,19 @@ def kind_of(factor: Any) -> Any:
 
 def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:
     """Returns run(args, out), which launches calls like this one; raises DeviceError, PlanError or CompileError."""
-    named, whole = args._asdict(), [t for t in args[: operator.whole] if t is not None]
+    named, alike = args._asdict(), [t for t in args[: operator.whole] if t is not None]
     results = operator.empty(args, options) if out is None else out
-    x, made = whole[-1], (results,) if isinstance(results, Tensor) else results
-    dim, device, is_like_x = getattr(options, "dim", x.dim() - 1), x.device, made is not results
-    target = device_of(x)
-    operands, launch = bind_call((*made, *whole) if is_like_x else tuple(whole), dim, target, named.get("mask"), **about)
+    like_x, has_one = alike[-1], isinstance(results, Tensor)  # x, or y of a gradient; a result like it, or numbers per row
+    made = (results,) if has_one else results
+    dim, device, target = getattr(options, "dim", like_x.dim() - 1), like_x.device, device_of(like_x)
+    operands, launch = bind_call((*made, *alike) if has_one else tuple(alike), dim, target, named.get("mask"), **about)
     empty, layouts = allocator(device), [(tuple(t.shape), t.stride(), t.dtype) for t in made]
     fields, known = [name.removesuffix("_ptr") for name in operands[len(made) :]], operator.operands
     order = [known.index(field) if field in known else len(known) for field in fields]
-    row_shape = torch.Size([1 if at == dim else size for at, size in enumerate(x.shape)])
+    row_shape = torch.Size([1 if at == dim else size for at, size in enumerate(like_x.shape)])
     in_rows = [(at, name) for at, name in enumerate(known) if kind_of(named.get(name)) == "rows"]
     of_rows = [(at, row_shape, torch.float32) for at, name in in_rows if name in FACTORS]
-    of_rows += [(at, x.shape[:-1], torch.int64) for at, name in in_rows if name in INTEGERS]
+    of_rows += [(at, like_x.shape[:-1], torch.int64) for at, name in in_rows if name in INTEGERS]
     converted, is_plain = operator.converted, order == [*range(len(args))] and not of_rows and not operator.converted
 
     def run(args: Any, out: Tensor | None = None) -> Any:
@@ -93,7 +93,7 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
                 values[at] = _by_row(values[at], shape, dtype, device)
             args = [values[at] for at in order]
         launch(*made, *args)
-        return made[0] if is_like_x else tuple(made)
+        return made[0] if has_one else tuple(made)
 
     return guarded(run, target)
 

@@ -28,7 +28,7 @@ class Call(NamedTuple):
     options: Any
     needs: tuple[bool, ...]  # which arguments require a gradient; () if autograd does not record the call
     invariant: bool = False  # the choice of batch_invariant, which a gradient follows
-    over: bool = False  # out is the first argument
+    out_is_first: bool = False  # out is the first argument
     extents: tuple[int, ...] = ()  # bytes that out and the arguments span
     in_place: bool = False  # the gradient of x is written over x
 
@@ -44,7 +44,7 @@ class Operator:
     schema: str
     check: Callable[..., Any]  # returns the options
     reference: Callable[..., Any]  # computes results by PyTorch's operators
-    problem: Callable[..., Any]  # of (args, options, invariant): what no kernel supports, or "", and fields of Problem
+    describe: Callable[..., Any]  # of (args, options, invariant): what no kernel supports, or "", and fields of Problem
     empty: Callable[..., Any] = empty_like_x  # of (args, options): results without contents
     whole: int = 1  # arguments of the shape of x, which come first
     converted: Callable[..., Any] | None = None  # of args: the tensors that kernels read, named by `operands`
@@ -95,13 +95,13 @@ class Operator:
         """
         if invariant is None:
             invariant = is_batch_invariant()
-        facts, over = arguments.facts(args if out is None else (*args, out)), False
-        if facts is None:
+        key_of_args, out_is_first = arguments.key_of(args if out is None else (*args, out)), False
+        if key_of_args is None:
             return Call(self, None, self.check(args, *options), ())
         if out is not None:  # elements of another type lie elsewhere
-            over = out.data_ptr() == args[0].data_ptr() and out.dtype is args[0].dtype
+            out_is_first = out.data_ptr() == args[0].data_ptr() and out.dtype is args[0].dtype
         types = tuple(map(type, options))  # options of other types may be equal
-        key = self.name, options, types, invariant, torch.is_grad_enabled(), over, facts
+        key = self.name, options, types, invariant, torch.is_grad_enabled(), out_is_first, key_of_args
         try:
             call: Call | None = launch.calls.get(key)
         except TypeError:  # an option has no hash
@@ -111,25 +111,25 @@ class Operator:
             checked, run, extents = self.check(args, *options), None, tuple[int, ...]()
             if out is not None:
                 extents = tuple(arguments.extent(t) if isinstance(t, Tensor) else 0 for t in (out, *args))
-            if out is None or arguments.fits(out, args, self.empty(args, checked).dtype, over):
-                reason, about = self.problem(args, checked, invariant)
+            if out is None or arguments.fits(out, args, self.empty(args, checked).dtype, out_is_first):
+                reason, about = self.describe(args, checked, invariant)
                 if not reason and launch.has_kernels(args[0]):
                     run = launch.bound(self, args, checked, about, out)
             needs = arguments.needs_of(args) if self.gradients else ()
-            call = Call(self, run, checked, needs, invariant, over, extents)
+            call = Call(self, run, checked, needs, invariant, out_is_first, extents)
             if len(launch.calls) >= launch.MAX_CALLS:
                 launch.calls.clear()
             launch.calls[key] = call
         return call
 
-    def into(self, out: Tensor, args: Any, options: tuple[Any, ...], invariant: bool | None = None) -> bool:
+    def launch_into(self, out: Tensor, args: Any, options: tuple[Any, ...], invariant: bool | None = None) -> bool:
         """Launches a call that writes to out, and returns True; False for one that reads its memory, or is not launched."""
         if is_compiling() or (out.is_inference() and not torch.is_inference_mode_enabled()):
             return False
         call = self.call_of(args, options, invariant, out)
         if call.run is None:
             return False
-        start, first = out.data_ptr(), 1 if call.over else 0
+        start, first = out.data_ptr(), 1 if call.out_is_first else 0
         for t, extent in zip(args[first:], call.extents[first + 1 :], strict=True):
             if isinstance(t, Tensor) and -extent < t.data_ptr() - start < call.extents[0]:
                 return False
@@ -142,7 +142,7 @@ class Operator:
         call = self.call_of(args, options, invariant)
         return self.reference(args, call.options) if call.run is None else call.run(args)
 
-    def of_call(self, call: Call, args: Any, options: Any) -> Any:
+    def compute_gradient(self, call: Call, args: Any, options: Any) -> Any:
         """Computes a gradient for a call: for compilers, by a launch, or by the reference, as in second derivatives."""
         if torch.is_grad_enabled():
             return self.reference(args, options)

@@ -29,10 +29,10 @@ def _check_gradient(args: Any, *options: Any) -> Any:
     return GRADIENT.Options(checks.softcap_of(name, softcap), log, dim, voids, dtype)
 
 
-def _gradient_problem(args: Any, options: Any, invariant: bool) -> tuple[str, dict[str, Any]]:
+def _gradient_described(args: Any, options: Any, invariant: bool) -> tuple[str, dict[str, Any]]:
     scores = launch.scores_of(args, options.softcap, mask="bool" if options.voids else None)
     about = {"form": FORMS[options.log], "backward": True, "batch_invariant": invariant}
-    return launch.problem(args.y, options.dim, scores, options.dtype, **about)
+    return launch.describe(args.y, options.dim, scores, options.dtype, **about)
 
 
 GRADIENT = Operator(
@@ -40,7 +40,7 @@ GRADIENT = Operator(
     "bool log, SymInt dim, bool voids, ScalarType dtype) -> Tensor",
     check=_check_gradient,
     reference=reference.softmax_gradient,
-    problem=_gradient_problem,
+    describe=_gradient_described,
     whole=3,
 )
 
@@ -64,10 +64,10 @@ def _check(args: Any, *options: Any) -> Any:
     return SOFTMAX.Options(softcap, log, dim, dtype, CAUSAL[causal], zero_rows)
 
 
-def _problem(args: Any, options: Any, invariant: bool) -> tuple[str, dict[str, Any]]:
+def _described(args: Any, options: Any, invariant: bool) -> tuple[str, dict[str, Any]]:
     softcap, log, dim, dtype, causal, zero_rows = options
     scores = launch.scores_of(args, softcap, causal=causal, zero_rows=zero_rows)
-    reason, about = launch.problem(args.x, dim, scores, dtype, form=FORMS[log], batch_invariant=invariant)
+    reason, about = launch.describe(args.x, dim, scores, dtype, form=FORMS[log], batch_invariant=invariant)
     if not reason and torch.promote_types(args.x.dtype, dtype) != dtype:  # torch rounds x first, and kernels do not
         reason = f"{args.x.dtype} to {dtype}"
     return reason, about
@@ -88,7 +88,7 @@ def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple
     if True in call.needs[1:]:
         return reference.differentiate(reference.softmax, SOFTMAX.Args(*saved), call.options, call.needs, dresults)
     options, *tensors = saved
-    return GRADIENT.of_call(call, GRADIENT.Args(*dresults, *tensors), options), None, None, None, None
+    return GRADIENT.compute_gradient(call, GRADIENT.Args(*dresults, *tensors), options), None, None, None, None
 
 
 SOFTMAX = Operator(
@@ -96,7 +96,7 @@ SOFTMAX = Operator(
     "bool log, SymInt dim, ScalarType dtype, str? causal, bool zero_rows) -> Tensor",
     check=_check,
     reference=reference.softmax,
-    problem=_problem,
+    describe=_described,
     saved=_saved,
     gradients=_gradients,
 )
@@ -119,4 +119,4 @@ def compute(
     options = softcap, log, dim, dtype, causal, masked_rows == "zero"
     if out is None:
         return SOFTMAX.call(args, options)
-    return out if SOFTMAX.into(out, args, options) else written(name, out, SOFTMAX.call(args, options))
+    return out if SOFTMAX.launch_into(out, args, options) else written(name, out, SOFTMAX.call(args, options))

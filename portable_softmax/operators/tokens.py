@@ -46,12 +46,12 @@ def _statistics_of(x: Tensor, options: Any) -> tuple[tuple[int, ...], torch.dtyp
     return shape, torch.promote_types(x.dtype, torch.float32)
 
 
-def _problem(args: Any, options: Any, invariant: bool, wanted: LogProbs | None = None) -> About:
+def _described(args: Any, options: Any, invariant: bool, wanted: LogProbs | None = None) -> About:
     wanted = wanted or LogProbs(entropy=options.entropy, lse=options.lse)
     n_ids = args.ids.shape[-1] if args.ids.dim() == args.x.dim() else 1
     scores = launch.scores_of(args, options.softcap, zero_rows=options.zero_rows)
     about = {"batch_invariant": invariant, "log_probs": wanted, "sizes": {"n_ids": n_ids, "ignored": options.ignore_index}}
-    return launch.problem(args.x, options.dim, scores, form="log_softmax", **about)
+    return launch.describe(args.x, options.dim, scores, form="log_softmax", **about)
 
 
 def _check_gradient(args: Any, *options: Any) -> Any:
@@ -66,13 +66,13 @@ def _check_gradient(args: Any, *options: Any) -> Any:
     return checked
 
 
-def _gradient_problem(args: Any, options: Any, invariant: bool) -> About:
+def _gradient_described(args: Any, options: Any, invariant: bool) -> About:
     # The derivative of a cap is that of the score ahead of an added mask, and the kernel has the score behind it.
     if options.softcap is not None and args.mask is not None and args.mask.is_floating_point():
         return "gradients behind a softcap and an added mask", {}
     many, has_rows = args.ids.dim() == args.x.dim() and args.ids.shape[-1] != 1, args.dstatistics is not None
     wanted = LogProbs(gradient=True, many=many, entropy=has_rows and options.entropy, lse=has_rows and options.lse)
-    return _problem(args, options, False, wanted)
+    return _described(args, options, False, wanted)
 
 
 def _gradient_reference(args: Any, options: Any) -> Tensor:
@@ -96,7 +96,7 @@ GRADIENT = Operator(
     f"{SCORES} -> Tensor",
     check=_check_gradient,
     reference=_gradient_reference,
-    problem=_gradient_problem,
+    describe=_gradient_described,
     operands=("x", "ids", "statistics", "d_out", "d_lse", "d_entropy", "mask", "scale", "temperature"),
     converted=_gradient_converted,
 )
@@ -115,16 +115,16 @@ def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple
     if torch.is_grad_enabled() or True in call.needs[2:] or has_greedy_lse:
         return reference.differentiate(reference.log_probs, TOKENS.Args(x, ids, *scores), call.options, call.needs, dresults)
     args = GRADIENT.Args(x, ids, statistics, *dresults, *scores)
-    if call.in_place and GRADIENT.into(over := x.detach(), args, call.options, False):
-        return over, None, None, None, None
-    return GRADIENT.of_call(call, args, call.options), None, None, None, None
+    if call.in_place and GRADIENT.launch_into(dx := x.detach(), args, call.options, False):
+        return dx, None, None, None, None
+    return GRADIENT.compute_gradient(call, args, call.options), None, None, None, None
 
 
 TOKENS = Operator(
     f"{NAME}(Tensor x, Tensor ids, {SCORES} -> (Tensor, Tensor)",
     check=lambda args, *options: check(NAME, args, *options),
     reference=reference.log_probs,
-    problem=_problem,
+    describe=_described,
     empty=_empty,
     converted=lambda args: (args[0], args[1].to(torch.int64).contiguous(), *args[2:]),
     saved=lambda call, args, results: (results[1], *args),
@@ -161,11 +161,11 @@ def _check_sample(args: Any, softcap: Any) -> Any:
     return SAMPLE.Options(checks.softcap_of(name, softcap))
 
 
-def _sample_problem(args: Any, options: Any, invariant: bool) -> About:
+def _sample_described(args: Any, options: Any, invariant: bool) -> About:
     kinds = {name: launch.kind_of(getattr(args, name)) for name in ("min_p", "seed", "position")}
     about = {"batch_invariant": invariant, "log_probs": LogProbs(sample=True, **kinds)}
     scores = launch.scores_of(args, options.softcap)
-    return launch.problem(args.x, args.x.dim() - 1, scores, form="log_softmax", **about)
+    return launch.describe(args.x, args.x.dim() - 1, scores, form="log_softmax", **about)
 
 
 def _empty_sample(args: Any, options: Any) -> tuple[Tensor, ...]:
@@ -178,7 +178,7 @@ SAMPLE = Operator(
     "SymInt?|Tensor? position, float? softcap) -> (Tensor, Tensor)",
     check=_check_sample,
     reference=reference.sample,
-    problem=_sample_problem,
+    describe=_sample_described,
     empty=_empty_sample,
 )
 

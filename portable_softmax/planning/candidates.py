@@ -162,15 +162,19 @@ def _rows_in(problem: Problem, size: int) -> int:
     return min(next_power_of_2(problem.rows_per_group), size // problem.element)
 
 
-def _tiling(problem: Problem, rows: int, num_warps: int, columns: int, splits: int = 1, **kind: bool) -> Tiling:
+def _tiling(
+    problem: Problem, rows: int, num_warps: int, columns: int, splits: int = 1, held: bool = True, two_launches: bool = False
+) -> Tiling:
     """Returns the tiling of blocks of so many columns, or as wide as a row or split."""
     split = -(-problem.width // splits)
     width = min(max(1 if problem.across else problem.vector, columns), next_power_of_2(split))
     blocks = -(-split // width)
     splits = -(-problem.width // (blocks * width))
-    if splits == 1 and kind:  # one program reads whole rows twice
+    if problem.pairs == 0:  # a kernel that exchanges nothing is the same whether it holds several blocks or not
+        held = splits == blocks == 1
+    if splits == 1 and not held:  # one program reads whole rows block by block
         return Tiling(rows, width, num_warps, 1, held=False, walk=False)
-    return Tiling(rows, width, num_warps, 1, splits, blocks=blocks, walk=False, **kind)
+    return Tiling(rows, width, num_warps, 1, splits, blocks=blocks, held=held, walk=False, two_launches=two_launches)
 
 
 def _excluded(problem: Problem, tiling: Tiling, limits: Limits) -> str | None:

@@ -19,7 +19,7 @@ class Tiling:
     """Partition of rows into tiles, and the compiler's options.
 
     A tile has `splits`, one per program that shares its rows; a split has `blocks` of `width` columns. A split is held in
-    registers, so that rows are read once, or it is read twice, one block at a time.
+    registers, or read one block at a time: twice, but once for log-probabilities and their gradient, which need no second pass.
     """
 
     tile_rows: int
@@ -28,14 +28,14 @@ class Tiling:
     num_stages: int | None = None
     splits: int = 1  # programs that share the rows of a tile
     max_registers: int | None = None  # per thread that the compiler may use; None leaves it to the compiler
-    blocks: int = 1  # of a split; 1 if one program reads whole rows twice, in a loop over blocks
-    held: bool = True  # False if splits are read twice
+    blocks: int = 1  # of a split; 1 if one program reads whole rows in a loop over blocks
+    held: bool = True  # in registers; False if splits are read one block at a time
     walk: bool = True  # a program may compute several tiles, which is required if there are fewer programs than tiles
     two_launches: bool = False  # the first computes statistics of the splits, the second reads these and the splits again
 
     @property
     def strategy(self) -> str:
-        """Returns "split" if several programs share rows; else "in registers" if rows are read once, or "two-pass"."""
+        """Returns "split" if several programs share rows; else "in registers", or "two-pass" if read block by block."""
         if self.is_shared:
             return "split"
         return "in registers" if self.held else "two-pass"
@@ -61,21 +61,26 @@ class Tiling:
         return self.splits > 1
 
     def covers(self, n_cols: int) -> int:
-        """Returns the columns of rows of `n_cols` that the programs of a tile compute, including masked ones."""
+        """Returns how many of `n_cols` columns the programs of a tile compute, including masked ones."""
         return -(-n_cols // self.width) * self.width if self.strategy == "two-pass" else self.splits * self.tile_cols
 
     def __str__(self) -> str:
         words = f"{self.strategy} {self.tile_rows} x {self.tile_cols}"
-        words += f" in {self.splits} splits" * (self.splits > 1) + f" of {self.blocks} blocks" * (self.blocks > 1)
+        if self.is_shared:
+            words += f" in {self.splits} splits"
+        if self.blocks > 1:
+            words += f" of {self.blocks} blocks"
         if self.two_launches:
             words += ", in two launches"
         elif self.is_shared and not self.held:
-            words += ", read twice"
+            words += ", block by block"
         if self.num_warps is not None:
             words += f", num_warps {self.num_warps}"
         if self.max_registers is not None:
             words += f", at most {self.max_registers} registers"
-        return words + f", num_stages {self.num_stages}" * ((self.num_stages or 1) > 1)
+        if (self.num_stages or 1) > 1:
+            words += f", num_stages {self.num_stages}"
+        return words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +96,7 @@ class Plan:
 
     def printed(self, launch: str) -> str:
         """Returns a launch, its expected time, what a program uses, how many fit, and why, in short lines."""
-        lines = [launch, *[f"expected {self.terms}"] * bool(self.terms)]
+        lines = [launch, f"expected {self.terms}"] if self.terms else [launch]
         lines += [f"uses {self.resources}", *str(self.occupancy).splitlines()] if self.resources else []
         return "\n".join(
             fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False)
@@ -120,7 +125,7 @@ class LaunchPlan(Plan):
         return f"LaunchPlan({self.problem.name} of {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
 
     def __str__(self) -> str:
-        doubt = "an estimate, not compiled: " * self.resources.estimated
+        doubt = "an estimate, not compiled: " if self.resources.estimated else ""
         return self.printed(f"{doubt}{self.tiling}, num_programs {self.num_programs}")
 
     def because(self, device: Device) -> Iterator[str]:
