@@ -1,4 +1,4 @@
-"""One fused softmax kernel on NVIDIA, AMD, Ascend and Intel, its launch planned from hardware profiles."""
+"""Fused Triton softmax, token log-probabilities and sampling for PyTorch; launches are computed from hardware profiles."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

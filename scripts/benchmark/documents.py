@@ -29,7 +29,14 @@ README_CELLS = (  # operation, direction, shape, dtype
     ("token_log_probs", "token_log_probs", "4096x128256", "bfloat16"),
     ("token_log_probs and gradient", "token_both", "4096x128256", "bfloat16"),
 )
-LABELS = {"torch": "torch", "compile": "torch.compile", "liger": "Liger", "quack": "QuACK", OURS: "this", COPY: "copy"}
+LABELS = {
+    "torch": "torch",
+    "compile": "torch.compile",
+    "liger": "Liger",
+    "quack": "QuACK",
+    OURS: "portable_softmax",
+    COPY: "copy",
+}
 
 
 def write() -> None:
@@ -208,7 +215,7 @@ def host(card: str) -> str:
         (cell.result.direction, _us(cell.us.get("torch")), _us(cell.us.get(OURS)), as_text(1 / cell.ratio("torch")))
         for cell in cells
     )
-    return _table("call; torch; this; this / torch", rows)
+    return _table("call; torch; portable_softmax; portable_softmax / torch", rows)
 
 
 def log_probs(card: str) -> str:
@@ -222,7 +229,7 @@ def log_probs(card: str) -> str:
         best = f"{_us(cell.us[peer])} {peer}" if peer else "-"
         place = (call, " x ".join(map(str, result.sizes)), result.dtype)
         rows.append((*place, _us(cell.us.get(OURS)), _us(cell.us.get("torch")), best, _percent(cell.to_ceiling())))
-    return _table("call; logits; dtype; this, us; torch; best alternative; of reading or copying", rows)
+    return _table("call; logits; dtype; portable_softmax, us; torch; best alternative; of reading or copying", rows)
 
 
 TABLES: dict[str, Callable[[str], str]] = {
