@@ -156,7 +156,7 @@ class Choice:
             return request.num_programs, 1, 1
         rows = max(1, request.rows)
         if self._is_computed(request):
-            rows = min(rows, facts.turns_of_rows(one.function, request.arguments, self.form.parts, 0, 1))
+            rows = min(rows, max(1, facts.turns_of_rows(one.function, request.arguments, self.form.parts, 0, 1)))
         return rows if one.is_whole else min(rows, self._device.resident(one.occupancy)), 1, 1
 
     def _is_computed(self, request: Request) -> bool:

@@ -251,13 +251,13 @@ class Trace:
         return value._replace(number=result)
 
     def _access(self, op: Op, kind: str) -> None:
-        address, mask = self._values[op.operands[0]], ONE
-        if op.mask:
+        address, mask, is_descriptor = self._values[op.operands[0]], ONE, "descriptor" in op.name
+        if op.mask and not is_descriptor:  # which has indices there
             mask = self._values[op.mask[0]]
         if mask.number is not None and not np.any(mask.number):
             return
         place, hides = address.identity, mask.number is None or "array<i32: " in op.text  # bounds are checked
-        if "descriptor" in op.name:
+        if is_descriptor:
             names = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
             place, hides = (place, *(self._values[name].identity for name in names)), True
             wide = max((self._values[name].wide for name in names), key=abs, default=0)
@@ -274,7 +274,7 @@ class Trace:
         sure = address.number is not None and mask.number is not None and not self._unknown
         stored = None
         if kind != "load" and len(op.operands) > 1:  # and whether it is stored
-            stored = self._values[op.operands[1]].identity, mask.key, *self._unknown
+            stored = self._values[op.operands[-1 if is_descriptor else 1]].identity, mask.key, *self._unknown
         turns = tuple((loop, loop.turn) for loop in self._open)
         self.accesses.append(Access(op, kind, address.root, address, runs, turns, hides, sure, stored))
 

@@ -17,6 +17,11 @@ NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
 
 
 @triton.jit
+def described(y, n_rows, n_cols, BLOCK: tl.constexpr):
+    return tl.make_tensor_descriptor(y, [n_rows, n_cols], [n_cols, 1], [1, BLOCK])
+
+
+@triton.jit
 def walk(x, y, n_rows, n_cols, MORE: tl.constexpr, FORM: tl.constexpr, BLOCK: tl.constexpr):  # noqa: PLR0915
     c = tl.arange(0, BLOCK)
     mask = c < n_cols + MORE
@@ -34,6 +39,12 @@ def walk(x, y, n_rows, n_cols, MORE: tl.constexpr, FORM: tl.constexpr, BLOCK: tl
         elif FORM == "rows by block pointers":
             block = tl.make_block_ptr(y + row * n_cols, (n_cols,), (1,), (0,), (BLOCK,), (0,))
             tl.store(block, v, boundary_check=(0,))
+        elif FORM == "rows by descriptors":
+            described(y, n_rows, n_cols, BLOCK).store([row, 0], v[None, :])
+        elif FORM == "a row of all by descriptors":
+            described(y, n_rows, n_cols, BLOCK).store([0, 0], v[None, :])
+        elif FORM == "a running sum by descriptors":
+            described(y, n_rows, n_cols, BLOCK).store([row, 0], (total + v)[None, :])
         elif FORM == "rows that overlap":
             tl.store(y + row * (n_cols - 2) + c, v, mask=mask)
         elif FORM == "a running sum":
@@ -97,6 +108,10 @@ def share(x, y, n_rows, n_cols, FORM: tl.constexpr, MULTIPLE: tl.constexpr, BLOC
     elif FORM == "a share by division":
         for row in range(p * n_rows // n, (p + 1) * n_rows // n):
             one_row(x, y, row, n_cols, BLOCK)
+    elif FORM == "rows from the ninth on":
+        for row in range(p, n_rows, n):
+            if row > 7:
+                one_row(x, y, row, n_cols, BLOCK)
     elif FORM == "pairs without a mask":
         for row in range(2 * p, n_rows, 2 * n):
             one_row(x, y, row, n_cols, BLOCK)
@@ -139,6 +154,10 @@ def plan(kernel, rows, cols, device="nvidia/t4", x=None, y=None, **more):
     run = launcher(kernel, **NAMES)
     if "block pointers" in more.get("FORM", "") and triton_version() >= (3, 9):
         pytest.skip("Triton 3.9 has no block pointers")
+    if "descriptor" in more.get("FORM", ""):
+        device = "nvidia/h200"  # for others Triton makes pointers of them
+        if triton_version() < (3, 4):
+            pytest.skip("kernels make descriptors from Triton 3.4 on")
     return run.plan(**tensors, n_rows=rows, n_cols=cols, num_warps=4, device=device, **more)
 
 
@@ -147,8 +166,10 @@ CARRIED = "what it stores to y depends on other rows of its program"
 WALKS = {
     "a sum in memory": STORED,
     "a sum by block pointers": STORED,
+    "a row of all by descriptors": STORED,
     "rows that overlap": STORED,
     "a running sum": CARRIED,
+    "a running sum by descriptors": CARRIED,
     "the number of the turn": CARRIED,
     "a mask by a sum": CARRIED,
     "turns by a sum": CARRIED,
@@ -168,7 +189,10 @@ def test_programs_of_a_walk_share_nothing(form, device):
         plan(walk, 1300, 100, device, MORE=0, FORM=form)
 
 
-@pytest.mark.parametrize("form", ["in place", "elements by their values", "rows by block pointers", "two results"])
+BY = "rows by block pointers", "rows by descriptors"
+
+
+@pytest.mark.parametrize("form", ["in place", "elements by their values", "two results", *BY])
 def test_programs_of_a_walk_that_share_nothing(form):
     assert 1 < plan(walk, 1300, 100, MORE=0, FORM=form).num_programs <= 1300
 
@@ -232,6 +256,7 @@ def test_accesses_are_compared_with_the_sizes_of_tensors(name):
 
 
 def test_the_last_turn_of_a_loop_counts_too():
+    assert plan(share, 5, 100, FORM="rows from the ninth on", MULTIPLE=1).num_programs == 1
     blocks = {"FORM": "blocks of a row", "BLOCK": 1024}
     assert plan(rows_in, 37, 5000, **blocks).warnings == ()
     few = {"num_programs": 16}  # the last of which does not take the last row
