@@ -32,6 +32,7 @@ def compiled_for(
     device: Device,
     unknown: Collection[str] = (),
     positional: int = 0,
+    computed: bool = False,
 ) -> list[Any]:
     """Returns kernels compiled for a device, here or not, or their errors in the compiler's own words.
 
@@ -43,6 +44,7 @@ def compiled_for(
         unknown: names of arguments of which only the type is known; a decorator that reads one is an error.
         positional: number of arguments that are passed by position: a parameter named as an option of Triton's, such as
             num_warps, sets that option too if it is passed by name.
+        computed: the configurations are this package's, so that they win over decorators.
     """
     jit = jit_function(kernel)
     hooks = any(config and config.pre_hook for config in configs)  # which change the arguments
@@ -58,7 +60,9 @@ def compiled_for(
         left.callback((jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop, key, None)  # an absent device's
         left.callback(vars(jit).update, {"binder": None} if hasattr(jit, "binder") else {})  # of 3.2, for all backends
         pool = left.enter_context(ThreadPoolExecutor(threads))
-        runs = [functools.partial(_run, kernel, config, values, first, device, unknown) for config in configs]
+        passed = [{**(config.all_kwargs() if computed else {}), **values} for config in configs]
+        pairs = zip(configs, passed, strict=True)
+        runs = [functools.partial(_run, kernel, *pair, first, device, unknown) for pair in pairs]
         results = [future.result() for future in [pool.submit(run) for run in runs]]
         results = [_explained(result, run) for result, run in zip(results, runs, strict=True)]
     if errors := [result for result in results if isinstance(result, OSError)]:

@@ -88,16 +88,13 @@ def arguments_of(
         unknown: names of arguments whose values are unknown; a decorator that reads one raises KeyError.
         launches: False to pass tensors without memory to hooks of configurations.
     """
-    arguments = dict(passed)
-    if config:
-        arguments = config.all_kwargs() | arguments
-    decided = {*arguments}
+    arguments = {**(config.all_kwargs() if config else {}), **passed}
 
     def known() -> dict[str, Any]:
         return {name: value for name, value in arguments.items() if name not in unknown}
 
     for name, heuristic in heuristics_of(kernel).items():
-        if name not in decided:
+        if name not in passed:  # it wins over a configuration, as in Triton
             arguments[name] = heuristic(known())
     if config and config.pre_hook:
         config.pre_hook(arguments if launches else {name: unwritten(value) for name, value in known().items()})

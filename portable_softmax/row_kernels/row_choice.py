@@ -184,7 +184,8 @@ class Choice:
     def _compile(self, settings: Sequence[Setting]) -> list[Any]:
         """Compiles settings that are left; returns their programs, or the error of one; raises that of the first."""
         request, device, programs = self._request, self._device, list[Any]()
-        results = compiled_for(request.kernel, [setting.config for setting in settings], request.arguments, device)
+        configs = [setting.config for setting in settings]
+        results = compiled_for(request.kernel, configs, request.arguments, device, computed=True)
         for setting, compiled in zip(settings, results, strict=True):
             self._left.remove(setting)
             programs.append(compiled)

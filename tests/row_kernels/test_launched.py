@@ -88,6 +88,7 @@ CASES = {
     "matmul": ("matmul", MATRICES | TILE, {}, None),
     "attention": ("attention", HEADS, {"num_warps": 8}, None),
     "heuristics": ("layernorm", NORM, {}, None),
+    "heuristics over a configuration": ("tuned_layernorm", NORM, {}, 0),
     "n is 1": ("add", VECTORS | {"n": 1}, {}, None),
     "n is 4096": ("add", VECTORS | {"n": 4096}, {}, None),
     "n is not specialised": ("add_any", VECTORS | {"n": 1}, {}, None),
