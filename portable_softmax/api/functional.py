@@ -38,7 +38,7 @@ def softmax(
         softcap: a positive number, or None.
         sink: an additional logit of each row, in the denominator only: a number, a tensor that broadcasts against the input
             with size 1 along `dim`, or for inputs of more than two dimensions one number per head (dimension -3).
-        masked_rows: "nan" returns nan for rows whose scores are all -inf, as torch does; "zero" returns 0 (-inf for
+        masked_rows: "nan" returns nan for rows with scores of -inf alone, as torch does; "zero" returns 0 (-inf for
             log_softmax) with gradients of 0, as a sink does. With "zero", a sink, a boolean mask or causal, gradients are 0 in
             nan rows and where scores are -inf; an added mask alone leaves them to torch's rule, as `input + mask` does.
         out: the tensor to write the result to, of the same dtype and device. It is written directly if it is the input or
@@ -78,7 +78,7 @@ def softmin(
 
 
 class Softmax(torch.nn.Softmax):
-    """Applies `softmax` along `dim`; a subclass of torch.nn.Softmax whose default `dim` is -1.
+    """Applies `softmax` along `dim`; a subclass of torch.nn.Softmax with a default `dim` of -1.
 
     Args:
         dim: the dimension along which the result sums to 1.

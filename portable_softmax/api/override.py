@@ -93,7 +93,7 @@ class override_aten(Switch):
                 self.end()
 
 
-def _kernel(operator: Operator, log: bool, zero_rows: bool, before: Any) -> Any:
+def _kernel(operator: Operator, log: bool, zero_rows: bool, replaced: Any) -> Any:
     """Returns an implementation of an aten operator: a launch, or the kernel that was registered before."""
     nothing = -torch.inf if log else 0.0
 
@@ -106,7 +106,7 @@ def _kernel(operator: Operator, log: bool, zero_rows: bool, before: Any) -> Any:
             call = operator.call_of(args, options)
             if call.run is not None:
                 return call.run(args)
-        result = before(keys, *inputs)
+        result = replaced(keys, *inputs)
         if not zero_rows:
             return result
         if operator is GRADIENT:

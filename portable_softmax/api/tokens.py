@@ -30,7 +30,7 @@ def token_log_probs(
             -1 where a row keeps fewer; an id may occur twice. Other ids out of range keep no token; eager calls on a CPU, where
             the host reads them, raise an IndexError.
         masked_rows: "nan" for rows without a kept token; "zero" for a log-probability of -inf, entropy and gradient of 0.
-        ignore_index: the id of ignored positions, whose log-probability and gradient are 0.
+        ignore_index: the id of ignored positions, which have a log-probability and gradient of 0.
         entropy: True to also return the entropy of each row, including ignored ones. Masked logits (-inf) add 0 to it.
         return_lse: True to also return the logsumexp of each row's scores, which is inf if one of them is. That of a greedy row
             has no gradient.

@@ -32,7 +32,7 @@ def find_profile(name: str) -> DeviceProfile:
     matches = matches or reported_as(name, every_profile())[::-1]  # as `match_profile` chooses for a live device
     if found := (*matches, _of_architecture(name))[0]:
         return found
-    meant = "".join(f"did you mean {' or '.join(near)}? " for near in [_near(name)] if near)
+    meant = "".join(f"did you mean {' or '.join(near)}? " for near in [_similar(name)] if near)
     raise ProfileError(f"no profile named {name!r}; {meant}{LIST}")
 
 
@@ -51,7 +51,7 @@ def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
     return list(products.values())
 
 
-def _near(name: str) -> list[str]:
+def _similar(name: str) -> list[str]:
     """Returns products that a wrong name may mean: it is a part of theirs, or is like theirs and has the same numbers."""
     vendor, slash, typed = name.lower().rpartition("/")
     known = [_product(p) for p in profiles().values() if vendor in ("", p.name.partition("/")[0])]
@@ -69,7 +69,8 @@ def _of_architecture(name: str) -> DeviceProfile | None:
         return exact[0]
     for family in (p for p in every_profile() if not (p.is_product or p.estimated)):
         first = next((p for p in products if (p.backend, p.target_pattern) == (family.backend, family.target_pattern)), None)
-        if first and re.fullmatch(_key(_product(family)) + "[af]?" * family.arch.isdecimal(), stem):  # sm_90, sm_90a, 910b
+        suffix = "[af]?" if family.arch.isdecimal() else ""
+        if first and re.fullmatch(_key(_product(family)) + suffix, stem):  # sm_90, sm_90a, 910b
             return first
         for known in (target, target.lower()):
             if first and re.fullmatch(family.target_pattern, known):

@@ -94,17 +94,17 @@ def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
     for directory in directories:
         if not directory.is_dir():
             raise ProfileError(f"{directory} is not a directory; check PORTABLE_SOFTMAX_PROFILES and the installation")
-        below = [file.relative_to(directory) for file in directory.rglob("*.y*ml")]
-        files = sorted(directory / file for file in below if not any(part.startswith(".") for part in file.parts))
+        paths = [file.relative_to(directory) for file in directory.rglob("*.y*ml")]
+        files = sorted(directory / file for file in paths if not any(part.startswith(".") for part in file.parts))
         if not files:
             warnings.warn(f"no profile was found in {directory}: files of profiles are VENDOR/NAME.yaml", stacklevel=2)
         read += files
     return tuple(read_profiles(read))
 
 
-def reported_as(name: str | None, among: Iterable[DeviceProfile]) -> list[DeviceProfile]:
+def reported_as(name: str | None, candidates: Iterable[DeviceProfile]) -> list[DeviceProfile]:
     """Returns the products that the runtime reports under that name."""
-    patterns = ((profile, "|".join(profile.matches)) for profile in among)
+    patterns = ((profile, "|".join(profile.matches)) for profile in candidates)
     return [profile for profile, pattern in patterns if pattern and re.fullmatch(pattern, name or "", re.IGNORECASE)]
 
 
@@ -168,6 +168,6 @@ def entries_of(content: Mapping[str, Any], stem: str, bases: Mapping[str, dict[s
 
 
 def _merged(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an entry whose own keys replace inherited ones; those of hardware, launch and sources one by one."""
+    """Returns an entry with its own keys in place of inherited ones; those of hardware, launch and sources one by one."""
     groups = {key: {**inherited.get(key, {}), **own.get(key, {})} for key in ("hardware", "launch", "sources")}
     return {**inherited, **own, **groups}

@@ -127,7 +127,7 @@ COST_NUMBERS = CostNumbers.__struct_fields__
 class Cost(CostNumbers, frozen=True, kw_only=True):
     """All numbers of a device's cost, and the error of its times."""
 
-    error_90: Amount | Unset = msgspec.UNSET  # relative, of nine of ten times of problems that were left out of the fit
+    error_90: Amount | Unset = msgspec.UNSET  # relative: nine in ten times err less, on problems outside the fit
     source: str  # the key of their source
 
 

@@ -114,8 +114,8 @@ def masked(values: Tensor, mask: Tensor | None, greedy: Tensor | None, causal: s
     if causal:
         n_rows, n_cols = values.shape[-2:]
         rows, columns = (values.new_ones(size, dtype=torch.int64).cumsum(0) for size in (n_rows, n_cols))  # of its class
-        below = columns <= rows.unsqueeze(1) + (n_cols - n_rows if causal == "lower_right" else 0)
-        values = torch.where(below, values, -INF)
+        visible = columns <= rows.unsqueeze(1) + (n_cols - n_rows if causal == "lower_right" else 0)
+        values = torch.where(visible, values, -INF)
     return values
 
 
@@ -144,8 +144,8 @@ def sample(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     if min_p is not None:
         least = peak + torch.as_tensor(min_p, dtype=x.dtype, device=x.device).log()
         others = _drawn(torch.where(values < least, -INF, values), greedy, seed, position, 2)
-        below = (values.gather(-1, ids.unsqueeze(-1)) < least) & (least <= peak)
-        ids = torch.where(below.squeeze(-1), others, ids)
+        is_rejected = (values.gather(-1, ids.unsqueeze(-1)) < least) & (least <= peak)
+        ids = torch.where(is_rejected.squeeze(-1), others, ids)
     none = (values.isnan().any(-1, keepdim=True) | (peak.abs() == INF)).squeeze(-1)
     picked = weights.log_softmax(-1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
     return torch.where(none, -1, ids), torch.where(none, torch.nan, picked)
@@ -190,7 +190,7 @@ def log_probs(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     x, rows = x.to(torch.promote_types(x.dtype, torch.float32)), [*x.shape[:dim], *x.shape[dim + 1 :]]
     many = ids.to(torch.int64).reshape([*rows, ids.shape[-1] if ids.dim() == x.dim() else 1])
     ignored = many == ignore_index
-    outside = ~ignored & ((many < 0) | (many >= x.shape[dim]))
+    is_outside = ~ignored & ((many < 0) | (many >= x.shape[dim]))
     if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
         x = torch.where(ignored.all(-1, keepdim=True).movedim(-1, dim), 0.0, x)
     values, unshared, greedy = weighted(x, args, softcap, dim, zero_rows or (mask is not None and not mask.is_floating_point()))
@@ -198,7 +198,7 @@ def log_probs(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     if not x.shape[dim]:
         zeros = values.sum(-1)
         picked = zeros.unsqueeze(-1) + torch.where(ignored, 0.0, torch.nan)
-        return picked.to(x.dtype).reshape(ids.shape), torch.stack([zeros - INF, zeros, zeros][: 2 + entropy])
+        return picked.to(x.dtype).reshape(ids.shape), torch.stack([zeros - INF, zeros, zeros][: 3 if entropy else 2])
     if mask is not None:  # rows that it empties have no gradient, as in kernels
         values = torch.where((unshared == -INF).all(-1, keepdim=True), values.detach(), values)
     logs, total = values.log_softmax(-1), values.logsumexp(-1)
@@ -209,8 +209,8 @@ def log_probs(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     total = torch.where((unshared == INF).any(-1), INF, total)  # whatever else they hold
     if zero_rows:
         logs = torch.where((unshared == -INF).all(-1, keepdim=True), -INF, logs)
-    picked = logs.gather(-1, torch.where(ignored | outside, 0, many))
-    picked = torch.where(ignored, 0.0, torch.where(outside, torch.nan, picked)).reshape(ids.shape)
+    picked = logs.gather(-1, torch.where(ignored | is_outside, 0, many))
+    picked = torch.where(ignored, 0.0, torch.where(is_outside, torch.nan, picked)).reshape(ids.shape)
     statistics = [total if lse else total.detach(), torch.zeros_like(total)]
     if entropy:
         statistics.append(-(logs.exp() * logs.clamp(min=-1000)).sum(-1))  # exp(-1000) is 0

@@ -67,7 +67,7 @@ def _check_gradient(args: Any, *options: Any) -> Any:
 
 
 def _gradient_described(args: Any, options: Any, invariant: bool) -> About:
-    # The derivative of a cap is that of the score ahead of an added mask, and the kernel has the score behind it.
+    # A cap is differentiated at the score before a mask is added, and the kernel has the sum.
     if options.softcap is not None and args.mask is not None and args.mask.is_floating_point():
         return "gradients behind a softcap and an added mask", {}
     many, has_rows = args.ids.dim() == args.x.dim() and args.ids.shape[-1] != 1, args.dstatistics is not None

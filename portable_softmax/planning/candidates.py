@@ -100,7 +100,7 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     """Returns the problem once per way in which the device can read its rows, element by element first.
 
     Rows of a batch-invariant problem are not unaligned: the order in which their elements are added up would depend on where
-    one starts; nor are those of samples, whose groups of columns would.
+    one starts; nor are those of samples, where groups of columns would.
     """
     line, vendor = limits_of(device).line, device.vendor
     if problem.across:

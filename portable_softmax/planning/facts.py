@@ -26,23 +26,25 @@ def softmax_facts(
     limits = limits_of(device)
     slots = limits.multiprocessors * resident
     x, y = DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]
-    reads, writes = (2 * y, x) if problem.backward else (x, y * problem.stores)  # bytes per element
+    reads, writes = (2 * y, x) if problem.backward else (x, y)  # bytes per element
+    if not problem.stores:
+        writes = 0
     threads, tiles = tiling.warps * limits.warp, problem.tiles(tiling.tile_rows) * tiling.splits
     at_once = min(resident, max(1.0, num_programs / limits.multiprocessors))
     tiles_each, waves = -(-tiles // num_programs), -(-num_programs // slots)
     passes = 1 if tiling.held or problem.log_probs else 2
     covered = tiling.covers(problem.width) // tiling.splits
     elements = tiling.tile_rows * covered
-    vector, operands = vector_of(problem, limits, tiling), problem.loads + problem.stores
-    unused, under, lines = _pieces(problem, limits, tiling, vector, at_once)
+    vector, operands = vector_of(problem, limits, tiling), problem.loads + (1 if problem.stores else 0)
+    unused, partial, lines = _pieces(problem, limits, tiling, vector, at_once)
     all_elements = problem.n_rows * problem.n_cols
     read, moved = all_elements * reads, all_elements * (reads + writes)
-    l2_bytes = under * (moved + read * (passes - 1)) + 2 * spilled_bytes * threads * tiles
-    between, again = elements * (reads + writes) * at_once * limits.multiprocessors, 0.0
+    l2_bytes = partial * (moved + read * (passes - 1)) + 2 * spilled_bytes * threads * tiles
+    other_bytes, again = elements * (reads + writes) * at_once * limits.multiprocessors, 0.0
     if tiling.two_launches:
-        between = max(between, read)
+        other_bytes = max(other_bytes, read)
     if passes == 2:
-        again = read * lost(between, device)
+        again = read * lost(other_bytes, device)
     if tiling.two_launches:
         l2_bytes += read - again
     exchanges = tiling.is_shared and not tiling.two_launches and problem.pairs > 0
@@ -63,7 +65,7 @@ def softmax_facts(
         tiles=tiles_each,
         loads=1 if tiling.held and problem.pairs else passes * -(-covered // tiling.width),
         elements=ELEMENT * elements / threads * (1 if problem.backward else 2),
-        exchanges=exchanges * (1 + math.log2(tiling.warps) / 2),
+        exchanges=1 + math.log2(tiling.warps) / 2 if exchanges else 0,
         warps=waiting_warps * (2 if exchanges else 1),
         tail=tiling.splits / slots if exchanges and num_programs > slots else 0,
         issued=issued,
@@ -78,9 +80,9 @@ def vector_of(problem: Problem, limits: Limits, tiling: Tiling) -> int:
     return min(vector, max(1, elements // threads)) if problem.across else vector
 
 
-def lost(between: float, device: Device) -> float:
-    """Returns the part that the L2 cache no longer holds at a second read, after `between` other bytes were moved."""
-    x = between / (device.hardware.l2_cache_bytes or 1)
+def lost(other_bytes: float, device: Device) -> float:
+    """Returns the part that the L2 cache no longer holds at a second read, after so many other bytes were moved."""
+    x = other_bytes / (device.hardware.l2_cache_bytes or 1)
     return x**3 / (1 + x**3)
 
 
@@ -100,22 +102,22 @@ def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resid
     rows, inner = tiling.tile_rows, problem.inner
     run, adjacent = inner * tiling.width if rows >= inner else rows, min(access, rows)
     if not problem.across:
-        run, piece, most, apart = rows * tiling.tile_cols, tiling.width, rows, problem.n_cols
+        run, piece, most, distance = rows * tiling.tile_cols, tiling.width, rows, problem.n_cols
     elif adjacent > inner:  # of several matrices
-        piece, most, apart = inner * (access // adjacent), -(-adjacent // inner), inner * problem.n_cols
+        piece, most, distance = inner * (access // adjacent), -(-adjacent // inner), inner * problem.n_cols
     else:
-        piece, most, apart = adjacent, access, inner
-    piece = min(access, piece)  # elements that a warp requests side by side, `apart` from as many others
+        piece, most, distance = adjacent, access, inner
+    piece = min(access, piece)  # elements that a warp requests side by side, `distance` from as many others
     pieces = min(access // piece, most)
-    lines = min(pieces * max(1, piece * element / line), max(1, pieces * apart * element / line))
-    under = sector / min(sector, run * element) - 1
+    lines = min(pieces * max(1, piece * element / line), max(1, pieces * distance * element / line))
+    partial = sector / min(sector, run * element) - 1
     if problem.scattered:
-        under += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
+        partial += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
     elif problem.across and inner * element % sector:
-        under += sector / (run * element)  # a run ends within a sector that another one begins in
+        partial += sector / (run * element)  # a run ends within a sector that another one begins in
         if rows < inner:
-            under += resident * limits.warp / limits.resident_threads  # the later, the more are between
-    return line / min(line, max(run * element, sector)) - 1, under, lines / (piece * pieces)
+            partial += resident * limits.warp / limits.resident_threads  # the later, the more are between
+    return line / min(line, max(run * element, sector)) - 1, partial, lines / (piece * pieces)
 
 
 def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:

@@ -1,4 +1,4 @@
-"""Problems of operands, whose layout is lines of adjacent elements in matrices and batches, described by strides alone."""
+"""Problems of operands, which are lines of adjacent elements in matrices and batches, described by strides alone."""
 
 import math
 import operator
@@ -54,7 +54,8 @@ def problem_of(
     across = {*columns[1][:n_operands]} != {1}
     if across and (rows[0] == 1 or {*rows[1][:n_operands]} != {1} or (not scattered and rows[0] < MIN_LINE)):
         return None
-    if len(outer) > (2 if scattered else across):
+    max_levels = 1 if across else 0
+    if len(outer) > (2 if scattered else max_levels):
         return None
     length, lines = (rows[0], columns) if across else (columns[0], rows)
     single: Level = 1, (0,) * len(operands)

@@ -36,24 +36,24 @@ Compile = Callable[[Problem, Tiling, Device], KernelResources]  # compiles a can
 def compile_best(
     expected: Callable[[], Sequence[Any]],
     compiled: Callable[[Sequence[Any]], Iterable[Any]],
-    most: int = MAX_COMPILED,
-    least: int = 1,
+    max_count: int = MAX_COMPILED,
+    min_count: int = 1,
 ) -> tuple[list[Any], list[str]]:
     """Compiles candidates until none that is left should be faster than the best of these by what it uses.
 
     `expected` returns the candidates that were not compiled, by expected time `us`; `compiled` compiles some, and returns for
-    each what replaces it, or why it cannot run. So many are compiled at most, and at least, the latter side by side, before
-    times are compared. Returns the compiled ones, the fastest first, and why others cannot run.
+    each what replaces it, or why it cannot run. At most `max_count` of them run, and `min_count` are compiled side by side
+    before times are compared. Returns those that run, the fastest first, and why others cannot.
     """
-    used, rejected, until = list[Any](), list[str](), clock.monotonic() + LONGEST
-    while len(used) < most and (not used or clock.monotonic() < until):
-        best = math.inf if len(used) < least else min(one.us for one in used)
-        some = [one for one in expected() if ALIKE * one.us < best][: min(least, most - len(used))]
+    used, rejected, deadline = list[Any](), list[str](), clock.monotonic() + LONGEST
+    while len(used) < max_count and (not used or clock.monotonic() < deadline):
+        best = math.inf if len(used) < min_count else min(one.us for one in used)
+        some = [one for one in expected() if ALIKE * one.us < best][: min(min_count, max_count - len(used))]
         if not some:
             break
         for one in compiled(some):
             (rejected if isinstance(one, str) else used).append(one)
-    if clock.monotonic() >= until and (left := len(expected())):
+    if clock.monotonic() >= deadline and (left := len(expected())):
         rejected.append(f"{left} candidates: {LONGEST} s have passed")
     return sorted(used, key=lambda one: one.us), rejected
 
@@ -66,7 +66,7 @@ def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Itera
         _, most = max((b - a, name) for a, b, name in zip(best.terms, other.terms, Terms._fields, strict=True))
         percent = round(100 * (other.us / best.us - 1), 1)
         slower = f"{percent}% slower, mostly {most}" if percent > 0 else "about as fast"
-        doubt = " by an estimate, not compiled" * (other not in others)
+        doubt = "" if other in others else " by an estimate, not compiled"
         yield f"runner-up of {count} launches: {other.words}: {slower}{doubt}"
 
 
@@ -88,7 +88,7 @@ def measured(launches: Sequence[Any], words: Sequence[str], time: Callable[[], l
     return best, f"measured: {'; '.join([lines.pop(best), *lines])}"
 
 
-def choice_of(
+def choose_launch(
     problem: Problem, device: Device, compile: Compile, size: str = "", count: int = 1, time: Time | None = None
 ) -> LaunchPlan:
     """Chooses a launch for a problem, usually that of a bucket, with reasons for its tiling.
@@ -132,10 +132,10 @@ def choice_of(
     spilled = spilled_by(best.resources)
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
         warnings = [f"slow: spills into {spilled} bytes per thread; no other of {n_launches} launches should be faster"]
-    most = ", ".join(f"{number} {reason}" for reason, number in left_out.most_common())
+    counted = ", ".join(f"{number} {reason}" for reason, number in left_out.most_common())
     reasons = words, *runner_up(used, left, n_launches), *(f"rejected {reason}" for reason in rejected)
-    reasons = *filter(None, reasons), *[f"left out: {most}"] * bool(most)
-    return replace(best, reasons=reasons, warnings=tuple(warnings))
+    reasons = *reasons, f"left out: {counted}" if counted else ""
+    return replace(best, reasons=tuple(filter(None, reasons)), warnings=tuple(warnings))
 
 
 def launch_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
@@ -156,7 +156,8 @@ def plan_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
 def ranked(problem: Problem, device: Device, left_out: Counter[str] | None = None) -> list[LaunchPlan]:
     """Returns the launches of a problem that should fit, with estimated resources, the one of the least cost first.
 
-    Where the cost is unknown, vectorized access goes first, and launches keep their order. Others are counted in `left_out`.
+    Where the cost is unknown, vectorized access goes first, and launches keep their order. Others are counted in `left_out`. If
+    none should fit, all are returned: the compiler may need less than is estimated.
     """
     launches, left_out = list[LaunchPlan](), Counter() if left_out is None else left_out
     for reading in reversed(readings(problem, device)):

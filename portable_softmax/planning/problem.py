@@ -59,7 +59,7 @@ class LogProbs:
     @property
     def n_statistics(self) -> int:
         """Numbers per row that a launch stores for its gradient: logsumexp, its rounding error, and entropy last."""
-        return 2 + self.entropy
+        return 3 if self.entropy else 2
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,9 @@ class Problem:
         picks = self.log_probs
         if picks is None:
             return 1
-        return 0 if picks.gradient else 1 + picks.entropy
+        if picks.gradient:
+            return 0
+        return 2 if picks.entropy else 1
 
     @property
     def is_sample(self) -> bool:
@@ -197,11 +199,11 @@ class Problem:
     @property
     def name(self) -> str:
         """Returns words for error messages: the output's type, the form and the direction."""
-        picks, form = self.log_probs, self.form + " of scores" * bool(self.scores)
+        picks, form = self.log_probs, f"{self.form} of scores" if self.scores else self.form
         if self.is_sample:
             return f"{self.x_dtype} sample of tokens"
         if picks:
-            form = "log-probabilities of tokens" + " and entropy" * picks.entropy
+            form = "log-probabilities of tokens and entropy" if picks.entropy else "log-probabilities of tokens"
             return f"gradient of {form} in {self.y_dtype}" if picks.gradient else f"{self.y_dtype} {form}"
         return f"gradient of a {self.y_dtype} {form}" if self.backward else f"{self.y_dtype} {form}"
 

@@ -40,20 +40,22 @@ def conflict(traces: Sequence[Trace], several: Collection[str] = ()) -> str:
             first, end = np.searchsorted(bounds, one.runs).T
             at = np.repeat(end - np.cumsum(end - first), end - first) + np.arange((end - first).sum())
             for other in (other for kind in MEET[one.kind] for other in np.unique(earlier[kind][:, at]) if other >= 0):
-                by, before = of_root[other]
-                is_other_turn = one.of_rows[0] is before.of_rows[0] and one.of_rows != before.of_rows
-                if program != by or (one.kind == "store" and root not in several and is_other_turn):
-                    return _sentence(root, program, one, by, before)
+                other_program, previous = of_root[other]
+                is_other_turn = one.of_rows[0] is previous.of_rows[0] and one.of_rows != previous.of_rows
+                if program != other_program or (one.kind == "store" and root not in several and is_other_turn):
+                    return _sentence(root, program, one, other_program, previous)
             firsts, lasts = earlier[one.kind]
             firsts[at] = np.where(firsts[at] < 0, number, firsts[at])
             lasts[at] = number
     return ""
 
 
-def _sentence(root: str, program: int, one: Access, by: int, other: Access) -> str:
+def _sentence(root: str, program: int, one: Access, other_program: int, other: Access) -> str:
     """Returns a sentence about two accesses to an element."""
-    whose = f"program {by} {VERBS[other.kind]}" if by != program else f"it {VERBS[other.kind]} for another row"
-    text = f"program {program} {VERBS[one.kind]} an element of {root} that {whose} ({one.op.line})"
+    conflicting = f"program {other_program} {VERBS[other.kind]}"
+    if other_program == program:
+        conflicting = f"it {VERBS[other.kind]} for another row"
+    text = f"program {program} {VERBS[one.kind]} an element of {root} that {conflicting} ({one.op.line})"
     if one.kind == "store" and one.runs[0, 0] != other.runs[0, 0]:
         text += ", as rows overlap: a mask or a larger stride is missing"
     return text
@@ -68,7 +70,7 @@ def extent_of(tensor: Any) -> int | None:
     return 1 + sum((int(size) - 1) * int(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def outside(traces: Sequence[Trace], arguments: Mapping[str, Any]) -> Iterator[tuple[Access, str]]:
+def out_of_bounds(traces: Sequence[Trace], arguments: Mapping[str, Any]) -> Iterator[tuple[Access, str]]:
     """Yields accesses of traced programs outside of their tensors, of each line the furthest, and sentences about them."""
     worst: dict[tuple[str, str, str], Access] = {}
     sizes = {name: (extent_of(value), getattr(value, "itemsize", None)) for name, value in arguments.items()}
@@ -102,7 +104,7 @@ def missing(traces: Sequence[Trace], arguments: Mapping[str, Any], cols: int, bl
 
 
 def check(request: Request, function: Function, grid: tuple[int, int, int], block: int) -> tuple[list[str], list[str]]:
-    """Returns what is wrong with the accesses of a launch of blocks of so many elements, and what is to be warned of."""
+    """Returns a launch's errors and warnings by the accesses of its programs, which have blocks of so many elements."""
     errors, (_, cols, size) = list[str](), request.names
     if not request.rows:
         return [], []
@@ -115,7 +117,7 @@ def check(request: Request, function: Function, grid: tuple[int, int, int], bloc
     if computed and (one := unhidden(traces, request.cols, block)):
         words = f"no mask of {one.words} hides what is behind a row ({one.op.line}), and the computed {size}={block}"
         errors.append(f"{words} does not divide {row}; add mask=cols < {cols}, or pass {size}=")
-    for one, text in outside(traces, request.arguments):
+    for one, text in out_of_bounds(traces, request.arguments):
         if request.num_programs and PROGRAM in one.address.sources and not one.of_rows[0]:
             text += f"; {one.root} has no part for each of num_programs={request.num_programs}"
         elif computed and PROGRAM in one.address.sources and COLUMNS not in one.address.sources:
@@ -130,7 +132,7 @@ def check(request: Request, function: Function, grid: tuple[int, int, int], bloc
 def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], grid: tuple[int, int, int] | None) -> list[str]:
     """Returns what is wrong with a compiled kernel at its sizes, or needed beside it; of an unknown grid, of one program."""
     traces = corners(parsed_of(compiled, jit), values, grid or (1, 1, 1))
-    warnings = [*overflows(traces), *(text for _, text in outside(traces, values))]
+    warnings = [*overflows(traces), *(text for _, text in out_of_bounds(traces, values))]
     if scratch := getattr(compiled.metadata, "global_scratch_size", 0):
         warnings.append(f"a program needs {scratch} bytes of global memory for itself: triton.set_allocator(...) gives them")
     return warnings

@@ -74,7 +74,8 @@ def _argument_of(name: str, text: str) -> tuple[Any, bool]:
     if (pointer := POINTER.fullmatch(text)) and pointer[1] in NAMES:
         return SimpleNamespace(dtype=NAMES[pointer[1]], data_ptr=lambda: int(not pointer[2]), ptr_range=lambda: 0), False
     if (scalar := SCALAR.fullmatch(text)) and (kind := NAMES.get(scalar[1], scalar[1])) in OF_TYPE:
-        return OF_TYPE[kind][bool(scalar[2])], False
+        other, multiple = OF_TYPE[kind]
+        return multiple if scalar[2] else other, False
     raise ValueError(
         f"{name}={text}: an argument is a tensor such as f16[4096,4096], a value such as 4096, or a type such as *fp16, i32 or "
         f"fp32, followed by :16 if it is divisible by 16 (bytes, for a pointer); dtypes of tensors are {', '.join(TORCH)}, and "

@@ -16,7 +16,14 @@ from typing import Any
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, PortableSoftmaxError
-from portable_softmax.row_kernels.decorators import OF_CONFIG, apart, arguments_of, configurations, jit_function, layers
+from portable_softmax.row_kernels.decorators import (
+    OF_CONFIG,
+    arguments_of,
+    configurations,
+    jit_function,
+    layers,
+    without_memory,
+)
 from portable_softmax.runtime.absent import absent
 from portable_softmax.runtime.compile import check_target, triton_version, unwritable
 
@@ -77,7 +84,7 @@ def _run(
     if device.index:  # a thread begins with the first one
         getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
     try:
-        named = arguments_of(kernel, config, {name: apart(value) for name, value in values.items()}, unknown)
+        named = arguments_of(kernel, config, {name: without_memory(value) for name, value in values.items()}, unknown)
         if triton_version() < (3, 5) and (named.get("num_ctas") or 1) > 1:
             raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
         by_position = [named.pop(name) for name in itertools.takewhile(named.__contains__, first)]
@@ -91,13 +98,13 @@ def _explained(error: Any, again: Callable[[], Any]) -> Any:
     if not isinstance(error, Exception) or not any(text in str(error) for text in UNEXPLAINED):
         return error
     with tempfile.TemporaryFile() as stderr:
-        before = os.dup(2)
+        original = os.dup(2)
         os.dup2(stderr.fileno(), 2)
         try:
             result = again()
         finally:
-            os.dup2(before, 2)
-            os.close(before)
+            os.dup2(original, 2)
+            os.close(original)
         stderr.seek(0)
         why = reason_in(stderr.read().decode(errors="replace"))
     return RuntimeError(f"{error}: {why}") if why else result
@@ -117,7 +124,7 @@ def _in_words(result: Any, jit: Any, device: Device, passed: Collection[str], un
     text = f"{jit.__name__} for {device.backend}/{device.arch}: {result}"
     if type(result).__name__ == "CompilationError" and str(result.__cause__ or "") not in str(result):
         text += f": {result.__cause__}"  # not in the text of Triton 3.4
-    return CompileError(text + hint * ("specified but unrecognised" in text))
+    return CompileError(text + hint if "specified but unrecognised" in text else text)
 
 
 def reason_in(printed: str) -> str:
@@ -133,7 +140,7 @@ def pruned(kernel: Any, values: Mapping[str, Any], device: Device | None) -> lis
     layer = copy.copy(next((layer for layer in layers(kernel) if hasattr(layer, "prune_configs")), None))
     if layer is None:
         return configurations(kernel)
-    layer.nargs = {name: apart(value) for name, value in values.items()}
+    layer.nargs = {name: without_memory(value) for name, value in values.items()}
     try:
         with absent(device) if device else contextlib.nullcontext():
             return list(layer.prune_configs({}))

@@ -20,8 +20,8 @@ def layers(kernel: Any) -> Iterator[Any]:
     while kernel is not None and not isinstance(kernel, JITFunction) and type(kernel).__name__ != "InterpretedFunction":
         if isinstance(kernel, KernelInterface):
             yield kernel
-        inside = (getattr(kernel, name, None) for name in ("fn", "__wrapped__", "kernel"))  # the last of torch's wrap_triton
-        kernel = next((candidate for candidate in inside if candidate is not None), None)
+        wrapped = (getattr(kernel, name, None) for name in ("fn", "__wrapped__", "kernel"))  # the last of torch's wrap_triton
+        kernel = next((candidate for candidate in wrapped if candidate is not None), None)
     if kernel is None:
         raise TypeError(f"{outermost!r} is not a @triton.jit function")
     yield kernel
@@ -85,7 +85,7 @@ def arguments_of(
     Args:
         config: Triton's Config, in place of those of @triton.autotune if it is there.
         passed: values that the user sets, which win over decorators.
-        unknown: names of arguments whose values are unknown; a decorator that reads one raises KeyError.
+        unknown: names of arguments with unknown values; a decorator that reads one raises KeyError.
         launches: False to pass tensors without memory to hooks of configurations.
     """
     arguments = {**(config.all_kwargs() if config else {}), **passed}
@@ -109,7 +109,7 @@ def unwritten(value: Any) -> Any:
     return value
 
 
-def apart(value: Any) -> Any:
+def without_memory(value: Any) -> Any:
     """Returns a copy of a host's tensor descriptor without memory, so that hooks may set its block; else the value."""
     if hasattr(value, "block_shape") and hasattr(value, "base"):
         copied = copy.copy(value)

@@ -78,7 +78,7 @@ class Launcher:
         for role, name in (("rows", rows), ("cols", cols), ("block", block)):
             if name not in known and (role != "rows" or name is not None):
                 words = f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(known)}"
-                raise TypeError(words + "; without a number of rows, pass grid= in place of rows=" * (role == "rows"))
+                raise TypeError(f"{words}; without a number of rows, pass grid= in place of rows=" if role == "rows" else words)
         if reserved := {"grid", "warmup", "self"}.intersection(known):
             raise TypeError(f"{self._jit.__name__}: Triton's launch has a {min(reserved)} of its own; rename the parameter")
         if block not in self._constexprs:
@@ -112,7 +112,7 @@ class Launcher:
             TypeError: an argument is missing, unknown or of another type.
         """
         if is_dynamo_compiling():  # which would go into Triton's launch
-            return _outside(self, args, kwargs)
+            return _run_uncompiled(self, args, kwargs)
         try:
             launch = self._launches.get(self._key(args, kwargs, current_index()))
         except TypeError:  # a constexpr without a hash, which the request names
@@ -263,8 +263,8 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 @_disable_dynamo
-def _outside(run: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _run_uncompiled(run: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return run(*args, **kwargs)
 
 
-launcher = persistent = Launcher  # the second for kernels whose programs loop over rows
+launcher = persistent = Launcher  # the second for kernels with a loop over rows

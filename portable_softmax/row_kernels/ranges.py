@@ -1,4 +1,4 @@
-"""Launches of new numbers of rows by one plan of their range, without traces of their own."""
+"""Launches for new numbers of rows, by one plan for their range, without traces of their own."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,7 @@ class Kept(dict[Any, Any]):
 
 
 def plan_by_range(plans: dict[Any, RowPlan | None], request: Request, choice: Choice) -> RowPlan:
-    """Returns the plan of a request: after the first one of a range of rows that of all the range, if there is one.
+    """Returns the plan of a request; after the first request in a range of rows, the plan for all the range, if there is one.
 
     `plans` keeps the plans of ranges, for equal other numbers, and layouts of tensors that grow alike.
     """

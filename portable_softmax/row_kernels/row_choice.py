@@ -17,7 +17,7 @@ from portable_softmax.planning.cost import Terms, cost
 from portable_softmax.planning.facts import RowLaunch, row_facts, row_work
 from portable_softmax.planning.planner import MAX_COMPILED, compile_best, measured, runner_up
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
-from portable_softmax.row_kernels import addresses, facts
+from portable_softmax.row_kernels import addresses, forms
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
 from portable_softmax.row_kernels.row_plan import Candidate, RowPlan
@@ -25,7 +25,7 @@ from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, s
 from portable_softmax.row_kernels.ttir import parsed_of, stored
 from portable_softmax.runtime.measuring import on_copies, timed
 
-SEVERAL = KNOWN + 1  # rows, in place of one, which Triton makes a constant, or none
+SEVERAL = KNOWN + 1  # rows of which Triton knows nothing: it makes 1 a constant, and reads less by multiples of 16; 0 is no row
 
 
 class Choice:
@@ -42,6 +42,7 @@ class Choice:
         self.measured = ""  # what was timed, in a sentence
         if request.names[0] and (request.fixed or request.rows < 2):
             self._request = request._replace(arguments={**request.arguments, request.names[0]: SEVERAL})
+        # The simplest setting with the shortest block shows the form of the kernel, on which the settings depend.
         self._left = settings_of(request, device, True)
         (probe,) = self._compile([min(self._left, key=lambda setting: (setting.block, *self._simplicity(setting)))])
         self._splits = self._learn(probe)
@@ -50,6 +51,7 @@ class Choice:
         if not request.fixed:
             self._request = request
         self._compiled = {}
+        # A typical setting shows what a row moves, and what others should use; the fastest by that are compiled and compared.
         (first,) = self._compile([min(self._left, key=self._simplicity)])
         self._traffic = self._traffic_of(first)
         compiled, self._rejected = compile_best(self._expected, self._fitting, MAX_COMPILED + 3, MAX_COMPILED - 1)
@@ -62,8 +64,8 @@ class Choice:
         """Reads the form of the kernel; returns True if programs may take blocks of a row."""
         request = self._request
         about = request.arguments, *request.names[:2], probe.setting.block, request.grid is None
-        self.form = facts.form_of(probe.function, *about)
-        facts.check_form(self.form, request)
+        self.form = forms.form_of(probe.function, *about)
+        forms.check_form(self.form, request)
         splits, longest = False, {request.names[2]: next_power_of_2(request.cols)}
         if callable(request.grid) and request.names[2] not in request.meta:
             splits = request.grid_of(probe.constants) != request.grid_of(probe.constants | longest)
@@ -77,14 +79,14 @@ class Choice:
         programs = rows if request.grid is None else math.prod(request.grid_of(one.constants))
         shared = None if request.fixed or not rows else programs
         values = {**request.arguments, **({request.names[0]: rows} if request.names[0] else {})}
-        return facts.traffic_of(one.function, values, request.grid is None, shared, request.cols, one.setting.block)
+        return forms.traffic_of(one.function, values, request.grid is None, shared, request.cols, one.setting.block)
 
     def plan(self, request: Request, candidates: Sequence[Candidate] = ()) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most.
 
-        It is the first one of candidates, or of all, whose accesses are right; the error is that of the first one if none is.
+        It is the first one of candidates, or of all, with right accesses; the error is that of the first one if none has.
         """
-        facts.check_form(self.form, request)
+        forms.check_form(self.form, request)
         error, candidates = None, candidates or self.candidates
         name, blocks = self._jit.__name__, [one.setting.block for one in candidates]
         for one in (one for at, one in enumerate(candidates) if one.setting.block not in blocks[:at]):
@@ -96,7 +98,7 @@ class Choice:
                 error = error or PlanError(f"{name}: {errors[0]}")
                 continue
             if self._is_computed(request):
-                facts.check_rows(self.form, request, one.function, grid[0])
+                forms.check_rows(self.form, request, one.function, grid[0])
             programs = math.prod(grid)
             return RowPlan(
                 kernel=name,
@@ -126,13 +128,14 @@ class Choice:
             return  # a plan for types, or for tensors without memory
         some = [one for one in self.candidates if not one.resources.spilled_bytes_per_thread]
         if request.fixed or torch.are_deterministic_algorithms_enabled():
-            some = [one for one in some if one.setting[1::2] == self.candidates[0].setting[1::2]]
+            some = [one for one in some if one.setting.block_and_warps == self.candidates[0].setting.block_and_warps]
         launches, plans, words = list[Candidate](), list[RowPlan](), list[str]()
         for one in (launch for first in some[:count] for launch in self._launches(first)):
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
                 plans.append(self.plan(request, [one]))
                 launches.append(one)
-                words.append(str(one.setting) + f", num_programs={plans[-1].num_programs}" * (request.grid is None))
+                programs = f", num_programs={plans[-1].num_programs}" if request.grid is None else ""
+                words.append(f"{one.setting}{programs}")
 
         def time() -> list[list[float]] | str:
             stores = [stored(one.function) for one in some[:count]]
@@ -156,7 +159,7 @@ class Choice:
             return request.num_programs, 1, 1
         rows = max(1, request.rows)
         if self._is_computed(request):
-            rows = min(rows, max(1, facts.turns_of_rows(one.function, request.arguments, self.form.parts, 0, 1)))
+            rows = min(rows, max(1, forms.turns_of_rows(one.function, request.arguments, self.form.parts, 0, 1)))
         return rows if one.is_whole else min(rows, self._device.resident(one.occupancy)), 1, 1
 
     def _is_computed(self, request: Request) -> bool:
@@ -166,9 +169,9 @@ class Choice:
 
     def _expected(self) -> list[Candidate]:
         """Returns candidates of settings that are left, those with more stages once the same without is compiled."""
-        known = {setting[1::2] for setting in self._compiled}
+        known = {setting.block_and_warps for setting in self._compiled}
         least = min((setting.stages for setting in self._left), default=1)
-        some = [setting for setting in self._left if setting.stages == least or setting[1::2] in known]
+        some = [setting for setting in self._left if setting.stages == least or setting.block_and_warps in known]
         launches = [launch for setting in some for launch in self._launches(self._estimated(setting))[:1]]
         return sorted(launches, key=lambda one: (one.us, one.setting.stages))
 
@@ -210,7 +213,10 @@ class Choice:
 
         Stages load ahead, so that no loads wait for one another.
         """
-        like = max(self._compiled.values(), key=lambda one: (one.setting[1::2] == setting[1::2], -one.setting.stages))
+        like = max(
+            self._compiled.values(),
+            key=lambda one: (one.setting.block_and_warps == setting.block_and_warps, -one.setting.stages),
+        )
         used, longer, threads = like.resources, setting.block / like.setting.block, self._threads(setting)
         more = longer * self._threads(like.setting) / threads
         registers, shared = used.registers_per_thread, 0
@@ -282,7 +288,7 @@ class Choice:
         if self.measured:
             yield self.measured
         moves = f"a {'row' if walks else 'program'} moves {self._traffic.row:,.0f} bytes of memory"
-        yield moves + f"; a program beside them {self._traffic.program:,.0f}" * walks
+        yield f"{moves}; a program beside them {self._traffic.program:,.0f}" if walks else moves
         if blocks > 1 and (self.form.in_blocks or self._splits):
             yield f"a row is {blocks} blocks, {'which the kernel loops over' if self.form.in_blocks else 'one per program'}"
         if request.multiple < math.gcd(request.cols, KNOWN):

@@ -10,7 +10,7 @@ from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.plan import Plan
-from portable_softmax.row_kernels import facts
+from portable_softmax.row_kernels import forms
 from portable_softmax.row_kernels.decorators import arguments_of, jit_function
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function
@@ -26,7 +26,7 @@ class RowPlan(Plan):
     meta: dict[str, Any]  # constexprs and options, passed or computed
     grid: tuple[int, ...]
     config: Any = field(repr=False)  # Triton's Config that was selected
-    form: facts.Form = field(default=facts.Form(True), repr=False)
+    form: forms.Form = field(default=forms.Form(True), repr=False)
 
     def __str__(self) -> str:
         grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}

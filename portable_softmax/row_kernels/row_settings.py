@@ -90,6 +90,11 @@ class Setting(NamedTuple):
     stages: int
     warps: int | None
 
+    @property
+    def block_and_warps(self) -> tuple[int, int | None]:
+        """Returns what settings with other stages share."""
+        return self.block, self.warps
+
     def __str__(self) -> str:
         """Returns it as arguments."""
         return ", ".join(f"{name}={value!r}" for name, value in self.config.all_kwargs().items())
@@ -102,10 +107,10 @@ def stages_of(jit: Any) -> str | None:
 
 
 def settings_of(request: Request, device: Device | None, in_blocks: bool = False) -> list[Setting]:
-    """Returns configurations, of the autotuner or of powers of two, with all blocks and stages that are not passed.
+    """Returns the autotuner's configurations, or powers of two, with all blocks and stages that are not passed.
 
-    Those are left whose blocks have the fewest elements per thread too many, or too few. The interpreter has no device;
-    `in_blocks` allows blocks that are shorter than a row.
+    Those remain that come closest to one to MAX_EACH elements of a block per thread. The interpreter has no device; `in_blocks`
+    allows blocks that are shorter than a row.
     """
     import triton
 
@@ -131,12 +136,12 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
             every = passed | config.all_kwargs()
             settings.append(Setting(config, every[block], every.get(stages or "", 1), every.get("num_warps")))
 
-    def off(setting: Setting) -> tuple[bool, float]:  # 1 for one to `MAX_EACH` elements per thread, and without threads
+    def misfit(setting: Setting) -> tuple[bool, float]:  # 1 for one to `MAX_EACH` elements per thread, and without threads
         per_thread = setting.block / ((warp or 1) * setting.warps) if setting.warps else 1
         return setting.block < request.cols and not in_blocks, max(1, per_thread / MAX_EACH, 1 / per_thread)
 
-    least = min(map(off, settings))
-    return [setting for setting in settings if off(setting) == least]
+    least = min(map(misfit, settings))
+    return [setting for setting in settings if misfit(setting) == least]
 
 
 def request_of(

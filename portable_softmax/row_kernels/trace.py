@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from portable_softmax.row_kernels.ttir import ACCESSES, MOVED, SAME, VALUE, Function, Op
-from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, UNKNOWN, Access, Loop, Value, ahead, number, runs_of, wide_of
+from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, UNKNOWN, Access, Loop, Value, number, runs_of, turned, wide_of
 
 AXIS = re.compile(r"axis = (\d+)")
 LABEL = re.compile(r"\^\w+")
@@ -23,7 +23,7 @@ ONE = Value(np.int64(1))
 class Trace:
     """Traces one program.
 
-    What is loaded is unknown, of an unknown condition both branches are traced, and a loop whose bounds are unknown has one
+    What is loaded is unknown, of an unknown condition both branches are traced, and a loop of unknown bounds has one
     turn. Of other loops the first turns and the last one that accesses memory are traced: what a loop changes by the same
     amount in every turn is known in turns that follow others.
     """
@@ -32,8 +32,8 @@ class Trace:
     arguments: Mapping[str, Any]  # values of its parameters by name
     program: tuple[int, int, int] | None  # its number along each axis; None for any
     grid: tuple[int, int, int]  # programs along each axis
-    turns: int = 2  # first ones that are traced of loops whose turns depend on the program; of others, two
-    block: int = 0  # elements of a block, whose ranges are the columns
+    turns: int = 2  # first ones that are traced of loops with turns that depend on the program; of others, two
+    block: int = 0  # elements of a block: ranges of so many are the columns
 
     def __post_init__(self) -> None:
         self.accesses: list[Access] = []
@@ -57,21 +57,21 @@ class Trace:
             self._region(self.function.body)
 
     @contextlib.contextmanager
-    def _inside(self, *loops: Loop) -> Iterator[None]:
+    def _entered(self, *loops: Loop) -> Iterator[None]:
         """Enters a block: unknown conditions in it, and its loop, end with it."""
-        outside = len(self._unknown)
+        n_unknown = len(self._unknown)
         self._open += loops
         yield
-        del self._unknown[outside:], self._open[len(self._open) - len(loops) :]
+        del self._unknown[n_unknown:], self._open[len(self._open) - len(loops) :]
 
-    def _of(self, names: Sequence[str]) -> frozenset[str]:
+    def _sources_of(self, names: Sequence[str]) -> frozenset[str]:
         """Returns what values depend on."""
         return frozenset().union(*(self._values[name].sources for name in names))
 
-    def _set(self, names: Sequence[str], values: Sequence[Value], of: frozenset[str] = frozenset()) -> None:
-        """Sets values; `of` is what else they depend on."""
+    def _set(self, names: Sequence[str], values: Sequence[Value], sources: frozenset[str] = frozenset()) -> None:
+        """Sets values; `sources` is what else they depend on."""
         for name, value in zip(names, values, strict=False):
-            self._values[name] = value._replace(sources=value.sources | of)
+            self._values[name] = value._replace(sources=value.sources | sources)
 
     def _branch(self, condition: Value) -> bool:
         """Notes a condition that decides what follows; returns True if it is known."""
@@ -83,7 +83,7 @@ class Trace:
     def _region(self, ops: Sequence[Op]) -> list[Value]:
         """Traces operations; returns the results of the last one."""
         at, is_known, yielded = 0, True, list[Value]()
-        with self._inside():
+        with self._entered():
             while at < len(ops) and not self._returned:
                 op = ops[at]
                 at += 1
@@ -110,40 +110,40 @@ class Trace:
 
     def _if(self, op: Op) -> None:
         condition = self._values[op.operands[0]]
-        with self._inside():
+        with self._entered():
             branches = op.regions
             if self._branch(condition):
                 branches = op.regions[:1] if condition.number else op.regions[1:2]
             results = [*zip(*filter(None, map(self._region, branches)), strict=False)]
         for name, several in zip(op.results, results, strict=False):
-            keys, of = {value.identity for value in several}, frozenset().union(*(value.sources for value in several))
+            keys, sources = {value.identity for value in several}, frozenset().union(*(value.sources for value in several))
             merged = several[0] if len(keys) == 1 else Value(key=hash((self._identity(op), *keys)))
-            self._set([name], [merged], of | condition.sources)
+            self._set([name], [merged], sources | condition.sources)
 
     def _for(self, op: Op) -> None:
         variable, *bounds = op.operands[:4]
         first, end, step = (self._values[bound].number for bound in bounds)
-        of = self._of(bounds)
-        loop, names = Loop(op, of), self._carried(op, of)
-        index = Value(None, "", of, hash(tuple(self._values[bound].identity for bound in bounds)))
+        sources = self._sources_of(bounds)
+        loop, names = Loop(op, sources), self._carried(op, sources)
+        index = Value(None, "", sources, hash(tuple(self._values[bound].identity for bound in bounds)))
         if first is not None and end is not None and step:
-            loop.trips, index = len(range(first, end, step)), Value(first, "", of)
-        with self._inside(loop):
+            loop.trips, index = len(range(first, end, step)), Value(first, "", sources)
+        with self._entered(loop):
             self._branch(index)
             for turn in self._turns(loop, names):
                 if loop.trips is not None:
                     index = index._replace(number=first + turn * step)
                 self._values[variable] = index
-                self._set(names, self._region(op.regions[0]), self._of(names))
-        self._set(op.results, [self._values[name] for name in names], of)
+                self._set(names, self._region(op.regions[0]), self._sources_of(names))
+        self._set(op.results, [self._values[name] for name in names], sources)
 
     def _while(self, op: Op) -> None:
-        before, after = op.regions
+        test, body = op.regions
         names = self._carried(op, frozenset())
-        loop = Loop(op, self._of(names))
-        with self._inside(loop):
+        loop = Loop(op, self._sources_of(names))
+        with self._entered(loop):
             for turn in self._turns(loop, names):
-                condition, *passed = self._region(before) or [Value()]
+                condition, *passed = self._region(test) or [Value()]
                 loop.sources |= condition.sources
                 if condition.number == 0:
                     loop.trips = turn
@@ -152,15 +152,15 @@ class Trace:
                     loop.trips = None
                     break
                 self._branch(condition)
-                self._set(after[0].results if after and after[0].name == "label" else [], passed, condition.sources)
-                self._set(names, self._region(after), self._of(names))
+                self._set(body[0].results if body and body[0].name == "label" else [], passed, condition.sources)
+                self._set(names, self._region(body), self._sources_of(names))
             else:
-                condition, *passed = self._region(before) or [Value()]
+                condition, *passed = self._region(test) or [Value()]
         self._set(op.results, passed, condition.sources)
 
-    def _carried(self, op: Op, of: frozenset[str]) -> list[str]:
+    def _carried(self, op: Op, sources: frozenset[str]) -> list[str]:
         """Sets what a loop carries to its first values; returns the names."""
-        self._set([name for name, _ in op.carried], [self._values[value] for _, value in op.carried], of)
+        self._set([name for name, _ in op.carried], [self._values[value] for _, value in op.carried], sources)
         return [name for name, _ in op.carried]
 
     def _turns(self, loop: Loop, names: Sequence[str]) -> Iterator[int]:
@@ -197,7 +197,7 @@ class Trace:
     def _jump(self, names: Sequence[str], states: Sequence[Sequence[Value]], turns: int | None) -> None:
         """Sets what a loop carries to its values after more turns than those of which there are states; None if unknown."""
         for at, name in enumerate(names):
-            self._values[name] = ahead([state[at] for state in states[-3:]], turns)
+            self._values[name] = turned([state[at] for state in states[-3:]], turns)
 
     def _identity(self, op: Op) -> Any:
         return op.kind, op.words, *(self._values[name].identity for name in op.operands)
@@ -225,7 +225,7 @@ class Trace:
         numbers, kind = [one.number for one in operands], op.kind
         result: Any = None
         is_known = all(one is not None for one in numbers)
-        value = Value(None, "", self._of(op.operands), None, max((one.wide for one in operands), key=abs, default=0))
+        value = Value(None, "", self._sources_of(op.operands), None, max((one.wide for one in operands), key=abs, default=0))
         if kind in ("get_program_id", "get_num_programs"):
             axis = "xyz".index(op.text.split()[1])
             result, value = np.int64(self.grid[axis]), Value(sources=frozenset((PROGRAM,)))
@@ -261,7 +261,7 @@ class Trace:
             names = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
             place, hides = (place, *(self._values[name].identity for name in names)), True
             wide = max((self._values[name].wide for name in names), key=abs, default=0)
-            address = address._replace(number=None, sources=address.sources | self._of(names), wide=wide)
+            address = address._replace(number=None, sources=address.sources | self._sources_of(names), wide=wide)
         if address.number is None:
             start = UNKNOWN + hash((address.root, kind, place)) % UNKNOWN
             runs = np.array([[start, start + 1]])

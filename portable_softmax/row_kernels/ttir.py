@@ -47,7 +47,9 @@ class Op:
     def __post_init__(self) -> None:
         self.kind = self.name.partition(".")[2]  # its name without the dialect's
         self.words = VALUE.sub("", self.text)  # its text without values
-        self.carried = ASSIGNED.findall(self.text)[self.name == "scf.for" :]  # values in a loop, and those that they begin with
+        self.carried = ASSIGNED.findall(self.text)  # values in a loop, and those that they begin with
+        if self.name == "scf.for":
+            self.carried = self.carried[1:]  # without its variable
         self.mask = self.operands[MASKS.get(self.kind, 2) :][:1]  # of a load, store or atomic operation, if it has one
         sizes = SIZES.findall(self.text.rpartition(" : ")[2]) or [""]
         self.elements = math.prod(map(int, filter(None, sizes[0].split("x"))))  # of its type's tensor, 1 of a scalar
@@ -129,12 +131,12 @@ def stored(function: Function) -> set[str] | None:
     if any(op.kind in ("int_to_ptr", "call") or "pure = false" in op.text for op in function.every):
         return None  # pointers in memory, and functions and assembly that may store
     sources = defaultdict[str, set[str]](set)  # values that a value may be, or be computed from
-    between = "values between blocks"  # of which any may be any other
+    shared = "values between blocks"  # of which any may be any other
     for op in function.every:
         values = set(op.operands)
         if op.name.startswith(("scf.", "cf.", "label")):
-            sources[between] |= values
-            values = {between}
+            sources[shared] |= values
+            values = {shared}
         for name in (*op.results, *(name for name, _ in op.carried)):
             sources[name] |= values
     left, seen = [op.operands[0] for op in function.every if ACCESSES.get(op.kind, "load") != "load"], set[str]()

@@ -82,7 +82,7 @@ class Access(NamedTuple):
 
     @property
     def of_rows(self) -> tuple[Loop | None, int]:
-        """Returns the outermost loop whose turns depend on the program, and its turn; (None, 0) without such a loop."""
+        """Returns the outermost loop with turns that depend on the program, and its turn; (None, 0) without such a loop."""
         return next(((loop, turn) for loop, turn in self.turns if PROGRAM in loop.sources), (None, 0))
 
     @property
@@ -105,8 +105,8 @@ def wide_of(result: Any) -> int:
     )
 
 
-def ahead(states: Sequence[Value], turns: int | None) -> Value:
-    """Returns a value after more turns of a loop, whose number may be unknown: known if all turns change it alike.
+def turned(states: Sequence[Value], turns: int | None) -> Value:
+    """Returns a value after more turns of a loop, None for an unknown number: known if all turns change it alike.
 
     `states` are its values before the last turns and now.
     """
@@ -114,7 +114,7 @@ def ahead(states: Sequence[Value], turns: int | None) -> Value:
     if turns == 0:
         return last
     if all(state.number is not None and state.root == last.root for state in states):
-        steps = [after.number - before.number for before, after in itertools.pairwise(states)]
+        steps = [later.number - earlier.number for earlier, later in itertools.pairwise(states)]
         if not steps or (turns is None and not np.any(steps)):
             return last
         if turns and len({step.tobytes() for step in steps}) == 1:

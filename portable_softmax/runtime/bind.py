@@ -127,7 +127,10 @@ def bind(
     if not first.has_words:
         only, constexpr = runs[0]
         return lambda *operands: only((*operands, *last, constexpr))
-    n_words = 2 * (problem.pairs + problem.is_sample) * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
+    names = [name for name, _ in first.signature]
+    assert (names[len(first.operands)], names[-1]) == ("words_ptr", "epoch"), "sizes are between them"
+    n_pairs = problem.pairs + (1 if problem.is_sample else 0)
+    n_words = 2 * n_pairs * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
     empty, is_capturing = allocator(where), getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
 
     def launch(*operands: Any) -> None:
@@ -142,7 +145,7 @@ def bind(
 
 def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
     """Returns the values of kernels' integer parameters by name, in the units in which they are passed."""
-    assert problem.levels, "the problem of a bucket, whose strides are not known, is not launched"
+    assert problem.levels, "the problem of a bucket has no strides, and is not launched"
     (_, (_, batch, *_)), (n_heads, (_, head, *_)), (n_lines, (_, step, *_)) = problem.levels
     n_queries, query, col = (problem.inner, 1, step) if problem.across else (n_lines, step, 1)
     tensor = "dy" if problem.backward else "x"

@@ -76,7 +76,7 @@ def source_of(function: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def unwritable(error: OSError) -> DeviceError:
-    """Returns the error of a process whose compiled kernels cannot be kept."""
+    """Returns the error of a process that cannot keep compiled kernels."""
     return DeviceError(f"Triton cannot write its cache: {error}; set TRITON_CACHE_DIR to a writable directory")
 
 

@@ -136,7 +136,7 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
     choice = _choices.get(key)
     if choice is None or time:
         compile = candidates.estimated if estimated else _compile
-        choice = planner.choice_of(key[0], device, compile, problem.size, count, time)
+        choice = planner.choose_launch(key[0], device, compile, problem.size, count, time)
         if len(_choices) >= MAX_KEPT:
             _choices.clear()
         _choices[key] = choice

@@ -200,7 +200,7 @@ def test_devices_without_profile_cause_a_warning_and_fit(monkeypatch, name, word
         return device.vendor.resources(SimpleNamespace(asm={"other": b""}, metadata=metadata))
 
     for n_rows, n_cols, backward in product((1, 4096), (1, 781, 10**6), (False, True)):
-        chosen = planner.choice_of(read_problem(n_rows, n_cols, "bfloat16", other, "softmax", backward), other, measure)
+        chosen = planner.choose_launch(read_problem(n_rows, n_cols, "bfloat16", other, "softmax", backward), other, measure)
         assert chosen.occupancy.limits["registers (estimated)"] == 4 // chosen.tiling.num_warps >= 1  # a warp on a partition
         assert chosen.tiling.num_warps * other.hardware.warp_size <= other.hardware.max_threads_per_program
         assert chosen.resources.shared_memory_bytes == 0

@@ -92,7 +92,7 @@ class Occupancy:
         """Returns two lines: the programs and their limit, and how many programs each resource alone would allow."""
         number, allowed = self.programs_per_multiprocessor, ", ".join(f"{name} {limit}" for name, limit in self.limits.items())
         warps = "" if self.warps_per_multiprocessor is None else f" ({self.warps_per_multiprocessor} warps)"
-        programs = f"{number} program{'s' * (number != 1)} per multiprocessor{warps}"
+        programs = f"{number} {'program' if number == 1 else 'programs'} per multiprocessor{warps}"
         return f"{programs}, limited by {' and '.join(self.limited_by)}\nallowed by {allowed}"
 
 

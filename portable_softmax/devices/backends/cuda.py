@@ -83,7 +83,7 @@ class Cuda(Backend):
         """Looks for code of two bugs, of which docs/internals/faults_of_others.md has more.
 
         ptxas 12.9.86 loses the constant of some pairs of 16-bit additions. LLVM in Triton 3.6 packs two 32-bit shifts into one
-        of 64 bits, a product, whose lower half overflows into the upper one.
+        of 64 bits, a product: its lower half overflows into the upper one.
         """
         ptx = compiled.asm["ptx"]
         if "add.s16x2" in ptx:

@@ -100,8 +100,8 @@ def loops_of(assembly: str, arch: str) -> list[Loop]:
     for line in map(str.strip, body.partition(".Lfunc_begin0:")[2].splitlines()):
         if block := BLOCK.match(line):
             name, place = block[1] or "", ("", 0)
-        if inside := IN_LOOP.search(line):
-            place = inside[1], int(inside[2])
+        if in_loop := IN_LOOP.search(line):
+            place = in_loop[1], int(in_loop[2])
         elif header := HEADER.search(line):
             place = name, int(header[1])
         if line[:1].isalpha() and not line.endswith(":"):

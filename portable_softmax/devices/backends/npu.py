@@ -34,7 +34,7 @@ class Npu(Backend):
     missing = staticmethod(npu_compiler.missing)
 
     def driver_facts(self, hardware: Hardware) -> Mapping[str, int]:
-        """Returns the numbers of cores by the names of Triton's driver and of torch_npu: two vector cores per AI core."""
+        """Returns numbers of cores as Triton's driver and torch_npu name them: two vector cores per AI core."""
         cores = hardware.multiprocessor_count or 0
         return {"num_vectorcore": cores, "vector_core_num": cores, "num_aicore": cores // 2, "cube_core_num": cores // 2}
 

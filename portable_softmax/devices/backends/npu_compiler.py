@@ -106,8 +106,8 @@ def _planned(linalg: str, tool: str, options: Mapping[str, Any]) -> KernelResour
     if code == 0 and sizes:
         is_double = options["multibuffer"] and "enable-auto-multi-buffer to false" not in printed
         cores = 1 if 'mix_mode = "aiv"' in linalg else 2
-        by = COMPILED.format("double-buffered" if is_double else "single-buffered")
-        return KernelResources(shared_memory_bytes=max(sizes), multiprocessors=cores, compiler=by)
+        compiler = COMPILED.format("double-buffered" if is_double else "single-buffered")
+        return KernelResources(shared_memory_bytes=max(sizes), multiprocessors=cores, compiler=compiler)
     if overflow := re.search(r"error: (ub overflow, requires (\d+) bits while (\d+) bits available!)", last):
         needed, there = (int(bits) // 8 for bits in overflow.groups()[1:])
         raise CompileError(f"{NAME}: {overflow[1]} (at least {needed} bytes of {there})")
@@ -115,7 +115,7 @@ def _planned(linalg: str, tool: str, options: Mapping[str, Any]) -> KernelResour
 
 
 def _sizes_of_dump(printed: str) -> list[int]:
-    """Returns the end of the last buffer of each function, in bytes, from the IR behind the pass that plans memory."""
+    """Returns where the last buffer of every function ends, in bytes, from the IR behind the pass that plans memory."""
     sizes = []
     for function in printed.split("IR Dump After PlanMemory (hivm-plan-memory)")[1:]:
         constants, ends = dict(re.findall(r"(%\w+) = arith\.constant (\d+) : i64", function)), [0]

@@ -1,4 +1,4 @@
-"""Facts in a kernel's TTIR: which rows a program takes, and what it moves."""
+"""The form of a kernel, by its TTIR: which rows a program takes, and what it moves."""
 
 import functools
 import math
@@ -25,22 +25,22 @@ UNKNOWN_ROWS = "which rows a program takes is not a loop from tl.program_id(0) b
 class Form(NamedTuple):
     """Form in which a kernel goes over rows."""
 
-    walks: bool  # any number of programs along axis 0 is right, as together they take every row once
+    walks: bool  # any number of programs along axis 0 is right: together they take every row once; not checked with a grid
     in_blocks: bool = False  # a program loops over blocks of a row, so that a block may be shorter than a row
     what: str = ""  # which rows a program takes, if it does not walk
     parts: frozenset[str] = frozenset()  # parameters of which every program stores to a part of its own
-    decisive: frozenset[str] = frozenset()  # parameters whose values all of this depends on
+    decisive: frozenset[str] = frozenset()  # parameters of which the values decide all of this
 
 
 def form_of(
     function: Function, arguments: Mapping[str, Any], rows: str | None, cols: str, block: int, computed: bool = True
 ) -> Form:
-    """Returns the form of a kernel whose rows have several blocks of so many elements, unless that is impossible.
+    """Returns the form of a kernel on rows of several blocks of so many elements, unless that is impossible.
 
     `rows` and `cols` name the parameters that are the numbers of rows, if one is, and of elements of a row; `computed` is True
     if the grid is.
     """
-    form = Form(True)
+    form = Form(True)  # with a grid that was passed, which programs there are is not asked
     if computed:
         form = _of_launches(function, arguments, rows)
         if form.walks and rows:
@@ -155,7 +155,7 @@ def check_rows(form: Form, request: Request, function: Function, programs: int) 
     longer = every % programs  # programs that take a turn more, where programs take rows in turn
 
     def total(first: int, last: int) -> int:
-        """Adds the turns of programs, whose numbers grow or fall."""
+        """Adds the turns of programs; from program to program they grow or fall."""
         if turns(first) == turns(last):
             return turns(first) * (last - first + 1)
         middle = longer if first < longer <= last else (first + last + 1) // 2
@@ -178,7 +178,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
     counts = dict.fromkeys(Traffic._fields, 0.0)
     moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # elements of a row, loaded or stored
 
-    def inside(loops: Sequence[Loop]) -> list[float]:
+    def trip_counts(loops: Sequence[Loop]) -> list[float]:
         """Returns the turns of loops, but for the one over rows."""
         of_rows = next((loop for loop in loops if walks and PROGRAM in loop.sources), None)
         return [blocks if loop.trips is None else loop.trips for loop in loops if loop is not of_rows]
@@ -189,7 +189,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         return math.prod(trips) * op.elements * part
 
     for one in (one for one in trace.accesses if not any(turn for _, turn in one.turns)):
-        trips, size, part = inside([loop for loop, _ in one.turns]), one.op.size, (one.root, one.kind == "load")
+        trips, size, part = trip_counts([loop for loop, _ in one.turns]), one.op.size, (one.root, one.kind == "load")
         elements = filled(one.op, trips)
         moving = elements if PROGRAM in one.address.sources else 0.0  # others are in a cache
         if walks and len(trips) == len(one.turns):
@@ -206,7 +206,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
             counts["loaded"] += size * elements
             counts["again"] += size * (moving - now)
     for op, loops in trace.work:
-        trips = inside(loops)
+        trips = trip_counts(loops)
         if op.kind != "reduce":
             counts["exponents"] += filled(op, trips)
         elif blocks > 1 and blocks in trips:
