@@ -16,14 +16,7 @@ from typing import Any
 
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, PortableSoftmaxError
-from portable_softmax.row_kernels.decorators import (
-    OF_CONFIG,
-    arguments_of,
-    configurations,
-    jit_function,
-    layers,
-    without_memory,
-)
+from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, configurations, detached, jit_function, layers
 from portable_softmax.runtime.absent import absent
 from portable_softmax.runtime.compile import check_target, triton_version, unwritable
 
@@ -84,7 +77,7 @@ def _run(
     if device.index:  # a thread begins with the first one
         getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
     try:
-        named = arguments_of(kernel, config, {name: without_memory(value) for name, value in values.items()}, unknown)
+        named = arguments_of(kernel, config, {name: detached(value) for name, value in values.items()}, unknown)
         if triton_version() < (3, 5) and (named.get("num_ctas") or 1) > 1:
             raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
         by_position = [named.pop(name) for name in itertools.takewhile(named.__contains__, first)]
@@ -140,7 +133,7 @@ def pruned(kernel: Any, values: Mapping[str, Any], device: Device | None) -> lis
     layer = copy.copy(next((layer for layer in layers(kernel) if hasattr(layer, "prune_configs")), None))
     if layer is None:
         return configurations(kernel)
-    layer.nargs = {name: without_memory(value) for name, value in values.items()}
+    layer.nargs = {name: detached(value) for name, value in values.items()}
     try:
         with absent(device) if device else contextlib.nullcontext():
             return list(layer.prune_configs({}))

@@ -109,7 +109,7 @@ def unwritten(value: Any) -> Any:
     return value
 
 
-def without_memory(value: Any) -> Any:
+def detached(value: Any) -> Any:
     """Returns a copy of a host's tensor descriptor without memory, so that hooks may set its block; else the value."""
     if hasattr(value, "block_shape") and hasattr(value, "base"):
         copied = copy.copy(value)
