@@ -128,7 +128,7 @@ class Choice:
             return  # a plan for types, or for tensors without memory
         some = [one for one in self.candidates if not one.resources.spilled_bytes_per_thread]
         if request.fixed or torch.are_deterministic_algorithms_enabled():
-            some = [one for one in some if one.setting.block_and_warps == self.candidates[0].setting.block_and_warps]
+            some = [one for one in some if one.setting.shape == self.candidates[0].setting.shape]
         launches, plans, words = list[Candidate](), list[RowPlan](), list[str]()
         for one in (launch for first in some[:count] for launch in self._launches(first)):
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
@@ -169,9 +169,9 @@ class Choice:
 
     def _expected(self) -> list[Candidate]:
         """Returns candidates of settings that are left, those with more stages once the same without is compiled."""
-        known = {setting.block_and_warps for setting in self._compiled}
+        known = {setting.shape for setting in self._compiled}
         least = min((setting.stages for setting in self._left), default=1)
-        some = [setting for setting in self._left if setting.stages == least or setting.block_and_warps in known]
+        some = [setting for setting in self._left if setting.stages == least or setting.shape in known]
         launches = [launch for setting in some for launch in self._launches(self._estimated(setting))[:1]]
         return sorted(launches, key=lambda one: (one.us, one.setting.stages))
 
@@ -213,10 +213,7 @@ class Choice:
 
         Stages load ahead, so that no loads wait for one another.
         """
-        like = max(
-            self._compiled.values(),
-            key=lambda one: (one.setting.block_and_warps == setting.block_and_warps, -one.setting.stages),
-        )
+        like = max(self._compiled.values(), key=lambda one: (one.setting.shape == setting.shape, -one.setting.stages))
         used, longer, threads = like.resources, setting.block / like.setting.block, self._threads(setting)
         more = longer * self._threads(like.setting) / threads
         registers, shared = used.registers_per_thread, 0

@@ -91,8 +91,8 @@ class Setting(NamedTuple):
     warps: int | None
 
     @property
-    def block_and_warps(self) -> tuple[int, int | None]:
-        """Returns what settings with other stages share."""
+    def shape(self) -> tuple[int, int | None]:
+        """Returns (block, warps), which settings with other stages share."""
         return self.block, self.warps
 
     def __str__(self) -> str:

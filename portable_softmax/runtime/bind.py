@@ -127,9 +127,7 @@ def bind(
     if not first.has_words:
         only, constexpr = runs[0]
         return lambda *operands: only((*operands, *last, constexpr))
-    assert first.signature[len(first.operands)][0] == "words_ptr" and first.signature[-1][0] == "epoch", (
-        "sizes are between them"
-    )
+    assert [first.signature[at][0] for at in (len(first.operands), -1)] == ["words_ptr", "epoch"], "sizes are between them"
     n_pairs = problem.pairs + (1 if problem.is_sample else 0)
     n_words = 2 * n_pairs * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
     empty, is_capturing = allocator(where), getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
