@@ -127,7 +127,7 @@ def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
     contents, known, result = dict[Path, dict[str, Any]](), dict[str, dict[str, Any]](), list[DeviceProfile]()
     for path in paths:
         with _errors_of(f"{path}"):
-            contents[path] = dict(yaml.load(path.read_text(encoding="utf-8"), _LOADER))
+            contents[path] = msgspec.convert(yaml.load(path.read_text(encoding="utf-8"), _LOADER), dict[str, Any])
     bases = {f"{path.parent.name}/{path.stem}": content for path, content in contents.items() if "extends" not in content}
     for path, content in sorted(contents.items(), key=lambda item: "backend" not in item[1]):
         with _errors_of(f"{path}"):

@@ -93,6 +93,7 @@ REFUSED = [
     ("extends: nvidia/estimated", "", r"missing required field `grid` - at `\$.launch`"),
     ("\nproducts:", f"\nlaunch: {{cost: {COST}}}\nproducts:", r"cost: its source 'nvl' is not among"),
     ("matches: [NVIDIA L4]", "matches: [A (Card]", r"l4: 'A \(Card' is not a regular expression"),
+    pytest.param(ADA, "[[extends, nvidia/h200]]", r"Expected `object`, got `array`", id="a list"),
 ]
 
 
