@@ -58,10 +58,10 @@ def token_log_probs_kernel(
                 if C.WORDS and not C.IN_REGISTERS:  # a block ahead, as elements are loaded after their words
                     bits = load_words(mask, begin, m_col, split_end, reads, C)
                 for MASKED in tl.static_range(1 if C.IN_REGISTERS else 0, 2):  # blocks within all rows, then others
-                    for base in tl.range(begin, begin + 1 if C.IN_REGISTERS else stop, C.BLOCK):
+                    for base in tl.range(0 if C.IN_REGISTERS else begin, 1 if C.IN_REGISTERS else stop, C.BLOCK):
                         tile_scores = None
                         for block in tl.static_range(C.BLOCKS):  # all loads before what needs them
-                            start = base + block * C.BLOCK
+                            start = (first + block * C.BLOCK) if C.IN_REGISTERS else base
                             columns, shown, vectors, added = load_mask(
                                 bits, start, m_col, misalignment, split_end, reads, C.EDGES >> 2 * block & 2 + MASKED, C
                             )
@@ -73,7 +73,7 @@ def token_log_probs_kernel(
                             scores, is_first = get_block(tile_scores, block, C), C.IN_REGISTERS and block == 0
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, is_first, C)
                             if C.SAMPLE:
-                                groups = (base + block * C.BLOCK) // C.GROUP + lanes
+                                groups = ((first + block * C.BLOCK) if C.IN_REGISTERS else base) // C.GROUP + lanes
                                 noise = gumbel(groups, key, turn, 0, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                     begin, stop = stop, tl.max(split_end)
