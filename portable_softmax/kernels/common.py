@@ -156,12 +156,9 @@ def vector_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: t
 
 @triton.jit
 def load(ptr, columns, stride, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Loads columns as float32; 0 where the row has no element."""
+    """Loads columns as float32; 0 in vectors without an element of the row."""
     mask = vector_mask(columns, misalignment, row_end, exists, EDGE, C)
-    value = tl.load(ptr + offsets_of(columns, stride, C), mask=mask, other=0.0).to(tl.float32)
-    if C.UNALIGNED and EDGE > 0:
-        value = tl.where(row_mask(columns, misalignment, row_end, exists, EDGE, C), value, 0.0)
-    return value
+    return tl.load(ptr + offsets_of(columns, stride, C), mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit

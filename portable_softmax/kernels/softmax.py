@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, NEG_INF, append_block, columns_from, end_of_split, exp, find_tile, finite,
-    first_column, fma, get_block, last_tile, load, load_per_row, offsets_of, offsets_of_result, opaque, opaque_column, store,
+    BOTH, NEG_INF, append_block, columns_from, end_of_split, exp, find_tile, finite, first_column, fma, get_block, last_tile,
+    load, load_per_row, offsets_of, offsets_of_result, opaque, opaque_column, row_mask, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, load_partials, of_rows, publish, words_of
 from portable_softmax.kernels.reduce import add_block, fold, merge_row, no_statistics, sum_of_exp
@@ -160,6 +160,9 @@ def softmax_backward_kernel(
                 dys = append_block(dys, dy_k.to(dy.dtype.element_ty) if C.AS_LOADED != "" else dy_k, C)
                 ys = append_block(ys, y_k.to(y.dtype.element_ty) if C.AS_LOADED != "" else y_k, C)
                 terms = dy_k if C.LOG else dy_k * y_k
+                if C.UNALIGNED:
+                    inside = row_mask(columns_k, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
+                    terms = tl.where(inside, terms, 0.0)
                 sums = terms if k == 0 else sums + terms
             total = tl.sum(sums, C.AXIS, keep_dims=True)
         for WHOLE in tl.static_range(2):
@@ -171,7 +174,10 @@ def softmax_backward_kernel(
                         columns = columns_from(start, C.BLOCK, C)
                         a = load(dy, columns, dy_col, misalignment, end, exists, BOTH, C)
                         b = load(y, columns, y_col, misalignment, end, exists, BOTH, C)
-                        parts += tl.sum(fold(a if C.LOG else a * b, C), C.AXIS)
+                        terms_block = a if C.LOG else a * b
+                        if C.UNALIGNED:
+                            terms_block = tl.where(row_mask(columns, misalignment, end, exists, BOTH, C), terms_block, 0.0)
+                        parts += tl.sum(fold(terms_block, C), C.AXIS)
                     total = tl.sum(parts, C.AXIS, keep_dims=True)
             if C.SPLITS > 1 and WHOLE == 0:
                 if C.STEP != "map":
