@@ -149,7 +149,7 @@ def _answers(device: Device, used: KernelResources, launch: dict[str, Scalar], t
     where = f"{many(fits.programs_per_multiprocessor, 'program')} per {device.profile.multiprocessor}{share}"
     text |= {"occupancy": [f"{where}, limited by {' and '.join(fits.limited_by)}; {resident} on the device"]}
     text |= {"uses": [str(used)], **more}
-    text["limits"] = [f"{name:20}{n:>6}{'   binds' * (name in fits.limited_by)}" for name, n in fits.limits.items()]
+    text["limits"] = [f"{name:20}{n:>6}{'   binds' if name in fits.limited_by else ''}" for name, n in fits.limits.items()]
     numbers = {**vars(used), "programs_per_multiprocessor": fits.programs_per_multiprocessor, "resident_programs": resident}
     answers = {"launch": launch, "limited_by": fits.limited_by, "numbers": numbers | {"warps_per_multiprocessor": warps}}
     if not fits.programs_per_multiprocessor:

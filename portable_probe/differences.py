@@ -40,12 +40,12 @@ class Differences(msgspec.Struct, frozen=True):
 
     def as_text(self, form: str) -> str:
         """Returns a summary and a table of changes, or Markdown with the form "github"."""
-        words = f"{sum(change.worse for change in self.changes)} for the worse"
+        words = f"{len([change for change in self.changes if change.worse])} for the worse"
         words += f", {self.not_compared} not compared" if self.not_compared else ""
         parts = [f"{many(len(self.changes), 'change')} in {many(self.cases, 'case')}, {words}"]
         if self.software:
             parts.append(f"software: {', '.join(f'{name} {old} -> {new}' for name, (old, new) in self.software.items())}")
-        rows = [(one.device, one.case, one.value, one.before, one.after, "worse" * one.worse) for one in self.changes]
+        rows = [(one.device, one.case, one.value, one.before, one.after, "worse" if one.worse else "") for one in self.changes]
         return "\n\n".join([*parts, *([as_columns(HEADER, rows, form)] if rows else [])])
 
 

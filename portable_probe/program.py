@@ -171,7 +171,7 @@ def _verify(options: argparse.Namespace) -> int:
         devices = []
     if not devices:
         return _in_interpreter(options.typed)
-    if unable := [device.name for device in devices[:2] if device.detected is None and device.backend != "hip"]:
+    if unable := [device.name for device in devices[:2] if device.detected is None and not device.vendor.emulated]:
         hint = f"kernel --on {unable[0]} compiles them, and verify --on amd/mi300x runs on an emulated AMD GPU"
         options.error(f"nothing on this machine executes kernels of {unable[0]}; {hint}")
     return _shown(options, [report_of(device, case, verify=True) for device, case in product(devices, cases_of(options))])

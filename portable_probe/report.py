@@ -42,7 +42,7 @@ class SoftmaxProblem(Fields, frozen=True, kw_only=True, tag="softmax"):
     title: ClassVar[str] = "softmax"
 
     def __str__(self) -> str:
-        return f"{self.n_rows} x {self.n_cols} {self.dtype}{' backward' * self.backward}"
+        return f"{self.n_rows} x {self.n_cols} {self.dtype}{' backward' if self.backward else ''}"
 
     @property
     def variant(self) -> str:

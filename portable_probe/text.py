@@ -22,14 +22,19 @@ def as_text(reports: list[Report], form: str = "plain", explain: bool = False) -
     if len(reports) == 1 and form == "plain":
         wrapped = textwrap.TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).wrap
         details = {title: [part for line in lines for part in wrapped(line)] for title, lines in _details(reports[0], explain)}
-        return "\n".join(f"{title * (not at):<10}{line}" for title, lines in details.items() for at, line in enumerate(lines))
+        return "\n".join(
+            f"{'' if at else title:<10}{line}" for title, lines in details.items() for at, line in enumerate(lines)
+        )
     first, rows = reports[0].case, [_row(report) for report in reports]
     cases, timed = [*{row["case"] for row in rows}], any("us" in row for row in rows)
     header = [name for name in HEADER if (name != "case" or len(cases) > 1) and (name != "us" or timed)]
     title = " ".join(filter(None, (first.title, getattr(first, "name", ""), *(cases if len(cases) == 1 else ()))))
-    about = [f"{title}, {_triton(reports[0])}", *["us: estimated; ~ not calibrated for this device"] * timed]
+    about = [f"{title}, {_triton(reports[0])}"]
+    if timed:
+        about.append("us: estimated; ~ not calibrated for this device")
     table = as_columns(header, [[row.get(name) for name in header] for row in rows], form)
-    remarks = [f"{'- ' * (form == 'github')}{line}" for line in _remarks(reports, explain)]
+    bullet = "- " if form == "github" else ""
+    remarks = [bullet + line for line in _remarks(reports, explain)]
     return "\n\n".join(filter(None, ("\n".join(about), table, "\n".join(remarks))))
 
 
@@ -54,7 +59,7 @@ def _details(report: Report, explain: bool) -> Iterator[tuple[str, Sequence[str]
 
 
 def _triton(report: Report) -> str:
-    names = [name for name in ("triton", "triton-ascend", "triton-xpu") if name in report.software]
+    names = [name for name in report.software if name.startswith("triton")]  # vendors publish some of their own
     return ", ".join(f"{name.replace('triton', 'Triton')} {report.software[name]}" for name in names) or "no Triton"
 
 
@@ -70,17 +75,17 @@ def _row(report: Report) -> dict[str, Any]:
     if (resident := numbers["warps_per_multiprocessor"]) is not None and device.max_warps:
         row["warps"] = f"{resident / device.max_warps:.0%}"
     if us := numbers.get("expected_us"):
-        row["us"] = f"{'~' * (not device.calibrated)}{us:.1f}"
+        row["us"] = f"{us:.1f}" if device.calibrated else f"~{us:.1f}"
     return row
 
 
 def _remarks(reports: list[Report], explain: bool) -> Iterator[str]:
     """Yields errors, warnings and verdicts of reports; equal ones once, with all devices."""
     about: dict[str, list[str]] = {}
+    titles = ("warning", "next step") if explain else ("warning",)
     for report in reports:
         remarks = report.failure + (_verdict(report.verify) if report.verify else [])
-        for title in ("warning", *["next step"] * explain):
-            remarks += [f"{title}: {line}" for line in report.text.get(title, ())]
+        remarks += [f"{title}: {line}" for title in titles for line in report.text.get(title, ())]
         for remark in remarks:
             remark = remark.replace(f" for {report.device.backend}/{report.device.arch}:", ":")  # alike for several targets
             about.setdefault(remark, []).append(", ".join(filter(None, (report.device.name, _row(report)["case"]))))

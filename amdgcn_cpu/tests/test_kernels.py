@@ -46,12 +46,9 @@ def launch(arch, *arguments, edit=lambda text: text, **interleaving):
 
 def arrays(size=BLOCK * PROGRAMS - 100):
     """Returns (y, x, total, n): a result around which nothing may be written, and what else a launch takes."""
-    return (
-        np.zeros((3, size), np.float32)[1],
-        np.random.default_rng(0).normal(size=size).astype(np.float32),
-        np.zeros(1, np.int32),
-        size,
-    )
+    y = np.zeros((3, size), np.float32)[1]
+    x = np.random.default_rng(0).normal(size=size).astype(np.float32)
+    return y, x, np.zeros(1, np.int32), size
 
 
 @pytest.mark.parametrize("arch", [pytest.param(a, marks=[pytest.mark.slow] * (at % 2)) for at, a in enumerate(ARCHITECTURES)])

@@ -58,7 +58,7 @@ def tune(options: argparse.Namespace) -> int:
 
 def profile_of(device: Device, summary: str, numbers: dict[str, float], error_90: float) -> str:
     """Returns a profile that extends the device's by the fitted cost, and by what its driver and torch report."""
-    source = "tuned" + "_again" * ("tuned" in device.profile.sources)
+    source = "tuned_again" if "tuned" in device.profile.sources else "tuned"
     title = f"portable-softmax tune, {device.name}: {summary}; {versions()}, {date.today()}"
     reported = [fact for fact, origin in device.origins.items() if origin in ("driver", "torch")]
     content: dict[str, Any] = {

@@ -63,7 +63,7 @@ def jobs_of(device: Device) -> list[Callable[[], Timed]]:
 
 def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: Device) -> Problem | None:
     """Returns the softmax along the second dimension, or its gradient; None if the device does not read it in place."""
-    strides = [torch.empty(shape, device="meta").stride()] * (2 + backward)
+    strides = [torch.empty(shape, device="meta").stride()] * (3 if backward else 2)
     return problem_of(shape, 1, strides, (dtype, dtype), scattered=device.vendor.scattered_rows, backward=backward)
 
 
@@ -78,7 +78,7 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
     facts = softmax_facts(problem, tiling, device, programs, fit.programs_per_multiprocessor, spilled_by(used))
 
     def prepared() -> Any:
-        result, x, *last = operands(shape, problem.x_dtype, 2 + problem.backward, device)
+        result, x, *last = operands(shape, problem.x_dtype, 3 if problem.backward else 2, device)
         exact = x.double().softmax(1)
         for y in last:
             y.copy_(torch.softmax(y.float(), 1))

@@ -204,4 +204,6 @@ def write(path: Path, results: Iterable[Result]) -> list[Result]:
 
 
 def _text(value: str | float | None) -> str:
-    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    return "" if value is None else str(value)

@@ -115,7 +115,7 @@ def test_spirv_is_compiled_by_ocloc(monkeypatch, tmp_path, flags, ends):
     else:  # there is no binary, or an error
         with pytest.raises(CompileError, match=r"ocloc for 12.60.7 ended with [01]"):
             BACKENDS["xpu"].resources(code)
-    options = " -options -cl-fast" * bool(flags)
+    options = " -options -cl-fast" if flags else ""
     assert re.fullmatch(rf"compile -spirv_input -file \S+ -device 12.60.7{options} -o \S+\n", words.read_text())
 
 

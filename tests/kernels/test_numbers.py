@@ -30,9 +30,9 @@ def rows():
     for place, name in enumerate((DEVICE, *machines.AMD)):
         quick, every = STEPS.get(name, OTHERS)
         for at, row in enumerate(table()[place % every :: every]):
-            marks = [pytest.mark.kernel] * (name == DEVICE) + [pytest.mark.slow] * (
-                quick is None or at * every % quick >= every
-            )
+            marks = [pytest.mark.kernel] if name == DEVICE else []
+            if quick is None or at * every % quick >= every:
+                marks.append(pytest.mark.slow)
             yield pytest.param(name, row, marks=marks, id=f"{name}-{row}")
 
 
@@ -100,4 +100,4 @@ def test_exponentials(where, exact):
     assert y[-4:].nan_to_num(nan=-1.0).tolist() == [1.0, 0.0, 0.0, -1.0]
     for result, power in zip(y[:1020].tolist(), x[:1020].tolist(), strict=True):
         right = Decimal(power).exp()
-        assert abs(Decimal(result) - right) <= right * Decimal(2**-23 * (2 - power * (not exact)))
+        assert abs(Decimal(result) - right) <= right * Decimal(2**-23 * (2 if exact else 2 - power))

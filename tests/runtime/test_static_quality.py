@@ -89,7 +89,8 @@ def faults_of_accesses(planned, config, compiled, device):
     masked = [block for block in range(config.BLOCKS) if config.EDGES >> 2 * block & 3]
     again = [1] if planned.tiling.is_shared else []
     ends = len(masked + again) * per_thread if problem.unaligned else 0
-    allowed = Counter({element: ends, 8: (5 if "ptx" in compiled.asm else 10) * (planned.tiling.splits > 1)})
+    words = 5 if "ptx" in compiled.asm else 10
+    allowed = Counter({element: ends, 8: words if planned.tiling.splits > 1 else 0})
     if extra := Counter(width for width, _ in narrow) - allowed:
         yield f"{dict(extra)} bytes: accesses, where {possible} bytes are possible: {sorted(set(narrow))}"
     if (

@@ -100,7 +100,7 @@ def rounded(x, loose, sink=None, **scores):
     peak = z.amax(-1, keepdim=True)
     if sink is not None:
         peak = torch.maximum(peak, sinks_of(sink, x, -1))
-    steps = 6.0 * (scores.get("softcap") is not None) + (scores.get("temperature") is not None)
+    steps = sum(count for name, count in {"softcap": 6.0, "temperature": 1.0}.items() if scores.get(name) is not None)
     return z, loose * (size_of(z - peak) + steps * (size_of(z) + size_of(peak)))
 
 

@@ -40,7 +40,7 @@ def empty(machine, layout, shape, dtype, fill, ahead=32):
     if layout.swapped:
         size[-3], size[-2] = size[-2], size[-3]
     line = size[-1]
-    size[-1] += layout.gap + (1 - n_cols % 2) * (not layout.vector)
+    size[-1] += layout.gap if layout.vector else layout.gap + 1 - n_cols % 2
     elements, vector = math.prod(size), 16 // dtype.itemsize
     behind = ahead or -elements % vector
     memory = torch.full((ahead + elements + behind,), fill, dtype=dtype).to(machine.where)
@@ -205,7 +205,8 @@ def _sample(row, machine):
     shape = x.shape
     min_p, seed, position = arguments.get("min_p"), torch.arange(math.prod(shape[:-1])) * 2**33 - 5, row.number
     kind = {torch.Tensor: "rows", float: "number"}.get(type(min_p))
-    named |= {"min_p": min_p.reshape(-1).to(machine.where) if kind == "rows" else min_p} if kind else {}
+    if min_p is not None:
+        named["min_p"] = min_p.reshape(-1).to(machine.where) if kind == "rows" else min_p
     named |= {"seed": seed.to(machine.where), "position": position}
     outputs = {"out_ptr": torch.int64, "statistics_ptr": torch.float32}
     named |= {name: torch.full(shape[:-1], -7, dtype=dtype).to(machine.where) for name, dtype in outputs.items()}

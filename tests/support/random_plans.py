@@ -24,7 +24,7 @@ def random_problems(device: Device, seed: int) -> Iterator[Problem]:
         x = _laid_out(draw, dtype)
         dim = draw.choice(range(1, x.dim()))
         result = x if y_dtype == dtype and draw.random() < 0.1 else torch.empty(x.shape, dtype=y_dtype, device="meta")
-        y = [torch.empty_strided(x.shape, result.stride(), dtype=dtype, device="meta")] * backward
+        y = [torch.empty_strided(x.shape, result.stride(), dtype=dtype, device="meta")] if backward else []
         scores, mask = _scores(draw, x, dim) if draw.random() < 0.2 else (NONE, None)
         about = {"form": draw.choice(FORMS), "batch_invariant": draw.random() < 0.1, "backward": backward, "scores": scores}
         try:

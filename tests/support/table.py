@@ -121,9 +121,10 @@ class Row:
         """Returns the shape: the last split of rows is ragged, empty, or now and then full."""
         tiling, layout, turn = self.tiling_of(machine), self.lies, self.number % 3
         covered = tiling.covers(3 * tiling.width)
-        less = covered // 3 * (self.number % 4 == 1) if tiling.is_shared else 0
+        less = covered // 3 if tiling.is_shared and self.number % 4 == 1 else 0
         if not layout.vector:  # whole vectors may be 7 elements longer, and end two blocks ahead
-            return *layout.rows, covered - less // 2 * 2 - (9, 11 + tiling.width * (tiling.blocks > 2), 10)[turn]
+            ahead = tiling.width if tiling.blocks > 2 else 0
+            return *layout.rows, covered - less // 2 * 2 - (9, 11 + ahead, 10)[turn]
         return *layout.rows, covered - less - (
             (layout.vector, 0, layout.vector)[turn] if not layout.across and layout.vector > 1 else 3
         )
@@ -233,7 +234,7 @@ def hostile(shape, dtype, seed, kinds):
     place, largest = torch.arange(n_cols), torch.finfo(dtype).max
     for number in range(math.prod(shape[:-1])):
         row = random(n_cols, seed=seed + number).double()
-        row += 100 * (number % 7 - 3) * (kinds is HOSTILE)  # neighbours differ by a lot
+        row += 100 * (number % 7 - 3) if kinds is HOSTILE else 0  # neighbours differ by a lot
         rows.append(kinds[names[(seed + number // 2) % len(names)]](row, place, 7 * number % n_cols, largest).to(dtype))
     return torch.stack(rows).view(shape)
 

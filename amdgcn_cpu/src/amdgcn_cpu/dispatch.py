@@ -102,7 +102,8 @@ def _argument_memory(kernel: Kernel, grid: tuple[int, int, int], arguments: Sequ
     """Returns the kernel's arguments as bytes in memory."""
     sizes = {"group_size_x": num_warps * kernel.assembly.wave_size, "group_size_y": 1, "group_size_z": 1}
     counts = {f"block_count_{axis}": count for axis, count in zip("xyz", grid, strict=True)}
-    hidden: dict[str, int] = {**sizes, **counts, "grid_dims": 3 if grid[2] > 1 else 2 if grid[1] > 1 else 1}
+    dimensions = max(axis for axis, count in enumerate(grid, 1) if axis == 1 or count > 1)
+    hidden: dict[str, int] = {**sizes, **counts, "grid_dims": dimensions}
     own = [argument for argument in kernel.assembly.arguments if not argument.kind.startswith("hidden_")]
     appended = len(own) - len(arguments)
     if not 0 <= appended <= _SCRATCH_POINTERS:
@@ -142,7 +143,8 @@ def _program(
     preloaded = descriptor.get("user_sgpr_kernarg_preload_length", 0)
     offset = 4 * descriptor.get("user_sgpr_kernarg_preload_offset", 0)
     system = [number for axis, number in zip("xyz", place, strict=True) if descriptor.get(f"system_sgpr_workgroup_id_{axis}")]
-    system += [0] * bool(descriptor.get("system_sgpr_private_segment_wavefront_offset"))  # each wave has memory of its own
+    if descriptor.get("system_sgpr_private_segment_wavefront_offset"):
+        system.append(0)  # waves have separate memory
     for wave in waves:
         if descriptor.get("user_sgpr_private_segment_buffer"):
             wave.scalars[:4] = DESCRIPTOR

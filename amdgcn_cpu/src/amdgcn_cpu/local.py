@@ -10,7 +10,7 @@ from amdgcn_cpu.arithmetic import combine
 from amdgcn_cpu.arrays import Array
 from amdgcn_cpu.faults import OutOfBounds, Race, Uninitialised
 
-_NOBODY, _SEVERAL = -1, -2
+_NO_WAVE, _SEVERAL = -1, -2
 
 
 class LocalMemory:
@@ -26,7 +26,7 @@ class LocalMemory:
     def __init__(self, size: int, n_waves: int, strict: bool, seed: int) -> None:
         self._data = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
         self._strict = strict
-        self._writer, self._reader = np.full(size, _NOBODY), np.full(size, _NOBODY)
+        self._writer, self._reader = np.full(size, _NO_WAVE), np.full(size, _NO_WAVE)
         self._written, self._read = np.full(size, -1), np.full(size, -1)  # barriers at which that wave had arrived
         self._atomic = np.zeros(size, bool)  # whether an atomic operation wrote it last
         self.arrived: dict[int, int] = dict.fromkeys(range(n_waves), 0)  # barriers of the waves that have not ended
@@ -54,11 +54,11 @@ class LocalMemory:
         """
         places = self._places(addresses, size)
         writer = self._writer[places]
-        if self._strict and (writer == _NOBODY).any():
-            raise Uninitialised(f"LDS at {int(places[writer == _NOBODY][0])} was never written")
-        if ((writer != wave) & (writer != _NOBODY) & (self._written[places] >= passed)).any():
+        if self._strict and (writer == _NO_WAVE).any():
+            raise Uninitialised(f"LDS at {int(places[writer == _NO_WAVE][0])} was never written")
+        if ((writer != wave) & (writer != _NO_WAVE) & (self._written[places] >= passed)).any():
             raise Race(f"wave {wave} reads LDS that another wave wrote, with no barrier between")
-        others = (self._reader[places] != wave) & (self._reader[places] != _NOBODY) & (self._read[places] >= passed)
+        others = (self._reader[places] != wave) & (self._reader[places] != _NO_WAVE) & (self._read[places] >= passed)
         self._reader[places] = np.where(others, _SEVERAL, wave)
         self._read[places] = np.maximum(self._read[places], arrived)
         return self._data[places]
@@ -75,9 +75,9 @@ class LocalMemory:
         """
         places = self._places(addresses, values.shape[1])
         reader, writer = self._reader[places], self._writer[places]
-        if ((reader != wave) & (reader != _NOBODY) & (self._read[places] >= passed)).any():
+        if ((reader != wave) & (reader != _NO_WAVE) & (self._read[places] >= passed)).any():
             raise Race(f"wave {wave} writes LDS that another wave read, with no barrier between")
-        unordered = (writer != wave) & (writer != _NOBODY) & (self._written[places] >= passed)
+        unordered = (writer != wave) & (writer != _NO_WAVE) & (self._written[places] >= passed)
         if (unordered & (self._data[places] != values)).any():
             raise Race(f"wave {wave} writes another value where another wave wrote, with no barrier between")
         self._data[places], self._atomic[places] = values, False
@@ -100,7 +100,7 @@ class LocalMemory:
         old = int.from_bytes(self.load(where, size, wave, arrived, passed).tobytes(), "little")
         new = combine(operation, old, value, size).to_bytes(size, "little")
         self.store(where, np.frombuffer(new, np.uint8)[None], wave, arrived, passed)
-        self._reader[places], self._read[places] = _NOBODY, -1
+        self._reader[places], self._read[places] = _NO_WAVE, -1
         self._atomic[places] = True
         self._writer[places] = np.where(others, _SEVERAL, wave)
         self._written[places] = np.where(others, np.maximum(since, arrived), arrived)

@@ -19,6 +19,7 @@ _NAME = re.compile(
     r"v_(?P<unit>mfma|wmma)_(?P<result>f32|i32|f64|f16|bf16)_(?P<rows>\d+)x(?P<columns>\d+)x(?P<depth>\d+)"
     r"(?:_\d+b)?_?(?P<type>f16|bf16|f32|xf32|f64|i8|iu8|(?:fp8|bf8)_(?:fp8|bf8))(?:_1k)?"
 )
+_INTEGERS = {("iu8", "0"): "u8", ("iu8", "1"): "i8"}  # by the type in a name, and whether its operand is signed
 _SIZES = {"f64": 8, "f32": 4, "xf32": 4, "f16": 2, "bf16": 2, "i8": 1, "iu8": 1}
 
 
@@ -51,7 +52,7 @@ def compile_matrices(instruction: Instruction, arch: str, wave_size: int) -> Cal
     signs = modifiers.pop("neg_lo", "[0,0,0]").strip("[]").split(",") if kinds[0] == "iu8" else "11"
     if modifiers or match["result"] in ("f16", "bf16"):
         raise instruction.unknown("unknown modifier or result")
-    kinds = [("i8" if sign == "1" else "u8") if kind == "iu8" else kind for kind, sign in zip(kinds, signs, strict=False)]
+    kinds = [_INTEGERS.get((kind, sign), kind) for kind, sign in zip(kinds, signs, strict=False)]
     decoded = [_decoder(kind, arch) for kind in kinds]
     result, *sources, added = instruction.operands
     registers = [_registers(instruction, text) for text in (result, *sources)]
@@ -137,9 +138,11 @@ def _decoder(kind: str, arch: str) -> Callable[[Array], Array]:
 def _eight_bits(kind: str, without_zero: bool) -> Array:
     """Returns the numbers that bytes encode: e4m3 or e5m2, of OCP, or with one zero and a larger bias (FNUZ)."""
     mantissa, bias = (3, 7) if kind == "fp8" else (2, 15)
+    if without_zero:
+        bias += 1
     byte = np.arange(256)
     exponent, fraction = byte >> mantissa & (1 << 7 - mantissa) - 1, byte & (1 << mantissa) - 1
-    power = np.maximum(exponent, 1) - bias - without_zero
+    power = np.maximum(exponent, 1) - bias
     value = np.ldexp(fraction / (1 << mantissa) + (exponent > 0), power) * np.where(byte & 128, -1.0, 1.0)
     if without_zero:
         return np.where(byte == 128, np.nan, value)

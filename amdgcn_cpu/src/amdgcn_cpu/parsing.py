@@ -12,6 +12,7 @@ from amdgcn_cpu.faults import UnknownInstruction
 # Directives in a function that are not instructions: debug lines, call frames, alignment; up to Triton 3.7, the descriptor.
 _SILENT = re.compile(r"\.(loc|amdhsa_\w+|end_amdhsa_kernel|file|cfi_\w+|p2align|long|section|text|globl|type|size)\b")
 # Instructions without a list of operands: waits and hints for the scheduler.
+_DEPTHS = {"[": 1, "(": 1, "]": -1, ")": -1}
 _FREE_TEXT = re.compile(r"s_(delay_alu|waitcnt|waitcnt_depctr|wait_alu|sendmsg)$")
 
 
@@ -131,7 +132,7 @@ def _split(text: str, separator: str) -> list[str]:
     """Splits text at separators outside brackets."""
     parts, depth = [""], 0
     for character in text:
-        depth += (character in "[(") - (character in "])")
+        depth += _DEPTHS.get(character, 0)
         if character == separator and not depth:
             parts.append("")
         else:

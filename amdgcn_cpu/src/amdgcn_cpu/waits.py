@@ -22,7 +22,9 @@ Key = tuple[str, str]  # half of a register, and the kind of load that writes it
 Pending = dict[Key, int]  # the least number of younger loads in its counter
 
 _NAMED = re.compile(r"\b(?:([vsa])(?:(\d+)(?:\.([lh]))?|\[(\d+):(\d+)\])|(vcc|vcc_lo|vcc_hi|m0|exec\w*))(?![\w\[])")
-_LOADS = re.compile(r"(global|buffer|scratch|flat)_load|(ds)_(?:read|load|bpermute|permute|swizzle)|(s)_load")
+_LOADS = re.compile(
+    r"(?P<vmem>global|buffer|scratch|flat)_load|(?P<lds>ds)_(?:read|load|bpermute|permute|swizzle)|(?P<scalar>s)_load"
+)
 _STORES = re.compile(r"(global|buffer|scratch|flat)_(?:store|atomic)|(ds)_(?:write|store)")
 _COUNTERS = {"vmcnt": ("vmem",), "lgkmcnt": ("lds", "scalar")}
 _WAITS = {"s_wait_loadcnt": ("vmem",), "s_wait_dscnt": ("lds",), "s_wait_kmcnt": ("scalar",)}
@@ -61,8 +63,9 @@ def _blocks(assembly: Assembly) -> dict[int, tuple[int, list[int]]]:
     blocks = {}
     for start, end in zip(starts, [*starts[1:], count], strict=True):
         after = [assembly.labels[assembly.instructions[end - 1].operands[0]]] if end - 1 in branches else []
-        falls_through = named[end - 1] not in ("s_branch", "s_endpgm")
-        blocks[start] = end, [block for block in (*after, *[end] * falls_through) if block < count]
+        if named[end - 1] not in ("s_branch", "s_endpgm"):
+            after.append(end)
+        blocks[start] = end, [block for block in after if block < count]
     return blocks
 
 
@@ -93,7 +96,7 @@ def _begun(instruction: Instruction, arch: str) -> tuple[str, set[str]]:
     name = instruction.mnemonic
     first = set(_registers_of(_with_half(instruction)[0])) if instruction.operands else set()
     if match := _LOADS.match(name):
-        return ("vmem" if match[1] else "lds" if match[2] else "scalar"), first
+        return str(match.lastgroup), first
     if match := _STORES.match(name):
         if match[2]:
             return "lds", {_LDS_ITSELF}
@@ -153,7 +156,9 @@ def _with_half(instruction: Instruction) -> tuple[str, ...]:
 
 def _ends(letter: str, half: str) -> tuple[str, ...]:
     """Returns the endings of a register's parts: both halves of a vector register, unless one is named."""
-    return ("",) if letter == "s" else (f".{half}",) if half else (".l", ".h")
+    if letter == "s":
+        return ("",)
+    return (f".{half}",) if half else (".l", ".h")
 
 
 def _registers_of(operand: str) -> Iterator[str]:
@@ -168,4 +173,7 @@ def _registers_of(operand: str) -> Iterator[str]:
 
 def _pair(name: str) -> range:
     first = scalar_register(name)
-    return range(0) if first is None else range(first, first + (2 if name in ("vcc", "exec") else 1))
+    if first is None:
+        return range(0)
+    count = 2 if name in ("vcc", "exec") else 1
+    return range(first, first + count)

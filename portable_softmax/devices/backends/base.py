@@ -127,6 +127,7 @@ class Backend(abc.ABC):
     torch_device_type: str
     required: tuple[str, ...] = tuple(NEEDED.split())  # fields of Hardware without which launches cannot be planned
     aligned_access = True  # a thread's widest load must start on a multiple of its size
+    emulated = False  # an emulator executes the machine code of absent devices
     scattered_rows = True  # the distances between the rows of a tile may differ
     fuses = True  # a fused multiply-add rounds once, and exp2 is the exponential of the hardware
     poll = "volatile"  # how a kernel reads a word of another program: by a "volatile" load or an "atomic" operation

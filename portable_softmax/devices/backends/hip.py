@@ -28,6 +28,7 @@ class Hip(Backend):
 
     torch_device_type = "cuda"  # ROCm builds of torch keep the name
     poll = "atomic"  # Triton 3.8 turns a volatile load into a plain one, and LLVM then moves it out of the polling loop
+    emulated = True  # by amdgcn-cpu
     register = "=s,0"
     vector_register = "=v,0"
     tool = "rocm-smi"
