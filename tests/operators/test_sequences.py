@@ -98,8 +98,7 @@ def arguments_of(choices, where):
         options["kept"] = torch.randint(-1, shape[dim], (*lead, 4), device=where)
     elif kind and kind != "kept":
         added = torch.where(torch.rand(sizes, device=where) < 0.3, -torch.inf, torch.randn(sizes, device=where))
-        masks = {"bool": lambda: added > -1.0, "added bfloat16": added.bfloat16}
-        options["mask"] = masks.get(kind, added.float)()
+        options["mask"] = {"bool": added > -1.0, "added bfloat16": added.bfloat16()}.get(kind, added)
     if choices["function"] == "log_probs":
         ids = torch.randint(0, shape[dim], (*lead, *choices["ids"]), device=where)
         ids = torch.where(torch.rand(ids.shape, device=where) < choices["ignored"], -100, ids).to(choices["id dtype"])
