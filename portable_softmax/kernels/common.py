@@ -174,7 +174,7 @@ def store(ptrs, value, columns, misalignment, row_end, exists, EDGE: tl.constexp
             mask = mask & (columns >= last)
         elif EDGE == BOTH:
             mask = mask & ((columns < first) | (columns >= last))
-        else:  # by comparisons that are none of those for loads, whose results would stay in registers
+        else:  # by comparisons other than those for loads: their results would stay in registers
             at_start = (columns - misalignment).to(tl.uint32) < (first - misalignment).to(tl.uint32)
             mask = exists & (at_start | ((columns - last).to(tl.uint32) < (row_end - last).to(tl.uint32)))
     tl.store(ptrs, value, mask=mask)

@@ -78,6 +78,7 @@ def combine_splits(words, temperature, epoch, C: tl.constexpr):
     total, moment = merge(peaks, highest, totals, moments, by_split, 0, C)
     group = tl.full((1, C.ROWS), NO_GROUP, tl.int32)
     if C.SAMPLE:
+        # These `moments` are the bits of groups' numbers: those of splits with the largest noisy score.
         groups = tl.where((bests == best) & (bests != NEG_INF), moments.to(tl.int32, bitcast=True), NO_GROUP)
         group = tl.min(groups, 0, keep_dims=True)
     return of_rows(highest, C), of_rows(total, C), of_rows(moment, C), of_rows(group, C), late

@@ -1,7 +1,7 @@
 """Log-probabilities of chosen or drawn tokens, without the softmax of all of them; and their gradient.
 
-Rows have n_ids tokens. The result is 0 for an id that is `ignored` and nan for one outside of the row. A row whose ids are all
-ignored is not read, and its numbers are 0. A row with nan, +inf or no score has a drawn id of -1.
+Rows have n_ids tokens. The result is 0 for an id that is `ignored` and nan for one outside of the row. A row of ignored ids
+alone is not read, and its numbers are 0. A row with nan, +inf or no score has a drawn id of -1.
 """
 
 # isort: skip_file
@@ -13,7 +13,7 @@ from portable_softmax.kernels.common import (
     find_tile, first_column, get_block, last_tile, load_per_row, offsets_of_result, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
-from portable_softmax.kernels.noise import gumbel
+from portable_softmax.kernels.noise import DRAW_GROUP, DRAW_TOKEN, REDRAW_GROUP, REDRAW_TOKEN, gumbel
 from portable_softmax.kernels.reduce import NO_GROUP, add_block, best_groups, merge_row, no_statistics
 from portable_softmax.kernels.scores import capped, find_mask, load_mask, load_score, load_scores, load_words, shift, slope_of
 
@@ -46,7 +46,7 @@ def token_log_probs_kernel(
             reads = reads & some
 
         # Ends as early as it can: where most rows are not read, their programs take most of the time.
-        if tl.max(reads.to(tl.int32)) == 0 if C.SKIP_IGNORED else False:
+        if (tl.max(reads.to(tl.int32)) == 0) if C.SKIP_IGNORED else False:
             for k in tl.range(0, n_ids):
                 tl.store(out_ptr + tokens + k, 0.0, mask=exists)
         else:
@@ -63,7 +63,7 @@ def token_log_probs_kernel(
                         for block in tl.static_range(C.BLOCKS):  # all loads before what needs them
                             start = (first + block * C.BLOCK) if C.IN_REGISTERS else base
                             columns, shown, vectors, added = load_mask(
-                                bits, start, m_col, misalignment, split_end, reads, C.EDGES >> 2 * block & 2 + MASKED, C
+                                bits, start, m_col, misalignment, split_end, reads, (C.EDGES >> (2 * block)) & (2 + MASKED), C
                             )
                             scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
                             tile_scores = append_block(tile_scores, scores, C)
@@ -74,7 +74,7 @@ def token_log_probs_kernel(
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, is_first, C)
                             if C.SAMPLE:
                                 groups = ((first + block * C.BLOCK) if C.IN_REGISTERS else base) // C.GROUP + lanes
-                                noise = gumbel(groups, key, turn, 0, C)
+                                noise = gumbel(groups, key, turn, DRAW_GROUP, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                     begin, stop = stop, tl.max(split_end)
                 peak, total, moment, largest, drawn = merge_row(peaks, sums, moments, best, at, temperatures, C)
@@ -87,21 +87,21 @@ def token_log_probs_kernel(
                     publish(words + 2 * C.SPLITS * C.ROWS, split, moment, moment, epoch, C)
                 if C.SAMPLE:
                     publish(words + 2 * C.SPLITS * C.ROWS, split, largest, drawn.to(tl.float32, bitcast=True), epoch, C)
-            if split == C.SPLITS - 1 if C.STEP != "reduce" else False:
+            if (split == C.SPLITS - 1) if C.STEP != "reduce" else False:  # the program of the last split finishes the row
                 if C.SPLITS > 1:
                     peak, total, moment, drawn, late = combine_splits(words, temperatures, epoch, C)
-                for AGAIN in tl.static_range(2 if C.SAMPLE else 1):
-                    if AGAIN:
+                for REDRAW in tl.static_range(2 if C.SAMPLE else 1):  # 0: the row, if words are late; 1: a token above min_p
+                    if REDRAW:
                         few = columns_of_group(drawn, row_end, reads, C)
                         few_scores = load_score(x, mask, few, m_col, misalignment, scales, temperatures, C)
-                        ids, score = draw(few_scores, few, key, turn, temperatures, 1, C)
+                        ids, score = draw(few_scores, few, key, turn, temperatures, DRAW_TOKEN, C)
                         none = (drawn == NO_GROUP) | (total != total)
                         least = peak + tl.log(load_per_row(min_p, rows, exists, C.MIN_P, C))
-                        below = reads & (score < least)
-                    # All of the row block by block: where words did not arrive, and where a token below min_p was drawn.
-                    if C.MIN_P != "" if AGAIN else C.EXCHANGES:
-                        wanted = below if AGAIN else reads
-                        if tl.max(wanted.to(tl.int32)) != 0 if AGAIN else late:
+                        rejected = reads & (score < least)
+                    # All of the row block by block: where words did not arrive (0), or a token below min_p was drawn (1).
+                    if (C.MIN_P != "") if REDRAW else C.EXCHANGES:
+                        wanted = rejected if REDRAW else reads
+                        if (tl.max(wanted.to(tl.int32)) != 0) if REDRAW else late:
                             peaks, sums, moments, best, at = no_statistics(C)
                             begin, stop = 0, tl.min(row_end) // C.BLOCK * C.BLOCK
                             for MASKED in tl.static_range(2):
@@ -110,26 +110,26 @@ def token_log_probs_kernel(
                                         mask, start, m_col, misalignment, row_end, wanted, C.EDGES & 2 | MASKED, C
                                     )
                                     scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
-                                    if AGAIN:
+                                    if REDRAW:
                                         scores = tl.where(scores < least, NEG_INF, scores)
                                     peaks, sums, moments, top, part = add_block(
                                         scores, peaks, sums, moments, temperatures, False, C
                                     )
                                     if C.SAMPLE:
                                         groups = start // C.GROUP + lanes
-                                        noise = gumbel(groups, key, turn, 2 if AGAIN else 0, C)
+                                        noise = gumbel(groups, key, turn, REDRAW_GROUP if REDRAW else DRAW_GROUP, C)
                                         best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                                 begin, stop = stop, tl.max(row_end)
                             row_peak, row_total, row_moment, largest, drawn = merge_row(
                                 peaks, sums, moments, best, at, temperatures, C
                             )
-                            if AGAIN:
-                                below = below & (drawn != NO_GROUP)  # min_p of 1 or more
-                                few = columns_of_group(drawn, row_end, below, C)
+                            if REDRAW:
+                                rejected = rejected & (drawn != NO_GROUP)  # min_p of 1 or more
+                                few = columns_of_group(drawn, row_end, rejected, C)
                                 few_scores = load_score(x, mask, few, m_col, misalignment, scales, temperatures, C)
                                 few_scores = tl.where(few_scores < least, NEG_INF, few_scores)
-                                other, its_score = draw(few_scores, few, key, turn, temperatures, 3, C)
-                                ids, score = tl.where(below, other, ids), tl.where(below, its_score, score)
+                                other, its_score = draw(few_scores, few, key, turn, temperatures, REDRAW_TOKEN, C)
+                                ids, score = tl.where(rejected, other, ids), tl.where(rejected, its_score, score)
                             else:
                                 peak, total, moment = row_peak, row_total, row_moment
                 if C.SAMPLE:
@@ -239,8 +239,8 @@ def token_log_probs_backward_kernel(
                 _columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, split_end, reads, BOTH, C)
                 score = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
                 log_p = score - lse - rest
-                by = total + d_entropy * bounded(log_p) if C.ENTROPY else total
-                ds = tl.where(idle, 0.0, -exp(log_p, C) * by) + tl.where(columns == token, d_out, 0.0)
+                weight = total + d_entropy * bounded(log_p) if C.ENTROPY else total
+                ds = tl.where(idle, 0.0, -exp(log_p, C) * weight) + tl.where(columns == token, d_out, 0.0)
                 for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
                     another, more = load_gradient(ids + k, d_outs + k, exists, misalignment, n_cols, ignored)
                     ds += tl.where(columns == another, more, 0.0)

@@ -5,6 +5,9 @@ import triton.language as tl
 
 from portable_softmax.kernels.common import LN2, fma
 
+DRAW_GROUP, DRAW_TOKEN = tl.constexpr(0), tl.constexpr(1)  # purposes; with min_p, another token may be drawn
+REDRAW_GROUP, REDRAW_TOKEN = tl.constexpr(2), tl.constexpr(3)
+
 
 @triton.jit
 def gumbel(number, seed, position, purpose, C: tl.constexpr):

@@ -1,4 +1,4 @@
-"""From x to the scores whose softmax is computed: cap * tanh(scale * x / cap) / temperature, then a mask.
+"""From x to the scores of which a softmax is computed: cap * tanh(scale * x / cap) / temperature, then a mask.
 
 Rows with a temperature of 0 are greedy: all weight is on their largest elements, whatever cap and sink are, and an added mask
 counts where it is -inf alone. Their scores are not divided, and `shift` makes -inf of all that is below the maximum.

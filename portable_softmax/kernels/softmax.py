@@ -58,7 +58,7 @@ def softmax_kernel(
                 highest = score_k if k == 0 else tl.maximum(highest, score_k)
             peak = tl.max(highest, C.AXIS, keep_dims=True)
             total = sum_of_exp(scores, finite(peak), row_temperature, C)
-        for WHOLE in tl.static_range(2):
+        for WHOLE in tl.static_range(2):  # 0: the split, unless it is in registers; 1: the whole row, if words are late
             if C.EXCHANGES if WHOLE else C.STREAMS:
                 if late if WHOLE else True:
                     end = visible_end if WHOLE else visible_split_end
