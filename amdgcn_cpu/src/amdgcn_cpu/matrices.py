@@ -143,7 +143,7 @@ def _eight_bits(kind: str, without_zero: bool) -> Array:
     byte = np.arange(256)
     exponent, fraction = byte >> mantissa & (1 << 7 - mantissa) - 1, byte & (1 << mantissa) - 1
     power = np.maximum(exponent, 1) - bias
-    value = np.ldexp(fraction / (1 << mantissa) + (exponent > 0), power) * np.where(byte & 128, -1.0, 1.0)
+    value = np.ldexp(fraction / (1 << mantissa) + np.minimum(exponent, 1), power) * np.where(byte & 128, -1.0, 1.0)
     if without_zero:
         return np.where(byte == 128, np.nan, value)
     if kind == "fp8":
