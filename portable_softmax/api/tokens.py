@@ -76,7 +76,7 @@ def sample_token(
         logits: a tensor of at least one dimension, the last of which is the vocabulary, with any strides.
         temperature, softcap, mask: see `softmax`. Temperature 0 draws the lowest id of the largest scores.
         min_p: tokens with a probability below min_p times the largest are not drawn: a number of at least 0 and below 1, or a
-            tensor as `temperature`. A row whose first draw is such a token is read once more.
+            tensor as `temperature`. A row is read once more if such a token is drawn first.
         seed: an integer of 64 bits, also negative, or a tensor of int64 or int32 that broadcasts against ids. Rows of the same
             seed and position have the same noise.
         position: likewise: the number of the token in its sequence, or anything else that differs between draws of a seed. In

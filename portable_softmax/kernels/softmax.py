@@ -212,7 +212,7 @@ def softmax_backward_kernel(
 
 @triton.jit
 def gradient_of(dy, y, x, total, scale, temperature, C: tl.constexpr):
-    """Returns the gradient of x from those of y and the sum of its row."""
+    """Returns dx from dy, y and the sum per row."""
     ds = dy - exp(y, C) * total if C.LOG else y * (dy - total)
     slope = slope_of(scale, temperature, C)
     if C.CAP != 0.0:

@@ -92,7 +92,7 @@ def check_inplace(name: str, x: Any) -> None:
     # No public name says why a view may not be written; torch's own compilers use this one (2.6 to 2.13).
     views = torch._C._autograd
     if x.is_leaf or (base.is_leaf and base.requires_grad):
-        reason = "are a leaf or a view of one, whose elements would be lost"
+        reason = "are a leaf or a view of one, and its elements would be lost"
     elif x._is_view() and views._get_creation_meta(x) != views.CreationMeta.DEFAULT:
         reason = "are a view that autograd forbids to write to, such as a part of split() or unbind(); pass the whole tensor"
     elif overlaps(x):

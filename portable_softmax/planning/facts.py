@@ -40,11 +40,10 @@ def softmax_facts(
     all_elements = problem.n_rows * problem.n_cols
     read, moved = all_elements * reads, all_elements * (reads + writes)
     l2_bytes = partial * (moved + read * (passes - 1)) + 2 * spilled_bytes * threads * tiles
-    other_bytes, again = elements * (reads + writes) * at_once * limits.multiprocessors, 0.0
+    other_bytes = elements * (reads + writes) * at_once * limits.multiprocessors
     if tiling.two_launches:
         other_bytes = max(other_bytes, read)
-    if passes == 2:
-        again = read * lost(other_bytes, device)
+    again = read * lost(other_bytes, device) if passes == 2 else 0.0
     if tiling.two_launches:
         l2_bytes += read - again
     exchanges = tiling.is_shared and not tiling.two_launches and problem.pairs > 0

@@ -78,8 +78,6 @@ class Tiling:
             words += f", num_warps {self.num_warps}"
         if self.max_registers is not None:
             words += f", at most {self.max_registers} registers"
-        if (self.num_stages or 1) > 1:
-            words += f", num_stages {self.num_stages}"
         return words
 
 

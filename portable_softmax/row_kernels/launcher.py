@@ -48,7 +48,7 @@ class Launcher:
         kernel: the @triton.jit function, with its decorators.
         rows, cols: names of the parameters that are the number of rows, and of elements of a row. Without `grid`, rows is
             required.
-        block: name of the constexpr that is the number of elements of a block.
+        block: name of the constexpr that is a block's number of elements.
         grid: as in `kernel[grid]`: a tuple, or a function of the arguments by name that returns one. A call may pass another
             one, and any argument that is not to be computed: constexprs, num_warps and options of Triton's backend, and
             num_programs if the grid is computed.

@@ -47,9 +47,8 @@ class Op:
     def __post_init__(self) -> None:
         self.kind = self.name.partition(".")[2]  # its name without the dialect's
         self.words = VALUE.sub("", self.text)  # its text without values
-        self.carried = ASSIGNED.findall(self.text)[
-            1 if self.name == "scf.for" else 0 :
-        ]  # values in a loop, and their first ones
+        n_variables = 1 if self.name == "scf.for" else 0
+        self.carried = ASSIGNED.findall(self.text)[n_variables:]  # values in a loop, and those that they begin with
         self.mask = self.operands[MASKS.get(self.kind, 2) :][:1]  # of a load, store or atomic operation, if it has one
         sizes = SIZES.findall(self.text.rpartition(" : ")[2]) or [""]
         self.elements = math.prod(map(int, filter(None, sizes[0].split("x"))))  # of its type's tensor, 1 of a scalar

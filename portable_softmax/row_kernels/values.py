@@ -99,7 +99,7 @@ def number(kind: str, operands: Sequence[Any]) -> Any:
 
 
 def wide_of(result: Any) -> int:
-    """Returns the number of a 32-bit result that is farthest outside of 32 bits; 0 if all fit."""
+    """Returns the number in a 32-bit result that exceeds 32 bits by most; 0 if all fit."""
     return max(
         (int(end) for end in (np.max(result), np.min(result)) if not -MAX_32_BITS <= end < MAX_32_BITS), key=abs, default=0
     )

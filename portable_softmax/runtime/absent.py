@@ -129,7 +129,7 @@ class StandIn(ModuleType):
 
     def __init__(self, name: Any = "a stream or event", *_: Any, **__: Any) -> None:
         super().__init__(str(name))
-        self.__path__: list[str] = []  # a package, whose modules _Finder finds
+        self.__path__: list[str] = []  # a package: _Finder finds its modules
 
     def __getattr__(self, name: str) -> "StandIn":
         if name.startswith("__"):

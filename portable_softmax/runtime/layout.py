@@ -72,7 +72,7 @@ def described(
     """
     scores, of_tokens, backward = about.get("scores", NONE), about.get("log_probs") is not None, about.get("backward")
     operands = tensors if len(tensors) > 1 else tensors * 2  # log-probabilities have no result of x's shape
-    types = [name_of(t.dtype) for t in operands[:2]]  # of results y and x, or dx and dy, which is of the type of y
+    types = [name_of(t.dtype) for t in operands[:2]]  # of y and x, or of dx and dy, which has y's type
     whole_mask = None if mask is None else _expanded(mask, tensors[0], dim)
     for last in (None, -1, dim):
         if last is not None:

@@ -1,4 +1,4 @@
-"""The protocol of a vendor's module, the types of its results, and the defaults of modules without functions of their own."""
+"""The abstract class of a vendor, with defaults, and the types of its results."""
 
 import abc
 from collections.abc import Callable, Collection, Mapping
