@@ -136,6 +136,7 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     can_split = bool(device.profile.launch.polls) and not problem.in_place
     exchanges = can_split and not problem.batch_invariant  # a late program may be waited for or not, and bits differ
     in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
+    in_steps = exchanges and not (problem.is_sample or problem.unaligned)  # both take 8 to 29% longer block by block in splits
     narrow, wide = 1, limits.max_threads * vector // width
     held = [vector, limits.max_threads * width]  # elements of a thread in a block
     least = min(vector, VECTOR_BYTES // WORD_BYTES) if problem.stores else vector  # a thread has groups of log-probabilities
@@ -153,7 +154,7 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
         for columns, blocks in product([int(size * per_row) for size in split], BLOCKS if is_long and exchanges else ()):
             if 1 < (splits := -(-problem.width // (max(1, columns) * blocks))) <= MAX_SPLITS:
                 yield _tiling(problem, rows, num_warps, columns, splits)
-        for size, splits in product(two_pass, powers(1, MAX_SPLITS if is_long and (exchanges or in_two_launches) else 1)):
+        for size, splits in product(two_pass, powers(1, MAX_SPLITS if is_long and (in_steps or in_two_launches) else 1)):
             yield _tiling(problem, rows, num_warps, int(size * per_row), splits, held=False, two_launches=in_two_launches)
 
 

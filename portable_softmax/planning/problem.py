@@ -164,7 +164,7 @@ class Problem:
 
     @property
     def is_sample(self) -> bool:
-        """True if tokens are drawn. The launch is that of log-probabilities, so that these are equal in bits."""
+        """True if tokens are drawn. A batch-invariant launch is that of log-probabilities, so that these are equal in bits."""
         return self.log_probs is not None and self.log_probs.sample
 
     @cached_property
