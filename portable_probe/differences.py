@@ -52,7 +52,7 @@ class Differences(msgspec.Struct, frozen=True):
 def compared(before: Sequence[Report], after: Sequence[Report]) -> Differences:
     """Compares reports of the same devices and cases. Worse is another plan, fewer programs, more spills, a new error.
 
-    Not compared is a case that one side lacks or did not launch, an estimate, and one whose plan, programs or spills have other
+    Not compared is a case that one side lacks or did not launch, an estimate, and one with a plan, programs or spills of other
     names or types.
     """
     old, new = ({(one.device.profile, encoded(one.case)): one for one in reports} for reports in (before, after))

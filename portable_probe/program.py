@@ -63,7 +63,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "action": {"nargs": "?", "choices": ("list", "show"), "default": "list",
                "help": "list: the products (default); show: facts with their sources, of the local device by default"},
     "names": {"nargs": "*", "metavar": "NAME", "help": "devices to show"},
-    "--kernel": {**_KERNEL, "help": "the user kernel, whose file is executed"},
+    "--kernel": {**_KERNEL, "help": "the user kernel; its file is executed"},
     "--on": {**_SEVERAL, "metavar": "NAME", "help": _ON},
     "--shapes": {"type": _SHAPE, "nargs": "+", "metavar": "ROWSxCOLS", "default": [(4096, 4096)], "help": "default: 4096x4096"},
     "--dtype": {"choices": _TYPES, "nargs": "+", "metavar": "TYPE", "default": ["float32"], "help": _LISTED},

@@ -254,7 +254,7 @@ def token_log_probs_backward_kernel(
                     u = score * (temperatures * (1.0 / C.CAP))
                     ds *= 1.0 - u * u
                 ds = tl.where(none, 0.0, ds)
-            # Measured at 2048 x 50257: 142 us with entropies, and 161 without; 168 and 191 the other way round.
+            # On an H200, 2048 x 50257 takes 142 us with entropies, and 161 without; 168 and 191 the other way round.
             ends = (start == 0) | (start + C.BLOCK > tl.min(split_end))
             if ends if C.UNALIGNED and C.ENTROPY else True:
                 store(dx + columns, ds, columns, misalignment, split_end, exists, BOTH if C.ENTROPY else BOTH | ELEMENTS, C)

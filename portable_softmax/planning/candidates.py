@@ -24,9 +24,7 @@ MAX_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compi
 MIN_TWO_PASS = 1024  # elements of a block; narrower ones add up more, and round more
 REGISTERS = 24  # of a thread for addresses and numbers of a row: 16 to 48 in compiled launches of sm_90
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks of a two-pass tile
-AS_LOADED = (
-    48  # elements of a thread, at least, that are kept as they were loaded: 32 are 3 to 10% slower in one wave of programs
-)
+AS_LOADED = 48  # elements of a thread, at least, that are kept as they were loaded: 32 are 3 to 10% slower in one wave
 MAX_OF_ONE_WARP = 32  # programs of a multiprocessor that share rows and have one warp: two warps exchange half as much
 MAX_SCALAR_BLOCKS = 5  # of at most one access of a row: more hit lines on their way
 
