@@ -47,23 +47,29 @@ def softmax_gradient(args: Any, options: Any) -> Tensor:
     compute = torch.promote_types(y.dtype, torch.float32)
     dy, y = dy.to(compute), y.to(compute)
     dx = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
-    if x is not None:
-        dx = dx * (1 - (scores(x.to(compute), scale, None, softcap)[0] / softcap).square())
-    if scale is not None:
-        dx = dx * scale
-    if temperature is not None:
-        t = torch.as_tensor(temperature, dtype=compute, device=dx.device)
-        dx = torch.where(t == 0, 0.0, dx / torch.where(t == 0, 1.0, t))
+    dx = _chained(dx, x, scale, temperature, softcap)
     if voids:
-        nothing = -INF if log else 0.0
-        dx = torch.where(y > nothing, dx, 0.0)
+        dx = torch.where(y > (-INF if log else 0.0), dx, 0.0)
     return dx.to(dtype)
+
+
+def _chained(d: Tensor, x: Tensor | None, scale: Factor, temperature: Factor, softcap: float | None) -> Tensor:
+    """Returns the gradient of x from that of scores, which is 0 in greedy rows; x is read for a softcap alone."""
+    if x is not None and softcap is not None:
+        d = d * (1 - (scores(x.to(d.dtype), scale, None, softcap)[0] / softcap).square())
+    if scale is not None:
+        d = d * scale
+    if temperature is not None:
+        t = torch.as_tensor(temperature, dtype=d.dtype, device=d.device)
+        d = torch.where(t == 0, 0.0, d / torch.where(t == 0, 1.0, t))
+    return d
 
 
 def has_voids(args: Any, options: Any) -> bool:
     """True if elements may have no weight; their gradients are 0, whatever the gradient of the result is."""
     hides = args.mask is not None and not args.mask.is_floating_point()  # an added mask leaves gradients to torch's rule
-    return hides or bool(options.causal) or options.zero_rows or args.sink is not None
+    shares = getattr(args, "sink", None) is not None
+    return hides or shares or bool(getattr(options, "causal", None)) or options.zero_rows
 
 
 def weighted(
@@ -95,7 +101,8 @@ def scores(x: Tensor, scale: Factor, temperature: Factor, softcap: float | None)
         x = x * (scale.to(x.dtype) if isinstance(scale, Tensor) else scale)
     if temperature is None:
         return (x if softcap is None else softcap * torch.tanh(x / softcap)), None
-    t = temperature.to(x.dtype) if isinstance(temperature, Tensor) else x.new_full((1,) * x.dim(), temperature)
+    t = temperature.to(x.dtype) if isinstance(temperature, Tensor) else x.new_full((), temperature)
+    t = t[(None,) * (x.dim() - t.dim())]
     greedy = t == 0
     if softcap is not None:  # not of greedy rows: it makes large ones alike, and their gradient would be 0 * nan
         capped = softcap * torch.tanh(torch.where(greedy, 0.0, x) / softcap)
@@ -184,37 +191,70 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...], rounds: int = 7
     return a, b, c, d
 
 
+def _tokens(args: Any, options: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns ids as [..., K], which of them are tokens of the row, and which are ignored."""
+    x, dim = args.x, options.dim
+    ids = args.ids.to(torch.int64).reshape([*x.shape[:dim], *x.shape[dim + 1 :], *(args.ids.shape[x.dim() - 1 :] or (1,))])
+    ignored = ids == options.ignore_index
+    is_token = (ids >= 0) & (ids < x.shape[dim]) & ~ignored
+    return torch.where(is_token, ids, 0), is_token, ignored
+
+
+def _weighted_rows(args: Any, options: Any, ignored: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """Returns results of `weighted` with tokens in the last dimension, and rows without a gradient, whatever they hold."""
+    dim, frozen = options.dim, ignored.all(-1, keepdim=True) & (not options.entropy and not options.lse)
+    x = args.x.to(torch.promote_types(args.x.dtype, torch.float32))
+    x = torch.where(frozen.movedim(-1, dim), 0.0, x)
+    values, unshared, greedy = weighted(x, args, options.softcap, dim, has_voids(args, options))
+    values, unshared = values.movedim(dim, -1), unshared.movedim(dim, -1)
+    if greedy is not None:
+        greedy = greedy.movedim(dim, -1)
+    if args.mask is not None:  # rows that it empties, as in kernels
+        frozen = frozen | (unshared == -INF).all(-1, keepdim=True)
+    return torch.where(frozen, values.detach(), values), unshared, greedy, frozen
+
+
 def log_probs(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     """Computes log-probabilities of ids, and statistics: logsumexp, its rounding error of 0, entropies if requested."""
-    (x, ids, mask, *_), (softcap, dim, ignore_index, entropy, lse, zero_rows) = args, options
-    x, rows = x.to(torch.promote_types(x.dtype, torch.float32)), [*x.shape[:dim], *x.shape[dim + 1 :]]
-    many = ids.to(torch.int64).reshape([*rows, ids.shape[-1] if ids.dim() == x.dim() else 1])
-    ignored = many == ignore_index
-    is_outside = ~ignored & ((many < 0) | (many >= x.shape[dim]))
-    if not entropy and not lse:  # rows with only ignored ids have no gradient, whatever they hold
-        x = torch.where(ignored.all(-1, keepdim=True).movedim(-1, dim), 0.0, x)
-    values, unshared, greedy = weighted(x, args, softcap, dim, zero_rows or (mask is not None and not mask.is_floating_point()))
-    values, unshared = values.movedim(dim, -1), unshared.movedim(dim, -1)
-    if not x.shape[dim]:
+    many, is_token, ignored = _tokens(args, options)
+    values, unshared, greedy, _ = _weighted_rows(args, options, ignored)
+    others = torch.where(ignored, 0.0, torch.nan)  # log-probabilities of ids that are no token
+    if not values.shape[-1]:
         zeros = values.sum(-1)
-        picked = zeros.unsqueeze(-1) + torch.where(ignored, 0.0, torch.nan)
-        return picked.to(x.dtype).reshape(ids.shape), torch.stack([zeros - INF, zeros, zeros][: 3 if entropy else 2])
-    if mask is not None:  # rows that it empties have no gradient, as in kernels
-        values = torch.where((unshared == -INF).all(-1, keepdim=True), values.detach(), values)
+        picked = zeros.unsqueeze(-1) + others
+        return picked.to(values.dtype).reshape(args.ids.shape), torch.stack([zeros - INF, zeros, zeros][: 2 + options.entropy])
     logs, total = values.log_softmax(-1), values.logsumexp(-1)
     if greedy is not None:
-        greedy = greedy[(None,) * (x.dim() - greedy.dim())].movedim(dim, -1)
-        peak = unshared.detach().amax(-1, keepdim=True)
-        total = total + torch.where(greedy, scores(peak, None, None, softcap)[0], 0.0).squeeze(-1)
+        peak = scores(unshared.detach().amax(-1, keepdim=True), None, None, options.softcap)[0]
+        total = total + torch.where(greedy, peak, 0.0).squeeze(-1)
     total = torch.where((unshared == INF).any(-1), INF, total)  # whatever else they hold
-    if zero_rows:
+    if options.zero_rows:
         logs = torch.where((unshared == -INF).all(-1, keepdim=True), -INF, logs)
-    picked = logs.gather(-1, torch.where(ignored | is_outside, 0, many))
-    picked = torch.where(ignored, 0.0, torch.where(is_outside, torch.nan, picked)).reshape(ids.shape)
-    statistics = [total if lse else total.detach(), torch.zeros_like(total)]
-    if entropy:
+    picked = torch.where(is_token, logs.gather(-1, many), others).reshape(args.ids.shape)
+    statistics = [total if options.lse else total.detach(), torch.zeros_like(total)]
+    if options.entropy:
         statistics.append(-(logs.exp() * logs.clamp(min=-1000)).sum(-1))  # exp(-1000) is 0
     return picked.contiguous(), torch.stack(statistics)
+
+
+def log_probs_gradient(args: Any, options: Any) -> Tensor:
+    """Computes the gradient of x from those of log-probabilities and statistics; 0 where `log_probs` has none."""
+    many, is_token, ignored = _tokens(args, options)
+    values, _, _, frozen = _weighted_rows(args, options, ignored)
+    logs = values.log_softmax(-1)
+    p, d = logs.exp(), torch.zeros_like(logs)
+    if args.dpicked is not None:
+        dpicked = torch.where(is_token, args.dpicked.reshape(many.shape), 0.0)
+        d = d.scatter_add(-1, many, dpicked) - p * dpicked.sum(-1, keepdim=True)
+    if args.dstatistics is not None and options.lse:
+        d = d + args.dstatistics[0].unsqueeze(-1) * (values - values.logsumexp(-1, keepdim=True)).exp()
+    if args.dstatistics is not None and options.entropy:
+        terms = p * logs.clamp(min=-1000)
+        d = d - args.dstatistics[2].unsqueeze(-1) * (terms - p * terms.sum(-1, keepdim=True))
+    if has_voids(args, options):
+        frozen = frozen | ~(logs > -INF)
+    dx = _chained(d.movedim(-1, options.dim), args.x, args.scale, args.temperature, options.softcap)
+    return torch.where(frozen.movedim(-1, options.dim), 0.0, dx).to(args.x.dtype).contiguous()
 
 
 def differentiate(

@@ -75,13 +75,6 @@ def _gradient_described(args: Any, options: Any, invariant: bool) -> About:
     return _described(args, options, False, wanted)
 
 
-def _gradient_reference(args: Any, options: Any) -> Tensor:
-    x, ids, _, dpicked, dstatistics, *scores = args
-    inputs, needs = TOKENS.Args(x, ids, *scores), (True, False, False, False, False)
-    dx: Tensor = reference.differentiate(reference.log_probs, inputs, options, needs, (dpicked, dstatistics))[0]
-    return dx
-
-
 def _gradient_converted(args: Any) -> tuple[Any, ...]:
     x, ids, statistics, dpicked, dstatistics, *scores = args
     dpicked = statistics.new_zeros(ids.shape) if dpicked is None else dpicked
@@ -95,7 +88,7 @@ GRADIENT = Operator(
     "token_log_probs_backward(Tensor x, Tensor ids, Tensor statistics, Tensor? dpicked, Tensor? dstatistics, "
     f"{SCORES} -> Tensor",
     check=_check_gradient,
-    reference=_gradient_reference,
+    reference=reference.log_probs_gradient,
     describe=_gradient_described,
     operands=("x", "ids", "statistics", "d_out", "d_lse", "d_entropy", "mask", "scale", "temperature"),
     converted=_gradient_converted,
@@ -109,10 +102,8 @@ def _empty(args: Any, options: Any) -> tuple[Tensor, ...]:
 
 def _gradients(call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
     """Computes the gradient of x by a launch, in place if it may be; if others are required, all of them by the reference."""
-    (statistics, x, ids, *scores), (_, dstatistics) = saved, dresults
-    # In the reference, the logsumexp of a greedy row has no gradient.
-    has_greedy_lse = call.options.lse and dstatistics is not None and scores[2] is not None
-    if torch.is_grad_enabled() or True in call.needs[2:] or has_greedy_lse:
+    statistics, x, ids, *scores = saved
+    if True in call.needs[2:]:
         return reference.differentiate(reference.log_probs, TOKENS.Args(x, ids, *scores), call.options, call.needs, dresults)
     args = GRADIENT.Args(x, ids, statistics, *dresults, *scores)
     if call.in_place and GRADIENT.launch_into(dx := x.detach(), args, call.options, False):

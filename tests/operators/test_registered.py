@@ -8,7 +8,6 @@ from torch.utils._pytree import tree_map
 
 from portable_softmax.operators import softmax, tokens  # noqa: F401  (register them)
 
-pytestmark = pytest.mark.kernel
 SHAPE = 2, 3, 4
 ALL = "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
 DIMS = range(-len(SHAPE), len(SHAPE))
@@ -91,8 +90,19 @@ def faked(operator, values):
         return outcome(operator, [mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in values])
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("name", NAMES)
 def test_every_dim(name, where):
+    check_dims(name, where)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dim_of_the_reference(name):
+    check_dims(name, "cpu")
+
+
+def check_dims(name, where):
+    """Checks an operator of every dim by torch's opcheck, and beside float64."""
     operator = getattr(torch.ops.portable_softmax, name).default
     for dim in DIMS:
         named = arguments_of(name, dim, where)
@@ -106,6 +116,7 @@ def test_every_dim(name, where):
         compare(operator, tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, named), f"dim {dim}")
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dim", [-1, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (0, -2))])
 def test_arguments_of_other_shapes_and_types(name, dim, where):
