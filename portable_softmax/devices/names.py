@@ -28,10 +28,10 @@ def find_profile(name: str) -> DeviceProfile:
     products = profiles()
     if name in products:
         return products[name]
-    matches = [p for p in products.values() if _key(name) in (_key(p.name), _key(_product(p)))]
-    matches = matches or reported_as(name, every_profile())[::-1]  # as `match_profile` chooses for a live device
-    if found := (*matches, _of_architecture(name))[0]:
-        return found
+    spelled = [p for p in products.values() if _key(name) in (_key(p.name), _key(_product(p)))]
+    for matches in (spelled, reported_as(name, every_profile())[::-1], _of_architecture(name)):  # as for a live device
+        if matches:
+            return matches[0]
     meant = "".join(f"did you mean {' or '.join(near)}? " for near in [_similar(name)] if near)
     raise ProfileError(f"no profile named {name!r}; {meant}{LIST}")
 
@@ -43,11 +43,11 @@ def find_profiles(names: Iterable[str]) -> list[DeviceProfile]:
         if not {*"*?["} & {*name}:
             products.setdefault(find_profile(name).name, find_profile(name))
             continue
-        every = [p for p in every_profile() if p.is_product and fnmatch.fnmatch(p.name, name.lower())]
-        if not every:
+        matches = [p for p in every_profile() if p.is_product and fnmatch.fnmatch(p.name, name.lower())]
+        if not matches:
             raise ProfileError(f"no profile matches {name!r}; {LIST}")
-        matches = list({(p.backend, p.target_pattern): p for p in reversed(every)}.values())[::-1]
-        products |= {profile.name: profile for profile in matches}
+        of_families = {profile.family: profile for profile in reversed(matches)}
+        products |= {profile.name: profile for profile in reversed(of_families.values())}
     return list(products.values())
 
 
@@ -60,22 +60,21 @@ def _similar(name: str) -> list[str]:
     return [vendor + slash + product for product in near or get_close_matches(typed, alike, 1, MIN_LIKENESS)]
 
 
-def _of_architecture(name: str) -> DeviceProfile | None:
-    """Returns the first product of a compiler's target, or of an architecture by its file's name; None if there is none."""
+def _of_architecture(name: str) -> list[DeviceProfile]:
+    """Returns the products of a compiler's target, or of an architecture by its file's name."""
     target = re.sub(rf"^({'|'.join(BACKENDS)})[:/]", "", name, flags=re.IGNORECASE)
     target = target.partition(":")[0].rpartition("/")[2]  # features follow: gfx942:sramecc+:xnack-
-    stem, products = _key(target).replace("compute", "sm"), [p for p in every_profile() if p.is_product]
+    target = re.sub(r"^(sm|compute)_?(\d+)[af]?$", r"\2", target, flags=re.IGNORECASE)  # sm_90, sm_90a
+    products = [p for p in every_profile() if p.is_product]
     if exact := [p for p in products if p.arch.lower() == target.lower()]:
-        return exact[0]
-    for family in (p for p in every_profile() if not (p.is_product or p.estimated)):
-        first = next((p for p in products if (p.backend, p.target_pattern) == (family.backend, family.target_pattern)), None)
-        suffix = "[af]?" if family.arch.isdecimal() else ""
-        if first and re.fullmatch(_key(_product(family)) + suffix, stem):  # sm_90, sm_90a, 910b
-            return first
+        return exact
+    for product in (p for p in products if not p.family.endswith("/estimated")):
+        if _key(target) == _key(product.family.rpartition("/")[2]):  # 910b
+            return [product]
         for known in (target, target.lower()):
-            if first and re.fullmatch(family.target_pattern, known):
-                return _with_target(first, known)
-    return None
+            if re.fullmatch(product.target_pattern, known):
+                return [_with_target(product, known)]
+    return []
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,11 +15,12 @@ import msgspec
 import yaml
 
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.schema import Content, Hardware, HardwareFacts, LaunchPolicy, Source, Text, set_fields
+from portable_softmax.devices.schema import POWERS_OF_TWO, Content, Hardware, HardwareFacts, LaunchPolicy, Source, Text
 from portable_softmax.errors import ProfileError
 
-_PACKAGED = Path(__file__).parents[1] / "device_profiles"  # place of the profiles in a wheel
-SHIPPED = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "device_profiles"
+PLACES = [folder / "device_profiles" for folder in Path(__file__).parents[1:3]]  # in a wheel, in a clone
+SHIPPED = next(filter(Path.is_dir, PLACES), PLACES[0])
+MIN_LIKENESS = 0.8  # by difflib, of a folder's name that is refused for a vendor's: nvida has 0.91, nvidia-lab 0.75
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # safe_load, by libyaml
 WRONG = OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError  # of hostile YAML
 _reading = threading.Lock()
@@ -28,6 +30,7 @@ class DeviceProfile(Content, frozen=True, kw_only=True, eq=False):  # hashed by 
     """Facts about one product, or about an architecture, with all that it inherits, and their sources."""
 
     name: str  # VENDOR/PRODUCT; of an architecture, VENDOR/FILE
+    family: str  # name of the architecture
     is_product: bool
     target_pattern: Text  # regular expression for the whole of Triton's target: 90, gfx942, Ascend910B[1-9].*
     backend: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(BACKENDS)})$")]
@@ -41,16 +44,18 @@ class DeviceProfile(Content, frozen=True, kw_only=True, eq=False):  # hashed by 
     triton: Text | None = None  # releases that compile for it without a device
 
     def __post_init__(self) -> None:
-        for pattern in (self.target_pattern, "|".join(self.matches)):
+        for pattern in (self.target_pattern, *self.matches):
             try:
                 re.compile(pattern)
             except (re.error, OverflowError, RecursionError) as error:
                 raise ValueError(f"{pattern!r} is not a regular expression") from error
         if self.is_product and not re.fullmatch(self.target_pattern, self.arch):
             raise ValueError(f"arch: {self.arch!r} is not a target that the architecture's {self.target_pattern!r} matches")
-        for key, fact in (set_fields(self.facts) | set_fields(self.launch)).items():
+        for key, fact in (self.facts.stated() | self.launch.stated()).items():
             if fact.source not in self.sources:
                 raise ValueError(f"{key}: its source {fact.source!r} is not among `sources`")
+            if key in POWERS_OF_TWO and fact.value.bit_count() != 1:
+                raise ValueError(f"{key}: {fact.value} is not a power of two")
 
     @property
     def estimated(self) -> bool:
@@ -60,12 +65,12 @@ class DeviceProfile(Content, frozen=True, kw_only=True, eq=False):  # hashed by 
     @property
     def hardware(self) -> Hardware:
         """Returns the facts."""
-        return Hardware(**{key: fact.value for key, fact in set_fields(self.facts).items()})
+        return Hardware(**{key: fact.value for key, fact in self.facts.stated().items()})
 
     @property
     def origins(self) -> Mapping[str, Source]:
         """Returns the source of each fact."""
-        return {key: self.sources[fact.source] for key, fact in set_fields(self.facts).items()}
+        return {key: self.sources[fact.source] for key, fact in self.facts.stated().items()}
 
 
 def profiles() -> Mapping[str, DeviceProfile]:
@@ -104,8 +109,7 @@ def _read(directories: tuple[Path, ...]) -> tuple[DeviceProfile, ...]:
 
 def reported_as(name: str | None, candidates: Iterable[DeviceProfile]) -> list[DeviceProfile]:
     """Returns the products that the runtime reports under that name."""
-    patterns = ((profile, "|".join(profile.matches)) for profile in candidates)
-    return [profile for profile, pattern in patterns if pattern and re.fullmatch(pattern, name or "", re.IGNORECASE)]
+    return [p for p in candidates if any(re.fullmatch(pattern, name or "", re.IGNORECASE) for pattern in p.matches)]
 
 
 def match_profile(backend: str, arch: str, device_name: str | None, warp_size: int | None = None) -> DeviceProfile:
@@ -124,18 +128,22 @@ def match_profile(backend: str, arch: str, device_name: str | None, warp_size: i
 
 def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
     """Returns the profiles of files: of architectures with their products, then of products that extend one of those."""
-    contents, known, result = dict[Path, dict[str, Any]](), dict[str, dict[str, Any]](), list[DeviceProfile]()
+    contents, result = list[tuple[Path, dict[str, Any]]](), list[DeviceProfile]()
     for path in paths:
         with _errors_of(f"{path}"):
-            contents[path] = msgspec.convert(yaml.load(path.read_text(encoding="utf-8"), _LOADER), dict[str, Any])
-    bases = {f"{path.parent.name}/{path.stem}": content for path, content in contents.items() if "extends" not in content}
-    for path, content in sorted(contents.items(), key=lambda item: "backend" not in item[1]):
+            contents.append((path, msgspec.convert(yaml.load(path.read_text(encoding="utf-8"), _LOADER), dict[str, Any])))
+    vendors = {path.parent.name for path in SHIPPED.glob("*/*.yaml")}
+    known = {f"{path.parent.name}/{path.stem}": content for path, content in contents if "extends" not in content}
+    for path, content in sorted(contents, key=lambda file: "backend" not in file[1]):
+        vendor = path.parent.name
         with _errors_of(f"{path}"):
-            entries = entries_of(content, path.stem, bases if "backend" in content else known)
+            if vendor not in vendors and (meant := get_close_matches(vendor.lower(), vendors, 1, MIN_LIKENESS)):
+                raise ProfileError(f"the folder's name is the vendor's, and {vendor!r} is none; did you mean {meant[0]}?")
+            entries = entries_of(content, vendor, path.stem, known)
         for name, entry in entries.items():
             with _errors_of(f"{path}: {name}"):
-                known[f"{path.parent.name}/{name}"] = entry
-                result.append(msgspec.convert({**entry, "name": f"{path.parent.name}/{name}"}, DeviceProfile))
+                result.append(msgspec.convert({**entry, "name": name}, DeviceProfile))
+        known |= entries
     return result
 
 
@@ -147,24 +155,25 @@ def _errors_of(place: str) -> Iterator[None]:
         raise ProfileError(f"{place}: {error or type(error).__name__}") from error
 
 
-def entries_of(content: Mapping[str, Any], stem: str, bases: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Returns the entries of a file, with all that they inherit: an architecture and its products, or one product.
+def entries_of(
+    content: Mapping[str, Any], vendor: str, stem: str, known: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Returns the entries of a file by name, with all that they inherit: an architecture and its products, or one product.
 
-    An architecture `extends` the launch of another one, which has a whole one. A file without `backend` is a product that
-    extends any entry.
+    An architecture `extends` the launch of another one. A file without `backend` is a product that extends any entry.
     """
-    own, inherited = dict(content), dict[str, Any]()
+    own, inherited, name = dict(content), dict[str, Any](), f"{vendor}/{stem}"
     products = own.pop("products", {})
     if base := own.pop("extends", None):
-        if base not in bases:
-            raise ProfileError(f"extends: no profile named {base!r}; an architecture extends one that has no `extends`")
-        inherited = bases[base]
+        if base not in known:
+            raise ProfileError(f"extends: no profile named {base!r} is read before this one")
+        inherited = known[base]
     if "backend" not in own:
-        return {stem: _merged(inherited, {"matches": (), **own, "is_product": True})}
+        return {name: _merged(inherited, {"matches": (), **own, "is_product": True})}
     launch = {key: value for key, value in inherited.items() if key in ("launch", "sources")}
-    whole = _merged(launch, {**own, "target_pattern": own.get("arch", ""), "is_product": False})
-    of_products = {name: _merged(whole, {"matches": (), **product, "is_product": True}) for name, product in products.items()}
-    return {stem: whole, **of_products}
+    whole = _merged(launch, {**own, "family": name, "target_pattern": own.get("arch", ""), "is_product": False})
+    of_products = {key: _merged(whole, {"matches": (), **product, "is_product": True}) for key, product in products.items()}
+    return {name: whole, **{f"{vendor}/{key}": product for key, product in of_products.items()}}
 
 
 def _merged(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Contents of a profile's file: hardware facts and preferences for launches, each with a source. What is unknown is absent."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -8,9 +8,14 @@ LARGEST_TILE = 2**20  # elements of a tensor in Triton: TRITON_MAX_TENSOR_NUMEL 
 LARGEST_COUNT = 2**16  # of multiprocessors, warps, slots: any real device has far fewer; of polls, which take 10 ms then
 
 Positive = Annotated[int, msgspec.Meta(gt=0, le=2**63 - 1)]
-Text = Annotated[str, msgspec.Meta(min_length=1)]
-Unset = msgspec.UnsetType
+Count = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_COUNT)]  # of parts of a device, or of polls
+Power = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]  # a power of two, which Triton requires of threads and elements
+Sizes = Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]  # all that exist, in ascending order
 Amount = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+POWERS_OF_TWO = {"warp_size", "max_threads_per_program", "memory_alignment", "line_elements", "min_line_elements"}
+POWERS_OF_TWO |= {"tile_elements", "row_elements", "stream_elements"}
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Value = TypeVar("Value")
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,34 +25,38 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     vector core (Ascend), Xe core (Intel). *Shared memory* is LDS on AMD, the Unified Buffer on Ascend, SLM on Intel.
     """
 
-    multiprocessor_count: int | None = None
-    warp_size: int | None = None  # threads; a wavefront on AMD
-    partitions_per_multiprocessor: int | None = None  # SM sub-partitions, SIMDs: each owns a slice of the registers
-    registers_per_multiprocessor: int | None = None  # 32-bit, all lanes of all partitions
-    register_granule: int | None = None  # registers per thread that are allocated together
-    max_registers_per_thread: int | None = None
-    max_threads_per_program: int | None = None
-    max_warps_per_multiprocessor: int | None = None
-    max_programs_per_multiprocessor: int | None = None
-    barriers_per_multiprocessor: int | None = None  # a program of several warps takes one
-    shared_memory_per_program_max: int | None = None  # bytes
-    shared_memory_per_multiprocessor: int | None = None  # bytes
-    shared_memory_granule: int | None = None  # bytes
-    shared_memory_sizes: tuple[int, ...] | None = None  # bytes: all sizes that a program can have, if there are few
-    shared_memory_reserved_per_program: int | None = None  # bytes that the driver takes from every program
-    tensor_memory_columns: int | None = None  # of a multiprocessor
-    memory_alignment: int | None = None  # bytes; a narrower row of a tile is padded to this
-    max_programs: int | None = None  # programs of one launch; along x, where the next is known
-    max_programs_y_z: int | None = None  # along y, and along z
-    max_threads: int | None = None  # threads of one launch, of all axes
-    l2_cache_bytes: int | None = None
-    last_level_cache_bytes: int | None = None  # MALL, Infinity Cache
-    memory_bytes: int | None = None
-    memory_bandwidth_gb_per_s: int | None = None  # 10^9 bytes per second
+    multiprocessor_count: Count | None = None
+    warp_size: Power | None = None  # threads; a wavefront on AMD
+    partitions_per_multiprocessor: Count | None = None  # SM sub-partitions, SIMDs: each owns a slice of the registers
+    registers_per_multiprocessor: Positive | None = None  # 32-bit, all lanes of all partitions
+    register_granule: Count | None = None  # registers per thread that are allocated together
+    max_registers_per_thread: Count | None = None
+    max_threads_per_program: Power | None = None
+    max_warps_per_multiprocessor: Count | None = None
+    max_programs_per_multiprocessor: Count | None = None
+    barriers_per_multiprocessor: Count | None = None  # a program of several warps takes one
+    shared_memory_per_program_max: Positive | None = None  # bytes
+    shared_memory_per_multiprocessor: Positive | None = None  # bytes
+    shared_memory_granule: Positive | None = None  # bytes
+    shared_memory_sizes: Sizes | None = None  # bytes: all sizes that a program can have, if there are few
+    shared_memory_reserved_per_program: Positive | None = None  # bytes that the driver takes from every program
+    tensor_memory_columns: Count | None = None  # of a multiprocessor
+    memory_alignment: Power | None = None  # bytes; a narrower row of a tile is padded to this
+    max_programs: Positive | None = None  # programs of one launch; along x, where the next is known
+    max_programs_y_z: Positive | None = None  # along y, and along z
+    max_threads: Positive | None = None  # threads of one launch, of all axes
+    l2_cache_bytes: Positive | None = None
+    last_level_cache_bytes: Positive | None = None  # MALL, Infinity Cache
+    memory_bytes: Positive | None = None
+    memory_bandwidth_gb_per_s: Positive | None = None  # 10^9 bytes per second
 
 
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a file; a key that it lacks is refused."""
+
+    def stated(self) -> dict[str, Any]:
+        """Returns the fields that are in the file."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
 
 class Source(Content, frozen=True):
@@ -55,49 +64,19 @@ class Source(Content, frozen=True):
 
     verified: Literal["measured", "vendor", "third-party"]
     title: Text
-    url: str | Unset = msgspec.UNSET
+    url: str | None = None
 
 
-class Fact(Content, frozen=True):
-    """A number and the key of its source in the file's `sources`."""
+class Fact(Content, Generic[Value], frozen=True):
+    """A value and the key of its source in the file's `sources`."""
 
-    value: Positive
+    value: Value
     source: str
 
 
-class Sizes(Content, frozen=True):
-    """All sizes that exist, in ascending order, and the key of their source."""
-
-    value: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
-    source: str
-
-
-class Count(Fact, frozen=True):
-    """A number of parts of a device, or of polls."""
-
-    value: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_COUNT)]
-
-
-class PowerOfTwo(Fact, frozen=True):
-    """A number that Triton requires to be a power of two: threads of a warp, elements of a tile."""
-
-    value: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_TILE)]
-
-    def __post_init__(self) -> None:
-        if self.value.bit_count() != 1:
-            raise ValueError(f"{self.value} is not a power of two")
-
-
-COUNTS = "multiprocessor_count partitions_per_multiprocessor register_granule max_registers_per_thread "
-COUNTS += "max_warps_per_multiprocessor max_programs_per_multiprocessor barriers_per_multiprocessor tensor_memory_columns"
-KINDS: dict[str, Any] = {
-    "shared_memory_sizes": Sizes,
-    **dict.fromkeys(COUNTS.split(), Count),
-    **dict.fromkeys(("warp_size", "max_threads_per_program", "memory_alignment"), PowerOfTwo),
-}
 HardwareFacts: Any = msgspec.defstruct(
     "HardwareFacts",
-    [(key, KINDS.get(key, Fact) | Unset, msgspec.UNSET) for key in Hardware.__struct_fields__],
+    [(field.name, Fact[get_args(field.type)[0]] | None, None) for field in msgspec.structs.fields(Hardware)],  # type: ignore[misc]
     bases=(Content,),
     frozen=True,
     namespace={"__doc__": "The fields of Hardware, each with its source."},
@@ -127,15 +106,8 @@ COST_NUMBERS = CostNumbers.__struct_fields__
 class Cost(CostNumbers, frozen=True, kw_only=True):
     """All numbers of a device's cost, and the error of its times."""
 
-    error_90: Amount | Unset = msgspec.UNSET  # relative: nine in ten times err less, on problems outside the fit
+    error_90: Amount | None = None  # relative: nine in ten times err less, on problems outside the fit
     source: str  # the key of their source
-
-
-class Grid(Content, frozen=True):
-    """Number of programs. `tile`: one per tile. `resident`: as many as are resident at once, in a loop over tiles."""
-
-    value: Literal["tile", "resident"]
-    source: str
 
 
 class BufferBytes(Content, frozen=True):
@@ -149,18 +121,13 @@ class BufferBytes(Content, frozen=True):
 class LaunchPolicy(Content, frozen=True, kw_only=True):
     """Preferences for launches that were measured or reasoned, never limits. `extends` provides what a file leaves out."""
 
-    grid: Grid
-    polls: Count | Unset = msgspec.UNSET  # looks for a neighbour's numbers; then a program computes them itself
-    line_elements: PowerOfTwo | Unset = msgspec.UNSET  # elements that a tile takes of each line, for rows side by side
-    min_line_elements: PowerOfTwo | Unset = msgspec.UNSET  # the fewest that it takes, if it holds whole rows
-    tile_elements: PowerOfTwo | Unset = msgspec.UNSET  # of devices without warps: the most of a tile of whole rows
-    row_elements: PowerOfTwo | Unset = msgspec.UNSET  # the same: of a tile of a single row, which is read once up to here
-    stream_elements: PowerOfTwo | Unset = msgspec.UNSET  # the same: of a tile of a row that is read twice
-    buffer_bytes: BufferBytes | Unset = msgspec.UNSET  # the same: where the compiler is not asked; left out, every tile may fit
-    registers: Sizes | Unset = msgspec.UNSET  # of a thread, where the compiler has a few numbers to choose from
-    cost: Cost | Unset = msgspec.UNSET  # left out, no time is expected
-
-
-def set_fields(struct: msgspec.Struct) -> dict[str, Any]:
-    """Returns the fields of a struct that its file sets."""
-    return {key: value for key in struct.__struct_fields__ if (value := getattr(struct, key)) is not msgspec.UNSET}
+    grid: Fact[Literal["tile", "resident"]]  # programs: one per tile, or as many as are resident at once, in a loop over tiles
+    polls: Fact[Count] | None = None  # looks for a neighbour's numbers; then a program computes them itself
+    line_elements: Fact[Power] | None = None  # elements that a tile takes of each line, for rows side by side
+    min_line_elements: Fact[Power] | None = None  # the fewest that it takes, if it holds whole rows
+    tile_elements: Fact[Power] | None = None  # of devices without warps: the most of a tile of whole rows
+    row_elements: Fact[Power] | None = None  # the same: of a tile of a single row, which is read once up to here
+    stream_elements: Fact[Power] | None = None  # the same: of a tile of a row that is read twice
+    buffer_bytes: BufferBytes | None = None  # the same: where the compiler is not asked; left out, every tile may fit
+    registers: Fact[Sizes] | None = None  # of a thread, where the compiler has a few numbers to choose from
+    cost: Cost | None = None  # left out, no time is expected
