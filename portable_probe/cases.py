@@ -21,7 +21,6 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, GridError, PlanError, PortableSoftmaxError
 from portable_softmax.planning.candidates import GB_PER_S
 from portable_softmax.planning.cost import Terms
-from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import read_arguments, value_of
 from portable_softmax.row_kernels.compiling import reason_in
@@ -122,8 +121,7 @@ def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:
     bandwidth, resident = device.hardware.memory_bandwidth_gb_per_s, device.resident(planned.occupancy)
     time = [expected(planned.terms, device)] if planned.terms else []
     if bandwidth and resident:
-        programs = planned.occupancy.programs_per_multiprocessor
-        us = softmax_facts(planned.problem, planned.tiling, device, planned.num_programs, programs).memory_us
+        us = planned.facts.memory_us
         moved = in_units(us * GB_PER_S * bandwidth, "B")
         time.append(f"{in_units(us / 1e6, 's')} at least, for {moved} at the data sheet's bandwidth")
     launch: dict[str, Scalar] = {"tiling": str(planned.tiling), "num_programs": planned.num_programs}

@@ -10,7 +10,6 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.planner import launch_of
 from portable_softmax.row_kernels.inspection import Launched
 from portable_softmax.runtime.bind import bind
 from portable_softmax.runtime.compile import compiled
@@ -30,7 +29,7 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
 
     (n_rows, n_cols), planned = operands[0].shape, launch_plan.problem
     fewer_rows = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
-    plan = launch_of(launch_plan, fewer_rows, device)
+    plan = launch_plan.resized(fewer_rows)
     kernels = kernels_of(plan.problem, plan.tiling, device)
     launch = bind(plan, kernels, device, operands[0].device, run_of=run_of)
     launch(*operands, *[None] * (6 - len(operands)))  # no mask, factors, sink

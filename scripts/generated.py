@@ -30,7 +30,7 @@ HEADINGS = {  # by the beginning of a name's module
     "Errors": ("portable_softmax.errors",),
 }
 OTHERS = {  # public names that are imported from their modules
-    "portable_softmax.planning.plan": ("Tiling",),
+    "portable_softmax.planning.tiling": ("Tiling",),
     "portable_softmax.devices.schema": ("Hardware",),
     "portable_softmax.row_kernels.inspection": ("Inspected",),
     "portable_softmax.row_kernels.launcher": ("Launcher",),

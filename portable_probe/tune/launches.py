@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import product, zip_longest
 from typing import Any
@@ -17,10 +16,10 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, row_work, softmax_facts
+from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, row_work
 from portable_softmax.planning.operands import problem_of
-from portable_softmax.planning.plan import LaunchPlan, spilled_by
-from portable_softmax.planning.planner import ranked, unfit
+from portable_softmax.planning.plan import LaunchPlan, launch_of
+from portable_softmax.planning.planner import ranked
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
 from portable_softmax.runtime.bind import bind
 from portable_softmax.runtime.compile import resources_of
@@ -72,10 +71,9 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
     problem, tiling = launch.problem, launch.tiling
     kernels = kernels_of(problem, tiling, device)
     used = resources_of(kernels[0], device)
-    fit, programs = device.vendor.occupancy(used, device.hardware), problem.tiles(tiling.tile_rows) * tiling.splits
-    if reason := unfit(replace(launch, occupancy=fit), device):
-        raise PlanError(reason)
-    facts = softmax_facts(problem, tiling, device, programs, fit.programs_per_multiprocessor, spilled_by(used))
+    launch = launch_of(problem, tiling, device, used)
+    if launch.unfit:
+        raise PlanError(launch.unfit)
 
     def prepared() -> Any:
         result, x, *last = operands(shape, problem.x_dtype, 3 if problem.backward else 2, device)
@@ -83,10 +81,10 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
         for y in last:
             y.copy_(torch.softmax(y.float(), 1))
             exact = y.double() * (x.double() - (x.double() * y.double()).sum(1, True))
-        call = bind(replace(launch, num_programs=programs), kernels, device, result.device)
+        call = bind(launch, kernels, device, result.device)
         return partial(call, result, x, *last, *[None] * (4 - len(last))), result, exact  # no mask, factors, sink
 
-    return Timed(f"{shape} {problem.x_dtype} {problem.backward}", facts, median_us(prepared, device))
+    return Timed(f"{shape} {problem.x_dtype} {problem.backward}", launch.facts, median_us(prepared, device))
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import NS
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_of_2
+from portable_softmax.planning.tiling import Tiling
 
 WORD_BYTES = 4
 GB_PER_S = 1 / NS  # bytes of a microsecond

@@ -9,8 +9,8 @@ from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.candidates import GB_PER_S, WORD_BYTES, Limits, limits_of
 from portable_softmax.planning.cost import Facts
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
+from portable_softmax.planning.tiling import Tiling
 
 # Accesses of a warp that take as long as a cache line, and as the words of another program, which take twice as long while
 # programs of later waves load.

@@ -1,105 +1,39 @@
-"""A launch: how rows are cut into tiles, and its plan."""
+"""Plans of launches, and the launch of a softmax with what follows from it: programs, expected time, and reasons."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from textwrap import fill
 from typing import Any
 
-from portable_softmax.devices.backends.base import KernelResources
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.cost import Terms
+from portable_softmax.planning.cost import Facts, Terms, cost
+from portable_softmax.planning.facts import softmax_facts
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.tiling import Tiling
 
 LINE = 100  # characters of a line of a printed plan
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """Partition of rows into tiles, and the compiler's options.
-
-    A tile has `splits`, one per program that shares its rows; a split has `blocks` of `width` columns. A split is held in
-    registers, or read one block at a time: twice, but once for log-probabilities and their gradient, which need no second pass.
-    """
-
-    tile_rows: int
-    width: int  # columns of a block, a power of two
-    num_warps: int | None = None  # Triton's options; None if the vendor has none, or its compiler chooses
-    num_stages: int | None = None
-    splits: int = 1  # programs that share the rows of a tile
-    max_registers: int | None = None  # per thread that the compiler may use; None leaves it to the compiler
-    blocks: int = 1  # of a split; 1 if one program reads whole rows in a loop over blocks
-    held: bool = True  # in registers; False if splits are read one block at a time
-    walk: bool = True  # a program may compute several tiles, which is required if there are fewer programs than tiles
-    two_launches: bool = False  # the first computes statistics of the splits, the second reads these and the splits again
-
-    @property
-    def strategy(self) -> str:
-        """Returns "split" if several programs share rows; else "in registers", or "two-pass" if read block by block."""
-        if self.is_shared:
-            return "split"
-        return "in registers" if self.held else "two-pass"
-
-    @property
-    def tile_cols(self) -> int:
-        """Returns the columns of a split."""
-        return self.blocks * self.width
-
-    @property
-    def block_cols(self) -> int:
-        """Returns the columns that a program has in registers at once."""
-        return self.tile_cols if self.held else self.width
-
-    @property
-    def warps(self) -> int:
-        """Returns num_warps; 1 if the vendor has none."""
-        return self.num_warps or 1
-
-    @property
-    def is_shared(self) -> bool:
-        """True if programs exchange numbers."""
-        return self.splits > 1
-
-    def covers(self, n_cols: int) -> int:
-        """Returns how many of `n_cols` columns the programs of a tile compute, including masked ones."""
-        return -(-n_cols // self.width) * self.width if self.strategy == "two-pass" else self.splits * self.tile_cols
-
-    def __str__(self) -> str:
-        words = f"{self.strategy} {self.tile_rows} x {self.tile_cols}"
-        if self.is_shared:
-            words += f" in {self.splits} splits"
-        if self.blocks > 1:
-            words += f" of {self.blocks} blocks"
-        if self.two_launches:
-            words += ", in two launches"
-        elif self.is_shared and not self.held:
-            words += ", block by block"
-        if self.num_warps is not None:
-            words += f", num_warps {self.num_warps}"
-        if self.max_registers is not None:
-            words += f", at most {self.max_registers} registers"
-        return words
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Launch of a kernel, and the reasons for it."""
+    """Launch of a kernel."""
 
     num_programs: int  # of the grid; 0 where nothing is launched
-    resources: Any = None  # KernelResources of a program; None in the interpreter, as the next two
+    resources: Any = None  # KernelResources of a program; None in the interpreter, as the next one
     occupancy: Any = None  # Occupancy of a multiprocessor
-    terms: Terms | None = None  # expected microseconds by cause; None if the profile has no cost
-    reasons: tuple[str, ...] = ()  # the decisions in order, in sentences
     warnings: tuple[str, ...] = ()  # why the launch is slow, or what is wrong with the kernel at this size
 
-    def printed(self, launch: str) -> str:
+    def printed(self, launch: str, terms: Terms | None, reasons: Sequence[str]) -> str:
         """Returns a launch, its expected time, what a program uses, how many fit, and why, in short lines."""
-        lines = [launch, f"expected {self.terms}"] if self.terms else [launch]
-        lines += [f"uses {self.resources}", *str(self.occupancy).splitlines()] if self.resources else []
-        return "\n".join(
-            fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False)
-            for line in (*lines, *self.reasons, *self.warnings)
-        )
+        lines = [launch, *([f"expected {terms}"] if terms else [])]
+        if self.resources:
+            lines += [f"uses {self.resources}", *str(self.occupancy).splitlines()]
+        lines += [*reasons, *self.warnings]
+        return "\n".join(fill(line, LINE, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,37 +42,101 @@ class LaunchPlan(Plan):
 
     problem: Problem  # what is computed, and how its rows are read
     tiling: Tiling
+    device: Any = None  # Device
+    decisions: tuple[str, ...] = ()  # reasons for the tiling, which holds for a bucket of problems
+
+    @cached_property
+    def facts(self) -> Facts:
+        """Returns what the expected time depends on, of a launch that fits."""
+        resident, spilled = self.occupancy.programs_per_multiprocessor, spilled_by(self.resources)
+        return softmax_facts(self.problem, self.tiling, self.device, self.num_programs, resident, spilled)
+
+    @cached_property
+    def terms(self) -> Terms | None:
+        """Returns the expected microseconds by cause; None if the profile has no cost, or no program fits."""
+        numbers, fits = self.device.profile.launch.cost, self.occupancy.programs_per_multiprocessor
+        return cost(self.facts, numbers) if numbers and fits and self.num_programs else None
 
     @cached_property
     def us(self) -> float:
-        """Returns the expected microseconds; where they are not known the bytes that are spilled."""
-        return self.terms.total if self.terms else spilled_by(self.resources)
+        """Returns the microseconds by which launches are ranked; where they are not known the bytes that are spilled.
+
+        If a launch must not depend on the number of rows, they are the geometric mean of those for its rows and for one.
+        """
+        if not self.terms:
+            return spilled_by(self.resources)
+        if not self.problem.batch_invariant:
+            return float(self.terms.total)
+        one = self.resized(replace(self.problem, n_rows=self.problem.inner, rows_per_matrix=None)).terms or self.terms
+        return math.sqrt(self.terms.total * one.total)
+
+    @cached_property
+    def reasons(self) -> tuple[str, ...]:
+        """Returns the decisions in order, in sentences."""
+        return *self.decisions, *self._because()
 
     @property
     def words(self) -> str:
         """Returns what differs from other candidates."""
         return str(self.tiling)
 
+    @property
+    def unfit(self) -> str | None:
+        """Returns the reason why it cannot run, or not without a long wait; None if it can."""
+        if not self.occupancy.programs_per_multiprocessor:
+            return f"does not fit: {', '.join(self.occupancy.limited_by)}"
+        if self.tiling.two_launches:
+            return None  # no program waits for another
+        most = min(self.device.resident(self.occupancy), self.num_programs)
+        return f"only {most} programs are resident at once" if most < self.tiling.splits else None
+
     def __repr__(self) -> str:
         return f"LaunchPlan({self.problem.name} of {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
 
     def __str__(self) -> str:
         doubt = "an estimate, not compiled: " if self.resources.estimated else ""
-        return self.printed(f"{doubt}{self.tiling}, num_programs {self.num_programs}")
+        return self.printed(f"{doubt}{self.tiling}, num_programs {self.num_programs}", self.terms, self.reasons)
 
-    def because(self, device: Device) -> Iterator[str]:
+    def resized(self, problem: Problem) -> "LaunchPlan":
+        """Returns the launch of another problem of the bucket, which is read in the same way."""
+        way = self.problem
+        if (problem.vector, problem.unaligned, problem.scattered) != (way.vector, way.unaligned, way.scattered):
+            problem = replace(problem, vector=way.vector, unaligned=way.unaligned, scattered=way.scattered)
+        launch = problem, self.tiling, self.device, self.resources, self.occupancy
+        return launch_of(*launch, decisions=self.decisions, warnings=self.warnings)
+
+    def _because(self) -> Iterator[str]:
         """Yields sentences: how rows are read, unknown registers, and num_programs."""
-        problem, tiling, programs, grid = self.problem, self.tiling, self.num_programs, device.profile.launch.grid
+        problem, tiling, launch = self.problem, self.tiling, self.device.profile.launch
         if problem.unaligned:
             yield f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements"
-        if problem.in_place and device.profile.launch.polls:
+        if problem.in_place and launch.polls:
             yield "in place: no programs share a row, as one may read again what another has overwritten"
-        if self.resources.registers_per_thread is None and device.hardware.registers_per_multiprocessor:
+        if self.resources.registers_per_thread is None and self.device.hardware.registers_per_multiprocessor:
             yield "registers are estimated: the compiler does not report registers or spills"
-        tiles, resident = problem.tiles(tiling.tile_rows) * tiling.splits, device.resident(self.occupancy)
-        number = "one per tile" if programs == tiles else f"for {tiles} tiles"
-        source = f"grid: {grid.value}; {device.profile.sources[grid.source].title}"
-        yield f"num_programs {programs}: {number}; {resident} are resident at once ({source})"
+        tiles, resident = problem.tiles(tiling.tile_rows) * tiling.splits, self.device.resident(self.occupancy)
+        number = "one per tile" if self.num_programs == tiles else f"for {tiles} tiles"
+        source = f"grid: {launch.grid.value}; {self.device.profile.sources[launch.grid.source].title}"
+        yield f"num_programs {self.num_programs}: {number}; {resident} are resident at once ({source})"
+
+
+def launch_of(
+    problem: Problem, tiling: Tiling, device: Device, used: KernelResources, fit: Occupancy | None = None, **said: Any
+) -> LaunchPlan:
+    """Returns the launch of a tiling with a program for each split of a tile, if so many may and need be, which use so much."""
+    hardware, is_resident = device.hardware, device.profile.launch.grid.value == "resident" and not tiling.is_shared
+    fit = fit or device.vendor.occupancy(used, hardware)
+    threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
+    most = min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)
+    tiles = problem.tiles(tiling.tile_rows)
+    groups = min(tiles, most // tiling.splits)
+    if is_resident:
+        groups = min(groups, device.resident(fit) or groups)
+    walks = is_resident or groups < tiles  # all walk over equally many tiles
+    if tiling.walk != walks:
+        tiling = replace(tiling, walk=walks)
+    programs = groups * tiling.splits
+    return LaunchPlan(problem, tiling, device, num_programs=programs, resources=used, occupancy=fit, **said)
 
 
 def spilled_by(used: KernelResources) -> int:

@@ -6,21 +6,20 @@ left should be faster than the best of these by what it really uses. Row kernels
 
 import math
 import statistics
-import sys
 import time as clock
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, PlanError, TargetError
 from portable_softmax.planning.candidates import candidates, estimated, readings
-from portable_softmax.planning.cost import Terms, cost
-from portable_softmax.planning.facts import softmax_facts
-from portable_softmax.planning.plan import LaunchPlan, Tiling, spilled_by
+from portable_softmax.planning.cost import Terms
+from portable_softmax.planning.plan import LaunchPlan, launch_of, spilled_by
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.tiling import Tiling
 
 ALIKE = 1.01  # times that differ by less are alike: the error of an expected time is larger
 MAX_COMPILED = 6  # launches: a compilation takes about a second
@@ -113,9 +112,8 @@ def choose_launch(
             except CompileError as error:
                 yield f"{launch.tiling}: does not compile: {error}"
                 continue
-            launch = _launch(launch.problem, launch.tiling, used, device)
-            reason = unfit(launch, device)
-            yield f"{launch.tiling}: {reason}" if reason else launch
+            launch = launch_of(launch.problem, launch.tiling, device, used)
+            yield f"{launch.tiling}: {launch.unfit}" if launch.unfit else launch
 
     used, rejected = compile_best(lambda: left, compiled, max(count, MAX_COMPILED), count)
     if not used:
@@ -135,22 +133,7 @@ def choose_launch(
     counted = ", ".join(f"{number} {reason}" for reason, number in left_out.most_common())
     reasons = words, *runner_up(used, left, n_launches), *(f"rejected {reason}" for reason in rejected)
     reasons = *reasons, f"left out: {counted}" if counted else ""
-    return replace(best, reasons=tuple(filter(None, reasons)), warnings=tuple(warnings))
-
-
-def launch_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
-    """Returns the launch of a problem by the choice for its bucket, without time and reasons, for a call."""
-    way = choice.problem
-    if (problem.vector, problem.unaligned, problem.scattered) != (way.vector, way.unaligned, way.scattered):
-        problem = replace(problem, vector=way.vector, unaligned=way.unaligned, scattered=way.scattered)
-    return _sized(problem, choice.tiling, choice.resources, choice.occupancy, device)
-
-
-def plan_of(choice: LaunchPlan, problem: Problem, device: Device) -> LaunchPlan:
-    """Returns the plan of a problem by the choice for its bucket, with its time and reasons."""
-    launch = launch_of(choice, problem, device)
-    reasons = *choice.reasons, *launch.because(device)
-    return replace(launch, terms=_terms(launch, device), reasons=reasons, warnings=choice.warnings)
+    return replace(best, decisions=tuple(filter(None, reasons)), warnings=tuple(warnings))
 
 
 def ranked(problem: Problem, device: Device, left_out: Counter[str] | None = None) -> list[LaunchPlan]:
@@ -162,54 +145,5 @@ def ranked(problem: Problem, device: Device, left_out: Counter[str] | None = Non
     launches, left_out = list[LaunchPlan](), Counter() if left_out is None else left_out
     for reading in reversed(readings(problem, device)):
         tilings = candidates(reading, device, left_out)
-        launches += [_launch(reading, tiling, estimated(reading, tiling, device), device) for tiling in tilings]
-    return sorted((one for one in launches if not unfit(one, device)), key=lambda launch: launch.us) or launches
-
-
-def unfit(launch: LaunchPlan, device: Device) -> str | None:
-    """Returns the reason why a launch cannot run, or not without a long wait; None if it can."""
-    if not launch.occupancy.programs_per_multiprocessor:
-        return f"does not fit: {', '.join(launch.occupancy.limited_by)}"
-    if launch.tiling.two_launches:
-        return None  # no program waits for another
-    most = min(device.resident(launch.occupancy), launch.num_programs)
-    return f"only {most} programs are resident at once" if most < launch.tiling.splits else None
-
-
-def _launch(problem: Problem, tiling: Tiling, used: KernelResources, device: Device) -> LaunchPlan:
-    """Returns the launch of programs with these resources.
-
-    If it must not depend on the number of rows, its time is the geometric mean of those for many rows and for one.
-    """
-    fit = device.vendor.occupancy(used, device.hardware)
-    launch = _sized(problem, tiling, used, fit, device)
-    terms = _terms(launch, device)
-    if terms and problem.batch_invariant:
-        few = replace(problem, n_rows=problem.inner, rows_per_matrix=None)
-        one = _terms(_sized(few, tiling, used, fit, device), device) or terms
-        terms = Terms(*(math.sqrt(one.total / terms.total) * term for term in terms))
-    return replace(launch, terms=terms) if terms else launch
-
-
-def _terms(launch: LaunchPlan, device: Device) -> Terms | None:
-    """Returns the expected time of a launch; None if the profile has no cost, or no program fits."""
-    numbers, resident = device.profile.launch.cost, launch.occupancy.programs_per_multiprocessor
-    if not numbers or not resident or not launch.num_programs:
-        return None
-    spilled = spilled_by(launch.resources)
-    return cost(softmax_facts(launch.problem, launch.tiling, device, launch.num_programs, resident, spilled), numbers)
-
-
-def _sized(problem: Problem, tiling: Tiling, used: KernelResources, fit: Occupancy, device: Device) -> LaunchPlan:
-    """Returns the launch of a tiling without its time: a program for each split of a tile, if so many may and need be."""
-    hardware, is_resident = device.hardware, device.profile.launch.grid.value == "resident" and not tiling.is_shared
-    threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
-    most = min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)
-    tiles = problem.tiles(tiling.tile_rows)
-    groups = min(tiles, most // tiling.splits)
-    if is_resident:
-        groups = min(groups, device.resident(fit) or groups)
-    walks = is_resident or groups < tiles  # all walk over equally many tiles
-    if tiling.walk != walks:
-        tiling = replace(tiling, walk=walks)
-    return LaunchPlan(problem, tiling, num_programs=groups * tiling.splits, resources=used, occupancy=fit)
+        launches += [launch_of(reading, tiling, device, estimated(reading, tiling, device)) for tiling in tilings]
+    return sorted((one for one in launches if not one.unfit), key=lambda launch: launch.us) or launches

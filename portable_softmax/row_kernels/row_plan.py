@@ -26,12 +26,16 @@ class RowPlan(Plan):
     meta: dict[str, Any]  # constexprs and options, passed or computed
     grid: tuple[int, ...]
     config: Any = field(repr=False)  # Triton's Config that was selected
+    terms: Terms | None = None  # expected microseconds by cause; None if the profile has no cost
+    reasons: tuple[str, ...] = ()  # the decisions in order, in sentences
     form: forms.Form = field(default=forms.Form(True), repr=False)
 
     def __str__(self) -> str:
         grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}
         launch = ", ".join(f"{name} {value}" for name, value in {**grid, **self.meta}.items())
-        return self.printed(f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}")
+        return self.printed(
+            f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}", self.terms, self.reasons
+        )
 
 
 def interpreted_plan(request: Request, device: Device) -> RowPlan:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.operands import problem_of
-from portable_softmax.planning.planner import launch_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
 from portable_softmax.runtime.bind import bind
 from portable_softmax.runtime.kernel import WIDE_ROWS, kernels_of
@@ -33,7 +32,7 @@ def bind_call(
     """
     last, problem = described(tensors, dim, device, mask, **about)
     choice = choice_of(problem, device)
-    plan = launch_of(choice, problem, device)
+    plan = choice.resized(problem)
     is_wide = problem.n_rows >= WIDE_ROWS
     kernels = kernels_of(plan.problem, plan.tiling, device) if is_wide else _kept_kernels(choice.problem, plan.tiling, device)
     launch = bind(plan, kernels, device, tensors[0].device, sizes)

@@ -9,7 +9,6 @@ import torch
 
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.planner import launch_of
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.bind import bind
 from portable_softmax.runtime.kernel import Kernel, kernels_of
@@ -90,7 +89,7 @@ def time_softmaxes(launches: Sequence[LaunchPlan], problem: Problem, device: Dev
     try:
         operands = operands_of(kernels_of(launches[0].problem, launches[0].tiling, device)[0], problem, where)
         for launch in launches:
-            sized = launch_of(launch, problem, device)
+            sized = launch.resized(problem)
             kernels = kernels_of(sized.problem, sized.tiling, device)
             calls.append(partial(bind(sized, kernels, device, where, SIZES), *operands))
         return timed(calls, device)

@@ -14,8 +14,9 @@ from portable_softmax.errors import NoDeviceError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import candidates, planner
 from portable_softmax.planning.operands import bucket_of, contiguous_problem
-from portable_softmax.planning.plan import LaunchPlan, Tiling
+from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Problem
+from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime.compile import compiled, resources_of, triton_version
 from portable_softmax.runtime.kernel import kernels_of
 
@@ -121,7 +122,7 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
 
 def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     """Returns the plan of a problem; raises PlanError if nothing fits, and CompileError if nothing compiles."""
-    return planner.plan_of(choice_of(problem, device), problem, device)
+    return choice_of(problem, device).resized(problem)
 
 
 def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Time | None = None) -> LaunchPlan:

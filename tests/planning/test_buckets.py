@@ -13,7 +13,7 @@ from random_plans import random_problems
 from portable_softmax import Device
 from portable_softmax.planning.candidates import readings
 from portable_softmax.planning.operands import bucket_of, contiguous_problem, representative
-from portable_softmax.planning.planner import choose_launch, plan_of, ranked
+from portable_softmax.planning.planner import choose_launch, ranked
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime import plans
 from portable_softmax.runtime.kernel import kernels_of
@@ -57,7 +57,7 @@ def test_batch_invariance_has_one_bucket(kind, n_cols):
     picks = LogProbs() if kind.pop("form", None) else None
     problems = [replace(problem, log_probs=picks, **kind) for problem in problems]
     assert len(set(map(bucket_of, problems))) == 1
-    launches = [plan_of(choose_launch(bucket_of(problem), H200, light), problem, H200) for problem in problems]
+    launches = [choose_launch(bucket_of(problem), H200, light).resized(problem) for problem in problems]
     assert len({replace(launch.tiling, walk=True) for launch in launches}) == 1
 
 
@@ -83,7 +83,7 @@ def test_a_known_bucket_plans_and_compiles_nothing(monkeypatch):
 def test_split_rows_are_resident_for_every_number(rows, n_cols, product):
     device = Device.from_profile(product)
     problem = contiguous_problem(rows, n_cols, "bfloat16")
-    launch = plan_of(choose_launch(bucket_of(problem), device, light), problem, device)
+    launch = choose_launch(bucket_of(problem), device, light).resized(problem)
     assert launch.num_programs >= launch.tiling.splits
     assert not launch.tiling.is_shared or device.resident(launch.occupancy) >= launch.tiling.splits
     assert launch.us <= 1.15 * choose(problem, device, light).us

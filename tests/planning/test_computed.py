@@ -13,8 +13,8 @@ from random_plans import random_problems
 from portable_softmax import Device
 from portable_softmax.planning.candidates import MAX_BLOCKS, MAX_SPLITS
 from portable_softmax.planning.operands import MIN_LINE, contiguous_problem, problem_of
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem, Scores
+from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime.kernel import kernels_of
 
 H200 = Device.from_profile("nvidia/h200")

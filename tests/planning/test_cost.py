@@ -17,9 +17,9 @@ from portable_softmax.devices.schema import COST_NUMBERS
 from portable_softmax.planning.cost import cost
 from portable_softmax.planning.facts import Facts, RowLaunch, Traffic, row_facts, softmax_facts
 from portable_softmax.planning.operands import contiguous_problem
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.planner import ranked
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.tiling import Tiling
 
 H100 = "nvidia/h100-sxm"
 H100_DEVICE = Device.from_profile(H100)

@@ -9,8 +9,8 @@ from offline import A2, H200, MI300X, choose, planned, table, with_hardware
 from portable_softmax import CompileError, Device, KernelResources, PlanError
 from portable_softmax.planning.candidates import estimated
 from portable_softmax.planning.operands import contiguous_problem
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime import plans
 
 

@@ -10,7 +10,8 @@ from exact import assert_close, expected
 
 from portable_softmax import Device, softmax
 from portable_softmax.planning.operands import contiguous_problem
-from portable_softmax.planning.plan import LaunchPlan, Tiling
+from portable_softmax.planning.plan import LaunchPlan
+from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime import bind
 from portable_softmax.runtime.kernel import kernels_of
 

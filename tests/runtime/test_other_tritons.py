@@ -16,8 +16,8 @@ from portable_probe.tune.launches import row_kernel
 from portable_softmax import Device, inspect_kernel
 from portable_softmax.errors import TargetError
 from portable_softmax.planning.operands import TOKEN_LOG_PROBS, contiguous_problem
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import LogProbs, Scores
+from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime.compile import compiled
 from portable_softmax.runtime.kernel import kernels_of
 from portable_softmax.runtime.plans import plan_problem

@@ -7,8 +7,8 @@ import torch
 import portable_softmax
 from portable_softmax import CompileError, Device, DtypeError, occupancy, plan, warm_up
 from portable_softmax.planning.operands import contiguous_problem
-from portable_softmax.planning.plan import Tiling
 from portable_softmax.planning.problem import MAX_COLS, Problem
+from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime import bind, plans
 from portable_softmax.runtime import compile as compiler
 from portable_softmax.runtime.kernel import kernels_of

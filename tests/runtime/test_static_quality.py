@@ -13,8 +13,9 @@ from portable_softmax import CompileError, Device, profiles
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.planning.operands import contiguous_problem
-from portable_softmax.planning.plan import Tiling, spilled_by
+from portable_softmax.planning.plan import spilled_by
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, Scores
+from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime import compile as compiler
 from portable_softmax.runtime.compile import compiled, resources_of
 from portable_softmax.runtime.kernel import kernels_of

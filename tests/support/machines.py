@@ -11,7 +11,7 @@ import torch
 from table import TILINGS
 
 from portable_softmax import Device, current_device, profiles
-from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime.bind import runner
 from portable_softmax.runtime.compile import compiled, triton_version
 

@@ -14,9 +14,9 @@ from portable_softmax import Device, KernelResources, LaunchPlan, profiles
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.planning.candidates import readings
 from portable_softmax.planning.operands import TOKEN_LOG_PROBS, bucket_of, contiguous_problem
-from portable_softmax.planning.plan import Tiling
-from portable_softmax.planning.planner import choose_launch, plan_of, ranked
+from portable_softmax.planning.planner import choose_launch, ranked
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.tiling import Tiling
 
 H200, B200, MI300X, A2 = "nvidia/h200", "nvidia/b200", "amd/mi300x", "ascend/910b3"
 LENGTHS = 7, 64, 781, 4096, 20_001, 32_769, 131_072, 10**6
@@ -34,7 +34,7 @@ def foremost(names) -> list[Any]:
 def choose(problem: Problem, device: Device, compile: Any) -> LaunchPlan:
     """Plans a launch with a function in place of the compiler; for a bucket where bits must not depend on the rows."""
     typical = bucket_of(problem) if problem.batch_invariant else problem
-    return plan_of(choose_launch(typical, device, compile), problem, device)
+    return choose_launch(typical, device, compile).resized(problem)
 
 
 def light(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from exact import INF
 
-from portable_softmax.planning.plan import Tiling
+from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime.layout import name_of
 
 NAN = float("nan")

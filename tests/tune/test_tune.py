@@ -16,6 +16,7 @@ from portable_softmax.devices.detect import current_device
 from portable_softmax.devices.schema import COST_NUMBERS
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.candidates import estimated
+from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.runtime.plans import plan_problem
 
 NAME = "nvidia/h100-sxm"
@@ -116,7 +117,7 @@ def local(device, monkeypatch):
     if here.index is None:
         monkeypatch.setattr(launches, "resources_of", lambda *_: KernelResources(1, 32))
         monkeypatch.setattr(launches, "kernel_resources", lambda *_: (KernelResources(1, 32), []))
-        monkeypatch.setattr(launches, "unfit", lambda *_: None)
+        monkeypatch.setattr(LaunchPlan, "unfit", None)
     return here
 
 
