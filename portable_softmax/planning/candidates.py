@@ -38,6 +38,7 @@ class Limits(NamedTuple):
     registers: int
     registers_per_thread: int
     multiprocessors: int
+    partitions: int  # of a multiprocessor, each of which issues instructions of one warp at a time
     line: int  # of the cache
     sector: int  # the least that moves
     per_us: float  # that memory moves at the data sheet's bandwidth
@@ -56,6 +57,7 @@ def limits_of(device: Device) -> Limits:
         registers,
         hardware.max_registers_per_thread or registers,
         multiprocessors,
+        hardware.partitions_per_multiprocessor or 1,
         WORD_BYTES * (launch.line_elements.value if launch.line_elements else 1),
         WORD_BYTES * (launch.min_line_elements.value if launch.min_line_elements else 1),
         GB_PER_S * (hardware.memory_bandwidth_gb_per_s or multiprocessors),

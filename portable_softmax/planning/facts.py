@@ -16,7 +16,7 @@ from portable_softmax.planning.tiling import Tiling
 # programs of later waves load.
 LINE_PART, LOOKUP = 1 / 3, 3
 UNALIGNED = 2  # times that bytes count that are read again, if rows start anywhere: warps store parts of the same sectors
-ELEMENT = 0.75  # elements of a row kernel that take as long as one here: least regret of 11,000 launches of H100s
+IN_TURN = 0.6  # of the time of an element, in which its partition computes for no other warp: least regret, H100s and an H200
 
 
 def softmax_facts(
@@ -63,7 +63,7 @@ def softmax_facts(
         waves=waves,
         tiles=tiles_each,
         loads=1 if tiling.held and problem.pairs else passes * -(-covered // tiling.width),
-        elements=ELEMENT * elements / threads * (1 if problem.backward else 2),
+        elements=elements / threads * (1 if problem.backward else 2) * max(1.0, IN_TURN * tiling.warps / limits.partitions),
         exchanges=1 + math.log2(tiling.warps) / 2 if exchanges else 0,
         warps=waiting_warps * (2 if exchanges else 1),
         tail=tiling.splits / slots if exchanges and num_programs > slots else 0,
