@@ -1,7 +1,7 @@
 """Runs kernels of absent AMD devices on the emulator amdgcn-cpu, a separate distribution."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.row_kernels.inspection import Launched
-from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.bind import Grid, Loaded, bind
 from portable_softmax.runtime.compile import compiled
 from portable_softmax.runtime.kernel import Kernel, kernels_of
 
@@ -23,15 +23,16 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     """Runs the planned softmax of rows of contiguous matrices (result, x), or its gradient (result, dy, y); says what ran."""
     steps: list[int] = []
 
-    def run_of(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Callable[[Sequence[Any]], None]:
-        binary = compiled(kernel, device)
-        return lambda arguments: steps.append(_run(binary, grid, kernel.at_run_time(arguments)))
+    def loaded(kernel: Kernel) -> Loaded:
+        def run(grid: Grid, arguments: Sequence[Any]) -> None:
+            steps.append(_run(compiled(kernel, device), grid, kernel.at_run_time(arguments)))
+
+        return Loaded(kernel, run)
 
     (n_rows, n_cols), planned = operands[0].shape, launch_plan.problem
     fewer_rows = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
     plan = launch_plan.resized(fewer_rows)
-    kernels = kernels_of(plan.problem, plan.tiling, device)
-    launch = bind(plan, kernels, device, operands[0].device, run_of=run_of)
+    launch = bind(plan, [loaded(kernel) for kernel in kernels_of(plan.problem, plan.tiling, device)], operands[0].device)
     launch(*operands, *[None] * (6 - len(operands)))  # no mask, factors, sink
     return f"{RAN.format(device.arch, sum(steps))} for {n_rows} rows"
 

@@ -21,7 +21,7 @@ from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, launch_of
 from portable_softmax.planning.planner import ranked
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.bind import bind, loaded
 from portable_softmax.runtime.compile import resources_of
 from portable_softmax.runtime.kernel import kernels_of
 
@@ -69,9 +69,7 @@ def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: 
 def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> Timed:
     """Compiles and times a launch of a softmax or its gradient."""
     problem, tiling = launch.problem, launch.tiling
-    kernels = kernels_of(problem, tiling, device)
-    used = resources_of(kernels[0], device)
-    launch = launch_of(problem, tiling, device, used)
+    launch = launch_of(problem, tiling, device, resources_of(kernels_of(problem, tiling, device)[0], device))
     if launch.unfit:
         raise PlanError(launch.unfit)
 
@@ -81,7 +79,7 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
         for y in last:
             y.copy_(torch.softmax(y.float(), 1))
             exact = y.double() * (x.double() - (x.double() * y.double()).sum(1, True))
-        call = bind(launch, kernels, device, result.device)
+        call = bind(launch, loaded(problem, tiling, device), result.device)
         return partial(call, result, x, *last, *[None] * (4 - len(last))), result, exact  # no mask, factors, sink
 
     return Timed(f"{shape} {problem.x_dtype} {problem.backward}", launch.facts, median_us(prepared, device))

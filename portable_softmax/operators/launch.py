@@ -14,9 +14,9 @@ from portable_softmax.operators.arguments import DTYPES, HUGE, TINY
 from portable_softmax.operators.checks import FACTORS, INTEGERS
 from portable_softmax.planning.problem import MAX_COLS, Scores
 from portable_softmax.runtime.bind import allocator, guarded
-from portable_softmax.runtime.layout import bind_call, name_of
+from portable_softmax.runtime.layout import NAMES, bind_call
 
-MASKS = {torch.bool: "bool", torch.int32: "bits"} | {dtype: name_of(dtype) for dtype in DTYPES}  # that kernels read
+MASKS = {torch.bool: "bool", torch.int32: "bits"} | NAMES  # that kernels read
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
 calls: dict[tuple[Any, ...], Any] = {}
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}

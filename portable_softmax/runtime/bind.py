@@ -1,24 +1,25 @@
 """Launches on the current stream: compiled kernels, sizes and workspace, bound into one call of operands."""
 
+import functools
 import itertools
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from portable_softmax.devices.detect import interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime.compile import compiled, triton_version
-from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel
+from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel, kernels_of
 
 Result = TypeVar("Result")
-Run = Callable[[Sequence[Any]], Any]  # takes all arguments of a kernel in its order, values of constexprs too
+Grid = tuple[int, int, int]
 Empty = Callable[[Sequence[int], Sequence[int], torch.dtype], Tensor]
 
 PACKED = 1024  # ids that a program packs into bits
@@ -33,17 +34,30 @@ _loading = threading.Lock()
 ONE_LAUNCH = threading.RLock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
 
 
-def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
+class Loaded(NamedTuple):
+    """A kernel that a device runs."""
+
+    kernel: Kernel
+    run: Callable[[Grid, Sequence[Any]], Any]  # with all arguments in order, values of constexprs too
+
+
+@functools.lru_cache(maxsize=4096)  # a new number of rows of a known bucket needs them as they are
+def loaded(problem: Problem, tiling: Tiling, device: Device) -> list[Loaded]:
+    """Returns the kernels of a tiling, two for one of two launches; raises the errors of `compiled`."""
+    return [Loaded(kernel, runner(kernel, device)) for kernel in kernels_of(problem, tiling, device)]
+
+
+def runner(kernel: Kernel, device: Device) -> Callable[[Grid, Sequence[Any]], Any]:
     """Compiles a kernel, and returns a call of it on the current stream of the device.
 
     What does not change is looked up once; while profilers' hooks are set, Triton does all of it.
     """
-    if interpreting():
-        return _interpreted(kernel, grid)
+    if device.backend == "interpreter":
+        return functools.partial(_interpreted, kernel)
     binary = compiled(kernel, device)
     if triton_version() < (3, 5):  # from 3.3 on, a compiled kernel is called with its constexprs too
         passed = kernel.at_run_time if triton_version() < (3, 3) else list
-        return lambda arguments: binary[grid](*passed(arguments))
+        return lambda grid, arguments: binary[grid](*passed(arguments))
     from triton import knobs
     from triton.runtime import driver
 
@@ -51,7 +65,7 @@ def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
     current_stream, index = driver.active.get_current_stream, device.index
     run: Callable[..., Any] | None = None
 
-    def launch(arguments: Sequence[Any]) -> None:
+    def launch(grid: Grid, arguments: Sequence[Any]) -> None:
         nonlocal run
         if entering or leaving:
             binary[grid](*arguments)
@@ -65,22 +79,19 @@ def runner(kernel: Kernel, device: Device, grid: tuple[int, int, int]) -> Run:
     return launch
 
 
-def _interpreted(kernel: Kernel, grid: tuple[int, int, int]) -> Run:
-    """Returns a call of a kernel in the interpreter, with all of its arguments in order.
+def _interpreted(kernel: Kernel, grid: Grid, arguments: Sequence[Any]) -> None:
+    """Calls a kernel in the interpreter.
 
     The interpreter truncates when it rounds to bfloat16. So operands of bfloat16 are copied to float32, and torch rounds the
     result, the first of them.
     """
     import numpy as np
 
-    def run(arguments: Sequence[Any]) -> None:
-        widened = [_widened(value) if isinstance(value, Tensor) else value for value in arguments]
-        with ONE_LAUNCH, np.errstate(all="ignore"):  # a GPU does not warn of nan either
-            kernel.function[grid](*widened)
-        if widened[0] is not arguments[0]:
-            arguments[0].copy_(widened[0])
-
-    return run
+    widened = [_widened(value) if isinstance(value, Tensor) else value for value in arguments]
+    with ONE_LAUNCH, np.errstate(all="ignore"):  # a GPU does not warn of nan either
+        kernel.function[grid](*widened)
+    if widened[0] is not arguments[0]:
+        arguments[0].copy_(widened[0])
 
 
 def _widened(x: Tensor) -> Tensor:
@@ -101,12 +112,7 @@ def load(binary: Any) -> None:
 
 
 def bind(
-    plan: LaunchPlan,
-    kernels: Sequence[Kernel],
-    device: Device,
-    where: torch.device,
-    sizes: Mapping[str, int] | None = None,
-    run_of: Callable[..., Run] = runner,
+    plan: LaunchPlan, kernels: Sequence[Loaded], where: torch.device, sizes: Mapping[str, int] | None = None
 ) -> Callable[..., None]:
     """Returns a launch of one kernel, or of two of which the first reduces splits, on operands in their order.
 
@@ -116,28 +122,26 @@ def bind(
 
     Args:
         plan, kernels: what is computed and how.
-        device, where: where the operands are; absent ones are None.
+        where: the device of the operands; absent ones are None.
         sizes: n_ids and ignored of log-probabilities, by name.
-        run_of: returns a call of a kernel on a device with a grid.
     """
-    problem, tiling, first = plan.problem, plan.tiling, kernels[0]
-    values = {**_sizes_of(problem, first.config), **(sizes or {}), "words_ptr": 0, "epoch": 0}
-    last = [values[name] if isinstance(kind, str) else kind for name, kind in first.signature[len(first.operands) :]]
-    runs = [(run_of(kernel, device, (plan.num_programs, 1, 1)), kernel.arguments["C"]) for kernel in kernels]
-    if not first.has_words:
-        only, constexpr = runs[0]
-        return lambda *operands: only((*operands, *last, constexpr))
-    assert [first.signature[at][0] for at in (len(first.operands), -1)] == ["words_ptr", "epoch"], "sizes are between them"
+    problem, tiling, grid, (first, run) = plan.problem, plan.tiling, (plan.num_programs, 1, 1), kernels[0]
+    values = {**_sizes_of(problem, first.config), **(sizes or {}), "words_ptr": 0, "epoch": 0, **first.constexprs}
+    last = [values[name] for name, _ in first.parameters[len(first.operands) :]]
+    if "words_ptr" not in first.types:
+        return lambda *operands: run(grid, (*operands, *last))
+    assert [first.parameters[at][0] for at in (len(first.operands), -2)] == ["words_ptr", "epoch"], "sizes are between them"
     n_pairs = problem.pairs + (1 if problem.is_sample else 0)
     n_words = 2 * n_pairs * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
     empty, is_capturing = allocator(where), getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
+    steps = [(run, kernel.constexprs["C"]) for kernel, run in kernels]
 
     def launch(*operands: Any) -> None:
         words, number = empty((n_words,), (1,), torch.int64), next_number()
-        if len(runs) == 1 and is_capturing():
+        if len(steps) == 1 and is_capturing():
             words.zero_()
-        for run, config in runs:
-            run((*operands, words, *last[1:-1], number, config))
+        for run, config in steps:
+            run(grid, (*operands, words, *last[1:-2], number, config))
 
     return launch
 
@@ -165,6 +169,7 @@ def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
     return sizes
 
 
+@functools.cache
 def allocator(where: torch.device) -> Empty:
     """Returns empty(shape, strides, dtype), which allocates on a device's current stream by torch's fastest function.
 

@@ -2,7 +2,6 @@
 
 import functools
 import threading
-from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,23 +9,24 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, DeviceError, TargetError
-from portable_softmax.runtime.kernel import Kernel, Options
+from portable_softmax.runtime.kernel import Kernel
 
 _compiling = threading.Lock()
 _compiled: dict[tuple[Any, ...], Any] = {}
 
 
 def compiled(kernel: Kernel, device: Device) -> Any:
-    """Returns Triton's CompiledKernel, cached; raises the errors of `compile_for`, and CompileError for a known fault."""
+    """Returns Triton's CompiledKernel for a device's architecture, cached.
+
+    Raises:
+        CompileError: in the compiler's own words, or for its known fault, or there is no Triton.
+        TargetError: this Triton cannot compile for the architecture, or not without the device.
+        DeviceError: Triton's cache cannot be written.
+    """
     key = kernel, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
     with nullcontext() if device.detected else device.vendor.offline(), _compiling:
         if key not in _compiled:
-            if kernel.config.IN_REGISTERS and kernel.config.BLOCKS > 1 and triton_version() < (3, 3):
-                raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
-            result = compile_for(device, kernel.function, kernel.arguments, kernel.options)
-            if fault := device.vendor.known_fault(result):
-                raise CompileError(f"{kernel.function.__name__} is not used: {fault}")
-            _compiled[key] = result
+            _compiled[key] = _compile(kernel, device)
         return _compiled[key]
 
 
@@ -35,44 +35,36 @@ def resources_of(kernel: Kernel, device: Device) -> KernelResources:
     return device.vendor.resources(compiled(kernel, device))
 
 
-def compile_for(device: Device, function: Any, arguments: Mapping[str, Any], options: Options) -> Any:
-    """Compiles a @triton.jit function for the device's architecture, and returns Triton's CompiledKernel.
-
-    Arguments are its parameters in order, with types in the words of Triton's ahead-of-time compiler, such as `*fp32:16` for a
-    pointer to fp32 that starts on a multiple of 16 bytes; or values, of constexprs. Of options, None is left to the compiler.
-
-    Raises:
-        CompileError: in the compiler's own words, or because this Triton cannot compile for the architecture offline.
-        DeviceError: Triton's cache cannot be written.
-    """
+def _compile(kernel: Kernel, device: Device) -> Any:
     check_target(device)
     import triton
 
-    named = device.vendor.compile_options(*options, device.hardware)
+    name, options = kernel.function.__name__, device.vendor.compile_options(*kernel.options, device.hardware)
     try:
-        return triton.compile(source_of(function, arguments), target=target_of(device), options=named)
+        result = triton.compile(source_of(kernel), target=target_of(device), options=options)
     except OSError as error:
         raise unwritable(error) from error
     except Exception as error:  # every stage of every backend has its own exceptions
-        types = ", ".join(kind for kind in arguments.values() if isinstance(kind, str))
-        raise CompileError(f"{function.__name__}({types}) for {device.backend}/{device.arch}: {error}") from error
+        raise CompileError(f"{name}({', '.join(kernel.types.values())}) for {device.backend}/{device.arch}: {error}") from error
+    if fault := device.vendor.known_fault(result):
+        raise CompileError(f"{name} is not used: {fault}")
+    return result
 
 
-def source_of(function: Any, arguments: Mapping[str, Any]) -> Any:
-    """Returns Triton's source of a kernel; arguments as of `compile_for`."""
+def source_of(kernel: Kernel) -> Any:
+    """Returns Triton's source of a kernel."""
     from triton.compiler import ASTSource
 
-    types = {name: kind.partition(":")[0] for name, kind in arguments.items() if isinstance(kind, str)}
-    constants = {name: value for name, value in arguments.items() if name not in types}
-    aligned = [at for at, kind in enumerate(arguments.values()) if isinstance(kind, str) and kind.endswith(":16")]
+    types = {name: kind.removesuffix(":16") for name, kind in kernel.types.items()}
+    aligned = [at for at, (name, _) in enumerate(kernel.parameters) if kernel.types.get(name, "").endswith(":16")]
     if triton_version() < (3, 3):
         from triton.backends.compiler import AttrsDescriptor
 
         attributes = AttrsDescriptor.from_hints(dict.fromkeys(aligned, 16))
-        return ASTSource(function, signature=types, constants=constants, attrs=attributes)
-    signature = {name: types.get(name, "constexpr") for name in arguments}
+        return ASTSource(kernel.function, signature=types, constants=kernel.constexprs, attrs=attributes)
+    signature = {name: types.get(name, "constexpr") for name, _ in kernel.parameters}
     attributes = {(at,): [["tt.divisibility", 16]] for at in aligned}
-    return ASTSource(function, signature=signature, constexprs=constants, attrs=attributes)
+    return ASTSource(kernel.function, signature=signature, constexprs=kernel.constexprs, attrs=attributes)
 
 
 def unwritable(error: OSError) -> DeviceError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from portable_softmax.kernels.config import KernelConfig
 
 Options = tuple[int | None, int | None, int | None]  # num_warps, num_stages, max_registers
-Signature = tuple[tuple[str, Any], ...]  # parameters with types, which are text, or with values of constexprs
 
 POINTERS = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "bool": "*i8", "bits": "*i32"}
 TYPES = {"ids_ptr": "*i64", "words_ptr": "*i64:16", "n_cols": "i32", "n_ids": "i32"}  # of others than float32 and int64
@@ -35,31 +35,34 @@ class Kernel:
     """
 
     function: Any  # of @triton.jit
-    config: "KernelConfig"  # the value of its last parameter, C
-    signature: Signature  # the others in order, with Triton's type, or with the value of a constexpr: None if absent
+    parameters: tuple[tuple[str, Any], ...]  # in order, with Triton's type, which is text, or with a constexpr's value
     options: Options
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Returns the types of run-time parameters and the values of constexprs by name, in the kernel's order."""
-        from portable_softmax.kernels.config import InKernel
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """Returns the types of run-time parameters: `*fp32:16` is a pointer to fp32 that starts on a multiple of 16 bytes."""
+        return {name: kind for name, kind in self.parameters if isinstance(kind, str)}
 
-        return {**dict(self.signature), "C": InKernel(self.config)}
+    @cached_property
+    def constexprs(self) -> dict[str, Any]:
+        """Returns the values of constexprs: None of what is absent, and C."""
+        return {name: value for name, value in self.parameters if name not in self.types}
 
-    @property
+    @cached_property
     def operands(self) -> list[str]:
         """Returns the names of tensors and factors, in the order in which a launch is called with them."""
-        names = [name for name, _ in self.signature]
+        names = [name for name, _ in self.parameters]
         return [name for name in names[: names.index("n_rows")] if name != "words_ptr"]
 
     @property
-    def has_words(self) -> bool:
-        """True if programs exchange words, or leave them for a second launch."""
-        return dict(self.signature).get("words_ptr") is not None
+    def config(self) -> "KernelConfig":
+        """Returns the value of the last parameter, C."""
+        config: KernelConfig = self.constexprs["C"].config
+        return config
 
     def at_run_time(self, arguments: Sequence[Any]) -> list[Any]:
         """Returns those of a kernel's arguments, all in its order, that are no constexprs."""
-        return [value for (_, kind), value in zip(self.signature, arguments, strict=False) if isinstance(kind, str)]
+        return [value for (name, _), value in zip(self.parameters, arguments, strict=False) if name in self.types]
 
 
 def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]:
@@ -69,7 +72,7 @@ def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]
     function, options = _function_of(problem), (tiling.num_warps, tiling.num_stages, tiling.max_registers)
     steps = ("reduce", "map") if tiling.two_launches else ("",)
     configs = [config_of(problem, tiling, device, step) for step in steps]
-    return [Kernel(function, config, _signature_of(function, problem, config), options) for config in configs]
+    return [Kernel(function, _parameters_of(function, problem, config), options) for config in configs]
 
 
 def _function_of(problem: Problem) -> Any:
@@ -82,10 +85,12 @@ def _function_of(problem: Problem) -> Any:
     return softmax.softmax_backward_kernel if problem.backward else softmax.softmax_kernel
 
 
-def _signature_of(function: Any, problem: Problem, config: "KernelConfig") -> Signature:
-    """Returns the parameters of a kernel but for C, with their types or, of constexprs, values."""
+def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> tuple[tuple[str, Any], ...]:
+    """Returns the parameters of a kernel with their types or, of constexprs, values."""
+    from portable_softmax.kernels.config import InKernel
+
     picks, aligned = problem.log_probs or LogProbs(), ":16" if problem.aligned else ""
-    types: dict[str, Any] = {**TYPES, "out_ptr": "*i64" if picks.sample else "*fp32"}
+    types: dict[str, Any] = {**TYPES, "C": InKernel(config), "out_ptr": "*i64" if picks.sample else "*fp32"}
     types |= dict.fromkeys(("x_ptr", "dx_ptr"), POINTERS[problem.x_dtype] + aligned)
     types |= dict.fromkeys(("y_ptr", "dy_ptr"), POINTERS[problem.y_dtype] + aligned)
     types |= dict.fromkeys(("n_rows", "n_heads", "n_queries"), "i64" if config.WIDE else "i32")
@@ -105,8 +110,7 @@ def _signature_of(function: Any, problem: Problem, config: "KernelConfig") -> Si
         ("words_ptr", "epoch"): config.STEP or config.SPLITS > 1,
     }
     types |= {name: None for names, is_present in optional.items() if not is_present for name in names}
-    parameters = [name for name in function.arg_names if name != "C"]
-    return tuple((name, types.get(name, "*fp32" if name.endswith("_ptr") else "i64")) for name in parameters)
+    return tuple((name, types.get(name, "*fp32" if name.endswith("_ptr") else "i64")) for name in function.arg_names)
 
 
 def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") -> "KernelConfig":

@@ -1,8 +1,7 @@
 """Layouts that kernels read, in place or after a copy, and launches of them."""
 
-import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,11 +10,11 @@ from torch import Tensor
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
-from portable_softmax.runtime.bind import bind
-from portable_softmax.runtime.kernel import WIDE_ROWS, kernels_of
+from portable_softmax.runtime.bind import bind, loaded
+from portable_softmax.runtime.kernel import WIDE_ROWS
 from portable_softmax.runtime.plans import choice_of
 
-_kept_kernels = functools.lru_cache(maxsize=4096)(kernels_of)  # of buckets, for a new number of rows
+NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in (torch.float16, torch.bfloat16, torch.float32)}
 
 
 def bind_call(
@@ -33,13 +32,13 @@ def bind_call(
     last, problem = described(tensors, dim, device, mask, **about)
     choice = choice_of(problem, device)
     plan = choice.resized(problem)
-    is_wide = problem.n_rows >= WIDE_ROWS
-    kernels = kernels_of(plan.problem, plan.tiling, device) if is_wide else _kept_kernels(choice.problem, plan.tiling, device)
-    launch = bind(plan, kernels, device, tensors[0].device, sizes)
+    compiled_for = plan.problem if problem.n_rows >= WIDE_ROWS else choice.problem  # all of a bucket have the same kernels
+    kernels = loaded(compiled_for, plan.tiling, device)
+    launch = bind(plan, kernels, tensors[0].device, sizes)
     if last is not None:
         inputs = range(1, len(tensors)) if problem.stores else range(2, 3)  # of the launch's operands
         launch = _on_copies(launch, inputs, dim, last, mask is not None and last == dim)
-    return kernels[0].operands, launch
+    return kernels[0].kernel.operands, launch
 
 
 def _on_copies(launch: Callable[..., None], inputs: range, dim: int, last: int, copies_mask: bool) -> Callable[..., None]:
@@ -69,40 +68,50 @@ def described(
     The mask, as the caller passed it, is copied too if that dimension is `dim`, which is at least 0. Tensors are those of x's
     shape, the result first, on meta too. `about` are form, scores, log_probs, batch_invariant and backward: see Problem.
     """
-    scores, of_tokens, backward = about.get("scores", NONE), about.get("log_probs") is not None, about.get("backward")
-    operands = tensors if len(tensors) > 1 else tensors * 2  # log-probabilities have no result of x's shape
-    types = [name_of(t.dtype) for t in operands[:2]]  # of y and x, or of dx and dy, which has y's type
-    whole_mask = None if mask is None else _expanded(mask, tensors[0], dim)
-    for last in (None, -1, dim):
-        if last is not None:
-            operands = tuple(_packed(_without_memory(t), last) for t in operands)
-        if last == dim and whole_mask is not None:
-            whole_mask = _packed(_without_memory(whole_mask), last)
-        result, *others = operands
-        problem = problem_of(
-            result.shape,
-            dim,
-            [t.stride() for t in operands],
-            (types[0], types[1]) if backward else (types[1], types[0]),
-            scattered=bool(scores) or of_tokens or device.vendor.scattered_rows,
-            mask=None if whole_mask is None else whole_mask.stride(),
-            mask_aligned=whole_mask is not None and scores.mask != "bits" and _is_aligned(whole_mask),
-            aligned=all(map(_is_aligned, operands)),
-            in_place=not of_tokens and any(t is result or (t.data_ptr() == result.data_ptr() != 0) for t in others),
-            **about,
-        )
-        if problem is None or (problem.across and of_tokens):  # kernels of log-probabilities read rows alone
-            continue
-        is_one_level = not problem.across and (problem.depth == 1 or problem.numbered)
-        as_if_contiguous = is_one_level and problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
-        if as_if_contiguous or not problem.batch_invariant:  # which reads all rows alike
+    masks = [] if mask is None else [_expanded(mask, tensors[0], dim)]
+    problem = _problem_of(tensors, masks, dim, device, about)
+    if problem:
+        return None, problem
+    for last in (-1, dim):
+        tensors = tuple(_packed(_without_memory(t), last) for t in tensors)
+        if last == dim:
+            masks = [_packed(_without_memory(t), last) for t in masks]
+        if problem := _problem_of(tensors, masks, dim, device, about):
             return last, problem
     raise AssertionError("contiguous rows are read as they are laid out")
 
 
-def name_of(dtype: torch.dtype) -> str:
-    """Returns torch's name of a type, without `torch.`."""
-    return str(dtype).removeprefix("torch.")
+def _problem_of(
+    tensors: Sequence[Tensor], masks: Sequence[Tensor], dim: int, device: Device, about: Mapping[str, Any]
+) -> Problem | None:
+    """Returns the problem of tensors and up to one mask, in one shape; None if kernels do not read them as they are."""
+    result, *inputs = tensors
+    x = inputs[0] if inputs else result  # log-probabilities have no result of x's shape
+    scores, of_tokens = about.get("scores", NONE), about.get("log_probs") is not None
+    types = NAMES[x.dtype], NAMES[result.dtype]
+    if about.get("backward"):  # dx has the type of x, and dy that of y
+        types = types[::-1]
+    problem = problem_of(
+        result.shape,
+        dim,
+        [result.stride(), x.stride(), *[t.stride() for t in inputs[1:]]],
+        types,
+        scattered=of_tokens or device.vendor.scattered_rows or bool(scores),
+        mask=next((mask.stride() for mask in masks), None),
+        mask_aligned=scores.mask != "bits" and all(map(_is_aligned, masks)),
+        aligned=all(map(_is_aligned, tensors)),
+        in_place=not of_tokens and any(t is result or t.data_ptr() == result.data_ptr() != 0 for t in inputs),
+        **about,
+    )
+    if problem is None or (problem.across and of_tokens):  # kernels of log-probabilities read rows alone
+        return None
+    return problem if not problem.batch_invariant or _is_like_contiguous(problem) else None
+
+
+def _is_like_contiguous(problem: Problem) -> bool:
+    """True if rows have the accesses of contiguous ones, so that the bits of a row do not depend on where it lies."""
+    is_one_level = not problem.across and (problem.depth == 1 or problem.numbered)
+    return is_one_level and problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
 
 
 def _expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.bind import bind, loaded
 from portable_softmax.runtime.kernel import Kernel, kernels_of
 
 ROUNDS, TIMES = 2, 5  # in every round every launch is timed so often, in turn
@@ -90,8 +90,7 @@ def time_softmaxes(launches: Sequence[LaunchPlan], problem: Problem, device: Dev
         operands = operands_of(kernels_of(launches[0].problem, launches[0].tiling, device)[0], problem, where)
         for launch in launches:
             sized = launch.resized(problem)
-            kernels = kernels_of(sized.problem, sized.tiling, device)
-            calls.append(partial(bind(sized, kernels, device, where, SIZES), *operands))
+            calls.append(partial(bind(sized, loaded(sized.problem, sized.tiling, device), where, SIZES), *operands))
         return timed(calls, device)
     except torch.OutOfMemoryError:
         return "there is no memory for its operands"
@@ -102,9 +101,9 @@ def operands_of(kernel: Kernel, problem: Problem, where: torch.device) -> list[A
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("ids_ptr", "out_ptr", "d_out_ptr"), (problem.n_rows,))
     if problem.log_probs:
         shapes["statistics_ptr"] = (problem.log_probs.n_statistics, problem.n_rows)
-    types, operands = dict(kernel.signature), list[Any]()
+    operands = list[Any]()
     for name in kernel.operands:
-        if (kind := types[name]) is None:
+        if (kind := kernel.types.get(name)) is None:
             operands.append(None)
             continue
         shape = shapes.get(name, (problem.n_rows, problem.n_cols))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.errors import NoDeviceError
+from portable_softmax.errors import CompileError, NoDeviceError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import candidates, planner
 from portable_softmax.planning.operands import bucket_of, contiguous_problem
@@ -145,8 +145,10 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
 
 
 def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
-    triton_version()  # raises CompileError if there is none
+    version = triton_version()  # raises CompileError if there is none
     kernel, *_ = kernels_of(problem, tiling, device)
+    if kernel.config.BLOCKS > 1 and version < (3, 3):
+        raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
     if problem.is_sample:  # it has the launch of log-probabilities, if it compiles
         compiled(kernel, device)
         kernel, *_ = kernels_of(replace(problem, log_probs=LogProbs()), tiling, device)

@@ -16,7 +16,8 @@ from portable_probe.tune.launches import row_kernel
 from portable_softmax import Device
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.planning.facts import row_work
-from portable_softmax.runtime.compile import compile_for
+from portable_softmax.runtime.compile import compiled
+from portable_softmax.runtime.kernel import Kernel
 
 NVDISASM = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
 ROWS = {"y": "*fp32:16", "x": "*fp32:16", "n_rows": "i32", "n_cols": "i32:16"}
@@ -35,8 +36,8 @@ def chase(y, x, n_rows, LENGTH: tl.constexpr):
 
 
 def loops_of(device, kernel, signature, **constexprs):
-    compiled = compile_for(device, kernel, {**signature, **constexprs}, (4, None, None))
-    return device.vendor.loops(compiled), compiled
+    binary = compiled(Kernel(kernel, (*signature.items(), *constexprs.items()), (4, None, None)), device)
+    return device.vendor.loops(binary), binary
 
 
 def disassembled(code, folder):

@@ -25,8 +25,8 @@ def test_each_call_has_words_and_a_number_of_its_own(splits, capturing, monkeypa
     monkeypatch.setattr(bind, "allocator", lambda where: lambda size, _, dtype: torch.full(size, LEFT, dtype=dtype))
     problem, tiling, calls = contiguous_problem(5, 16 * splits, "float32"), Tiling(1, 16, 1, 1, splits), []
     plan, device = LaunchPlan(problem, tiling, num_programs=5 * splits), Device.from_profile("nvidia/h200")
-    kernels = kernels_of(problem, tiling, device)
-    launch = bind.bind(plan, kernels, device, torch.device("cpu"), run_of=lambda *kernel: calls.append)
+    kernels = [bind.Loaded(one, lambda _, arguments: calls.append(arguments)) for one in kernels_of(problem, tiling, device)]
+    launch = bind.bind(plan, kernels, torch.device("cpu"))
     for _ in range(3):
         launch("y", "x", None, None, None, None)
     assert [call[:6] for call in calls] == [("y", "x", None, None, None, None)] * 3

@@ -23,6 +23,7 @@ def measure(monkeypatch, problem, count, times=None):
     calls = []
     monkeypatch.setattr(measuring, "is_capturing", lambda device: False)
     monkeypatch.setattr(measuring, "operands_of", lambda *of: [])
+    monkeypatch.setattr(measuring, "loaded", lambda *of: [])
     monkeypatch.setattr(measuring, "bind", lambda plan, *of: plan.tiling)
     monkeypatch.setattr(measuring, "partial", lambda tiling: tiling)
     monkeypatch.setattr(measuring, "timed", lambda some, device: calls.extend(some) or [[8, *[4] * (len(some) - 1)]] * 2)

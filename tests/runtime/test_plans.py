@@ -65,7 +65,7 @@ def test_what_a_compiler_cannot_compile(monkeypatch):
 
     def compiled(device=H200, **tiling):
         problem, device = Problem(1, 1, "float32", "float32", 4), Device.from_profile(device)
-        return compiler.compiled(kernels_of(problem, Tiling(1, 256, 1, 1, **tiling), device)[0], device)
+        return plans._compile(problem, Tiling(1, 256, 1, 1, **tiling), device)
 
     def fail(*_):
         raise RuntimeError("PassManager::run failed")
@@ -74,7 +74,8 @@ def test_what_a_compiler_cannot_compile(monkeypatch):
         patched.setattr(compiler, "source_of", fail)
         with pytest.raises(CompileError, match=r"softmax_kernel\(\*fp32:16, .* for cuda/90: PassManager::run failed"):
             compiled(max_registers=40)
-    monkeypatch.setattr(compiler, "triton_version", lambda: (3, 2))
+    for module in (plans, compiler):
+        monkeypatch.setattr(module, "triton_version", lambda: (3, 2))
     with pytest.raises(CompileError, match=r"no tuples of tensors; install Triton 3\.3 or later"):
         compiled(blocks=6)
     with pytest.raises(CompileError, match=r"Triton 3\.2 does not compile for cuda/110 .*; install Triton 3\.7\.1 or later"):
@@ -84,7 +85,7 @@ def test_what_a_compiler_cannot_compile(monkeypatch):
 def test_what_is_planned_is_compiled_already(monkeypatch):
     """Planning compiles for what it needs to know; a launch of the plan must not wait for the compiler again."""
     planned, device = plan(4097, 781, "bfloat16", H200), Device.from_profile(H200)
-    monkeypatch.setattr(compiler, "compile_for", lambda *arguments: pytest.fail("compiled again"))
+    monkeypatch.setattr(compiler, "_compile", lambda *arguments: pytest.fail("compiled again"))
     compiler.compiled(kernels_of(planned.problem, planned.tiling, device)[0], device)
 
 

@@ -60,7 +60,7 @@ def test_plans_and_their_kernels(profile, quarter):
             kernel, *_ = kernels_of(planned.problem, planned.tiling, device)
             binary = compiled(kernel, device)
             seen += faults_of_accesses(planned, kernel.config, binary, device)
-            seen += faults_of_loops(planned, binary, device, kernel.has_words)
+            seen += faults_of_loops(planned, binary, device, "words_ptr" in kernel.types)
         faults += [f"{problem.name} of {problem.size}: {fault}" for fault in seen]
     assert not faults
 
@@ -164,7 +164,8 @@ def test_two_elements_of_16_bits_share_a_register(profile, form, backward, dtype
     device, blocks = Device.from_profile(profile), 8 if backward else 16
     width = 4 * device.hardware.warp_size * 8
     problem = read_problem(64, 4 * blocks * width, dtype, device, form, backward)
-    used = resources_of(kernels_of(problem, Tiling(1, width, 4, 1, 4, blocks=blocks, walk=False), device)[0], device)
+    kernel, *_ = kernels_of(problem, Tiling(1, width, 4, 1, 4, blocks=blocks, walk=False), device)
+    used = resources_of(kernel, device)
     assert used.registers_per_thread <= 128, "128 elements a thread, and addresses"
     assert spilled_by(used) == 0
 
@@ -180,7 +181,8 @@ def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, 
     kernel, *_ = kernels_of(problem, Tiling(1, 256, 1, held=False), device)
     for chosen in (options, {name: value for name, value in options.items() if "fusion" not in name}):
         monkeypatch.setattr(device.vendor, "compile_options", lambda *_, chosen=chosen: chosen)
-        binary = compiler.compile_for(device, kernel.function, kernel.arguments, (1, 1, None))
+        monkeypatch.setattr(compiler, "_compiled", {})
+        binary = compiled(kernel, device)
         counts.append(len(re.findall(pattern, binary.asm[stage])))
     assert counts[0] > counts[1]
 

@@ -17,7 +17,7 @@ from portable_softmax.operators import reference
 from portable_softmax.operators.tokens import SAMPLE
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Scores
-from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.bind import Loaded, bind
 from portable_softmax.runtime.kernel import kernels_of
 from portable_softmax.runtime.layout import described, name_of
 
@@ -94,11 +94,12 @@ def launch(machine, row, named, about, sizes=None):
     programs = tiling.splits * (2 if tiling.walk else problem.tiles(tiling.tile_rows))
     skipped = mock.patch("portable_softmax.planning.problem.MANY_ROWS", 1 if row.number % 2 else 2048)  # rows without ids
     with machine.current(), skipped:
-        kernels = kernels_of(problem, tiling, machine.device)
-        kernel = kernels[0]
-        operands = [kind and named[name] for name, kind in kernel.signature if name in kernel.operands]
+        device = machine.device
+        kernels = [Loaded(one, machine.run_of(one, device)) for one in kernels_of(problem, tiling, device)]
+        kernel = kernels[0].kernel
+        operands = [named[name] if name in kernel.types else None for name in kernel.operands]
         plan = LaunchPlan(problem, tiling, num_programs=programs)
-        bind(plan, kernels, machine.device, machine.where, sizes, machine.run_of)(*operands)
+        bind(plan, kernels, machine.where, sizes)(*operands)
     return kernel.config
 
 

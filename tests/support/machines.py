@@ -86,10 +86,10 @@ def amd(arch, polls=None, **interleaving):
     """
     from amdgcn_cpu import run  # which environments of other vendors have not
 
-    def run_of(kernel, device, grid):
+    def run_of(kernel, device):
         text, metadata = code(kernel, arch)
         options = {"num_warps": metadata.num_warps, "shared_bytes": metadata.shared, **interleaving}
-        return lambda arguments: run(text, grid, kernel.at_run_time(arguments), **options)
+        return lambda grid, arguments: run(text, grid, kernel.at_run_time(arguments), **options)
 
     device = Device.from_profile(AMD[arch])
     if polls:

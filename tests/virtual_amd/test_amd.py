@@ -9,8 +9,7 @@ from row_forms import FORMS, arguments_of, assert_right, rows_in
 from sweep import in_turn, mostly_slow
 
 from portable_softmax import PlanError, current_device, launcher, plan, softmax
-from portable_softmax.runtime.bind import bind
-from portable_softmax.runtime.kernel import kernels_of
+from portable_softmax.runtime.bind import bind, loaded
 
 SHAPES = {(16, 781): "in registers", (70, 64): "in registers", (2, 12_000): "split"}
 
@@ -60,7 +59,7 @@ def test_a_launch_runs_where_its_tensors_are(machine):
     device = current_device(machine.index("driver_mi300x"))
     x = rows(2, 64).to(f"cuda:{device.index}")
     planned = plan(2, 64, "float32", device)
-    launch = bind(planned, kernels_of(planned.problem, planned.tiling, device), device, x.device)
+    launch = bind(planned, loaded(planned.problem, planned.tiling, device), x.device)
     words = r"a tensor on cuda:\d in a launch on device \d"
     with torch.cuda.device(machine.index("driver_mi300x_newer_rocm")), pytest.raises(RuntimeError, match=words):
         launch(x, x, None, None, None, None)
