@@ -93,15 +93,10 @@ def current_device(index: int | None = None) -> Device:
     """
     if interpreting():
         return _interpreter()
-    vendor = BACKENDS[backend := _active_backend()]
-    module = getattr(_import_torch(), vendor.torch_device_type)
-    if not module.is_available():
-        but = f"but {module.__name__}.is_available() is False: is a device visible to this process? {vendor.setup}"
-        raise DeviceError(f"Triton's {backend} driver claims to be active, {but}")
-    index = module.current_device() if index is None else operator.index(index)
-    if not 0 <= index < module.device_count():
-        raise DeviceError(f"device {index} was requested; torch has {module.device_count()}, numbered from 0")
-    return _device(backend, index)
+    backend = _active_backend()
+    if index is None:
+        index = getattr(_import_torch(), BACKENDS[backend].torch_device_type).current_device()
+    return _device(backend, operator.index(index))
 
 
 @functools.cache
@@ -131,6 +126,10 @@ def _active_backend() -> str:
         raise NoDeviceError(f"Triton has drivers for {', '.join(backends)}; none finds a device. {is_for}") from error
     if name not in BACKENDS:
         raise DeviceError(f"Triton drives a {name!r} device; this package supports {', '.join(BACKENDS)}")
+    module = getattr(torch, BACKENDS[name].torch_device_type)
+    if not module.is_available():
+        but = f"but {module.__name__}.is_available() is False: is a device visible to this process? {BACKENDS[name].setup}"
+        raise DeviceError(f"Triton's {name} driver claims to be active, {but}")
     return name
 
 
@@ -149,7 +148,10 @@ def _device(backend: str, index: int) -> Device:
     from triton.runtime import driver
 
     vendor = BACKENDS[backend]
-    with getattr(_import_torch(), vendor.torch_device_type).device(index):
+    module = getattr(_import_torch(), vendor.torch_device_type)
+    if not 0 <= index < module.device_count():
+        raise DeviceError(f"device {index} was requested; torch has {module.device_count()}, numbered from 0")
+    with module.device(index):
         target = driver.active.get_current_target()
         try:
             properties = driver.active.utils.get_device_properties(index)

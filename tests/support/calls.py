@@ -14,8 +14,8 @@ def recording(launched):
     """Makes a context in which launches are appended to a list: what they compute, and sizes."""
     bind = layout.bind
 
-    def bound(plan, kernels, device, where, sizes):
-        run = bind(plan, kernels, device, where, sizes)
+    def bound(plan, kernels, where, sizes):
+        run = bind(plan, kernels, where, sizes)
         return lambda *operands: (launched.append((plan.problem, sizes)), run(*operands))
 
     layout.bind = bound

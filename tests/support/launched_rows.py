@@ -14,12 +14,13 @@ from exact import IGNORED, INF, assert_right, logits
 from table import GRADIENTS, KINDS, NAN, hostile, random, values
 
 from portable_softmax.operators import reference
+from portable_softmax.operators.launch import MASKS
 from portable_softmax.operators.tokens import SAMPLE
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime.bind import Loaded, bind
 from portable_softmax.runtime.kernel import kernels_of
-from portable_softmax.runtime.layout import described, name_of
+from portable_softmax.runtime.layout import described
 
 GUARD, NO_RESULT = 7.0, -3.0
 
@@ -120,7 +121,7 @@ def scores_of(row, machine, arguments):
         words = (bits.long() << torch.arange(32)).sum(-1).to(torch.int32)
         named["mask_ptr"] = words.to(machine.where).expand(*shape[:-1], words.shape[-1])
     elif mask is not None:
-        kinds["mask"] = name_of(mask.dtype)
+        kinds["mask"] = MASKS[mask.dtype]
         as_rows = row.number % 2 and mask.shape == shape
         named["mask_ptr"] = placed(machine, row.lies, mask) if as_rows else mask.expand(shape).to(machine.where)
     kinds |= {"cap": arguments.get("softcap"), "causal": arguments.get("causal")}

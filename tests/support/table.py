@@ -12,7 +12,7 @@ import torch
 from exact import INF
 
 from portable_softmax.planning.tiling import Tiling
-from portable_softmax.runtime.layout import name_of
+from portable_softmax.runtime.layout import NAMES
 
 NAN = float("nan")
 DTYPES = torch.float32, torch.float16, torch.bfloat16
@@ -99,7 +99,7 @@ class Row:
     number: int = 0
 
     def __str__(self) -> str:
-        return ", ".join((self.kind, self.layout, self.tiling, name_of(self.dtype), *self.options)).replace(" ", "_")
+        return ", ".join((self.kind, self.layout, self.tiling, NAMES[self.dtype], *self.options)).replace(" ", "_")
 
     @property
     def result(self):
