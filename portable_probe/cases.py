@@ -19,8 +19,8 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import how_to_install
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, GridError, PlanError, PortableSoftmaxError
-from portable_softmax.planning.candidates import GB_PER_S
 from portable_softmax.planning.cost import Terms
+from portable_softmax.planning.facts import GB_PER_S
 from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import read_arguments, value_of
 from portable_softmax.row_kernels.compiling import reason_in

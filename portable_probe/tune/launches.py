@@ -16,7 +16,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.facts import RowLaunch, Traffic, row_facts, row_work
+from portable_softmax.planning.facts import Launch, Traffic, launch_facts, limits_of, row_work
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, launch_of
 from portable_softmax.planning.planner import ranked
@@ -111,12 +111,23 @@ def time_kernel(shape: tuple[int, int], dtype: str, block: int, num_warps: int, 
     if not (resident := fit.programs_per_multiprocessor):
         raise PlanError(f"does not fit: {', '.join(fit.limited_by)}")
     programs = min(n_rows, device.resident(fit) or 1) if loops else n_rows
-    traffic = Traffic(2 * n_cols * size, 0, n_cols * size, size, 3, 0, 1.0, 0, 0)
-    multiple = min(16, n_cols & -n_cols)
-    of_block = 2 * max(1, block / (num_warps * (device.hardware.warp_size or 1)) / min(VECTOR_BYTES / size, multiple))
-    work = row_work(code, True, -(-n_cols // block) * of_block, of_block)
-    about = n_rows, n_cols, multiple, programs, resident, num_warps, block, 1, True, used.spilled_bytes_per_thread, *work
-    facts = row_facts(traffic, RowLaunch(*about), device)
+    traffic = Traffic(row=2 * n_cols * size, again=n_cols * size, element=size, row_operands=3, reductions=1)
+    at_once, blocks = min(VECTOR_BYTES / size, n_cols & -n_cols), -(-n_cols // block)
+    of_block = 2 * max(1, block / (num_warps * (device.hardware.warp_size or 1)) / at_once)
+    clocks, chained = row_work(code, True, blocks * of_block, of_block)
+    launch = Launch(
+        n_rows,
+        programs,
+        resident,
+        num_warps,
+        blocks * block,
+        at_once,
+        blocks,
+        spilled_bytes=used.spilled_bytes_per_thread,
+        clocks=clocks,
+        chained=chained,
+    )
+    facts = launch_facts(traffic, launch, limits_of(device))
 
     def prepared() -> Any:
         y, x = operands(shape, dtype, 2, device)

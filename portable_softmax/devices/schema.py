@@ -91,7 +91,6 @@ class CostNumbers(Content, frozen=True, kw_only=True):
     l2_bandwidth: Amount  # the same, of sectors that only the L2 cache moves, and of spilled registers
     line: Amount  # time of a cache line's piece that is moved alone, in parts of what the line leaves out
     walking: Amount  # time of moving that is added where programs walk over rows, in parts of moving
-    waiting: Amount  # of moving, that is added for each warp of a program, as all wait for the sums of rows
     latency_us: Amount  # of memory
     element_ns: Amount  # of a thread, for each element, and again for each exponential
     issue_ns: Amount  # of a multiprocessor, for each access or shuffle of a warp

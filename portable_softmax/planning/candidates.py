@@ -3,21 +3,17 @@
 There is no order of preference among them: they are compared by cost.
 """
 
-import functools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.cost import NS
+from portable_softmax.planning.facts import WORD_BYTES, Limits, limits_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_of_2
 from portable_softmax.planning.tiling import Tiling
 
-WORD_BYTES = 4
-GB_PER_S = 1 / NS  # bytes of a microsecond
 MAX_SPLITS = 64  # per row: a program reads two words of every split
 BLOCKS = 1, 2, 3, 4, 5, 6, 8, 10, 12, 16  # of a split in registers
 MAX_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compile for minutes
@@ -27,41 +23,6 @@ FEW = 8  # elements of a thread, at most: too few for the largest programs, and 
 AS_LOADED = 48  # elements of a thread, at least, that are kept as they were loaded: 32 are 3 to 10% slower in one wave
 MAX_OF_ONE_WARP = 32  # programs of a multiprocessor that share rows and have one warp: two warps exchange half as much
 MAX_SCALAR_BLOCKS = 5  # of at most one access of a row: more hit lines on their way
-
-
-class Limits(NamedTuple):
-    """Numbers of a device that launches depend on, 1 in place of an unknown one; of a multiprocessor, or in bytes."""
-
-    warp: int  # threads
-    max_threads: int  # of a program
-    resident_threads: int
-    registers: int
-    registers_per_thread: int
-    multiprocessors: int
-    partitions: int  # of a multiprocessor, each of which issues instructions of one warp at a time
-    line: int  # of the cache
-    sector: int  # the least that moves
-    per_us: float  # that memory moves at the data sheet's bandwidth
-
-
-@functools.lru_cache
-def limits_of(device: Device) -> Limits:
-    """Returns the limits of a device."""
-    hardware, launch = device.hardware, device.profile.launch
-    registers = hardware.registers_per_multiprocessor or 1
-    warp, multiprocessors = hardware.warp_size or 1, hardware.multiprocessor_count or 1
-    return Limits(
-        warp,
-        hardware.max_threads_per_program or warp,
-        warp * (hardware.max_warps_per_multiprocessor or 1),
-        registers,
-        hardware.max_registers_per_thread or registers,
-        multiprocessors,
-        hardware.partitions_per_multiprocessor or 1,
-        WORD_BYTES * (launch.line_elements.value if launch.line_elements else 1),
-        WORD_BYTES * (launch.min_line_elements.value if launch.min_line_elements else 1),
-        GB_PER_S * (hardware.memory_bandwidth_gb_per_s or multiprocessors),
-    )
 
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:

@@ -29,11 +29,8 @@ class Facts(NamedTuple):
     elements: Any  # per thread and tile, of one operand; once more per exponential
     issued: Any  # accesses and shuffles of a program's warps for a tile
     unused: Any = 0  # bytes of cache lines per byte that is moved
-    ahead: Any = 0  # tiles that are loaded ahead
     exchanges: Any = 0  # 1 where programs wait for row statistics of others, and half for each doubling of their warps
-    warps: Any = 0  # of a program, that wait for one another to add up rows; twice as many if they wait for other programs too
     tail: Any = 0  # part of the time of moving in which programs wait for those that share their rows and begin later
-    own_issued: Any = 0  # accesses of a program beside its tiles
     launches: Any = 1  # one, or two of which the second reads what the first has reduced
     largest: Any = 1  # part of all bytes that the largest program moves, times the multiprocessors; at least 1
     clocks: Any = 0  # in which a program issues its instructions of a tile, if it is alone; 0 if unknown
@@ -47,7 +44,7 @@ class Terms(NamedTuple):
     start: Any  # the launch, if it did nothing
     memory: Any  # moving all bytes
     lines: Any  # more of it, where pieces of cache lines are moved, or registers are spilled
-    waiting: Any  # more of it, for warps that add up rows, for programs that begin later, and with fixed shares of the rows
+    waiting: Any  # more of it, for programs that begin later, and with fixed shares of the rows
     latency: Any  # waiting for memory, where nothing hides it
     elements: Any  # arithmetic of a thread, where nothing hides it
     exchange: Any  # waiting for row statistics of other programs, where nothing hides it
@@ -75,20 +72,18 @@ def cost(facts: Facts, numbers: CostNumbers, maximum: Callable[[Any, Any], Any] 
     elements = NS * numbers.element_ns * facts.elements
     exchange = numbers.exchange_us * facts.exchanges
     issue = NS * numbers.issue_ns * facts.issued * facts.resident
-    own = NS * numbers.issue_ns * facts.own_issued * facts.resident
     tile = latency + elements + exchange + issue
 
     memory = facts.memory_us * maximum(1 / numbers.bandwidth, facts.largest / SHARE)
     lines = memory * numbers.line * facts.unused + facts.l2_us / numbers.l2_bandwidth
-    walking = numbers.walking * (1 - 1 / facts.tiles) * (1 - 1 / facts.resident)
-    waiting = (memory + lines) * (walking + numbers.waiting * facts.warps + facts.tail)
+    walking = numbers.walking * (1 - 1 / facts.tiles)
+    waiting = (memory + lines) * (walking + facts.tail)
     moving = memory + lines + waiting
 
     later = facts.waves * facts.tiles - 1
-    deep = facts.resident * (1 + facts.ahead)
-    in_step = 1 + IN_STEP * later / (later + IN_STEP) / deep
-    turnover = numbers.turnover_us * (facts.waves - 1) / deep
-    streaming = (moving**2 + (later * tile + (facts.waves - 1) * own) ** 2) ** (1 / 2)
+    in_step = 1 + IN_STEP * later / (later + IN_STEP) / facts.resident
+    turnover = numbers.turnover_us * (facts.waves - 1) / facts.resident
+    streaming = (moving**2 + (later * tile) ** 2) ** (1 / 2)
     # no multiprocessor issues more than an instruction of a partition per clock, and no program loads ahead of a chain
     clock, every = NS * numbers.launch_ns, later + 1
     issuing = every * clock * facts.all_clocks * (1 + walking)
@@ -96,7 +91,7 @@ def cost(facts: Facts, numbers: CostNumbers, maximum: Callable[[Any, Any], Any] 
     computing = maximum(streaming, _hidden(streaming, issuing))
     all_tiles = maximum(computing, _hidden(streaming, maximum(issuing, chain)))
 
-    rest = tile * in_step + own + turnover + all_tiles
+    rest = tile * in_step + turnover + all_tiles
     return Terms(
         start=numbers.start_us * (1 + SECOND * (facts.launches - 1)),
         memory=memory,
@@ -105,7 +100,7 @@ def cost(facts: Facts, numbers: CostNumbers, maximum: Callable[[Any, Any], Any] 
         latency=latency * in_step,
         elements=elements * in_step,
         exchange=exchange * in_step,
-        issue=issue * in_step + own,
+        issue=issue * in_step,
         turnover=turnover,
         turns=streaming - moving,
         arithmetic=computing - streaming,

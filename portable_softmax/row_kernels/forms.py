@@ -194,7 +194,6 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         moving = elements if PROGRAM in one.address.sources else 0.0  # others are in a cache
         if walks and len(trips) == len(one.turns):
             counts["program"] += size * moving
-            counts["program_operands"] += elements / cols
             continue
         now = min(moving, share.get(one.root, math.inf) - moved[part])
         moved[part] += now
@@ -208,7 +207,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
     for op, loops in trace.work:
         trips = trip_counts(loops)
         if op.kind != "reduce":
-            counts["exponents"] += filled(op, trips)
+            counts["exponents"] += filled(op, trips) / cols
         elif blocks > 1 and blocks in trips:
             counts["block_reductions"] += math.prod(trips) / blocks
         else:

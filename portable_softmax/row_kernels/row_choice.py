@@ -14,7 +14,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.candidates import FEW, REGISTERS, available
 from portable_softmax.planning.cost import Terms, cost
-from portable_softmax.planning.facts import RowLaunch, row_facts, row_work
+from portable_softmax.planning.facts import Launch, launch_facts, limits_of, row_work
 from portable_softmax.planning.planner import MAX_COMPILED, compile_best, measured, runner_up
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
 from portable_softmax.row_kernels import addresses, forms
@@ -264,21 +264,21 @@ class Choice:
             return None
         at_once = min(VECTOR_BYTES / self._traffic.element, request.multiple)
         of_block = self._traffic.loads * max(1, setting.block / self._threads(setting) / at_once)
-        blocks = -(-request.cols // setting.block) if in_blocks else 0
-        launch = RowLaunch(
+        blocks = -(-request.cols // setting.block) if in_blocks else 1
+        clocks, chained = row_work(one.loops, self.form.walks and walks, blocks * of_block if in_blocks else 0, of_block)
+        launch = Launch(
             rows if walks else num_programs,
-            request.cols if walks or in_blocks else min(request.cols, setting.block),
-            request.multiple,
             num_programs,
             one.occupancy.programs_per_multiprocessor,
-            setting.warps,
-            setting.block,
-            setting.stages,
-            in_blocks,
-            one.resources.spilled_bytes_per_thread,
-            *row_work(one.loops, self.form.walks and walks, blocks * of_block, of_block),
+            setting.warps or 1,
+            blocks * setting.block,
+            at_once,
+            blocks,
+            spilled_bytes=one.resources.spilled_bytes_per_thread,
+            clocks=clocks,
+            chained=chained,
         )
-        return cost(row_facts(self._traffic, launch, device), numbers)
+        return cost(launch_facts(self._traffic, launch, limits_of(device)), numbers)
 
     def _reasons(self, request: Request, one: Candidate) -> Iterator[str]:
         walks, blocks = request.grid is None, -(-request.cols // one.setting.block)
