@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.candidates import holds_as_loaded
+from portable_softmax.planning.candidates import holds_as_loaded, limits_of
 from portable_softmax.planning.problem import LogProbs, Problem, Scores, next_power_of_2
 from portable_softmax.planning.tiling import Tiling
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Options = tuple[int | None, int | None, int | None]  # num_warps, num_stages, max_registers
 
 POINTERS = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "bool": "*i8", "bits": "*i32"}
+MASKS = {"bool": "bool", "bits": "bits"}  # others are added
+ALIGNED = {True: ":16", False: ""}
+NUMBERS = {True: "i64", False: "i32"}
 TYPES = {"ids_ptr": "*i64", "words_ptr": "*i64:16", "n_cols": "i32", "n_ids": "i32"}  # of others than float32 and int64
 FACTORS = {"": None, "number": "fp32", "rows": "*fp32"}  # by kind
 INTEGERS = {"": None, "integer": "i64", "rows": "*i64"}
@@ -71,7 +74,7 @@ def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]
     assert tiling.covers(problem.width) >= problem.width, f"{tiling} does not cover {problem.width} columns"
     function, options = _function_of(problem), (tiling.num_warps, tiling.num_stages, tiling.max_registers)
     steps = ("reduce", "map") if tiling.two_launches else ("",)
-    configs = [config_of(problem, tiling, device, step) for step in steps]
+    configs = [_config_of(problem, tiling, device, step) for step in steps]
     return [Kernel(function, _parameters_of(function, problem, config), options) for config in configs]
 
 
@@ -80,24 +83,25 @@ def _function_of(problem: Problem) -> Any:
     from portable_softmax.kernels import log_probs, softmax
 
     picks = problem.log_probs
-    if picks is not None:
-        return log_probs.token_log_probs_backward_kernel if picks.gradient else log_probs.token_log_probs_kernel
-    return softmax.softmax_backward_kernel if problem.backward else softmax.softmax_kernel
+    if picks is None:
+        return softmax.softmax_backward_kernel if problem.backward else softmax.softmax_kernel
+    return log_probs.token_log_probs_backward_kernel if picks.gradient else log_probs.token_log_probs_kernel
 
 
 def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> tuple[tuple[str, Any], ...]:
     """Returns the parameters of a kernel with their types or, of constexprs, values."""
     from portable_softmax.kernels.config import InKernel
 
-    picks, aligned = problem.log_probs or LogProbs(), ":16" if problem.aligned else ""
-    types: dict[str, Any] = {**TYPES, "C": InKernel(config), "out_ptr": "*i64" if picks.sample else "*fp32"}
-    types |= dict.fromkeys(("x_ptr", "dx_ptr"), POINTERS[problem.x_dtype] + aligned)
-    types |= dict.fromkeys(("y_ptr", "dy_ptr"), POINTERS[problem.y_dtype] + aligned)
-    types |= dict.fromkeys(("n_rows", "n_heads", "n_queries"), "i64" if config.WIDE else "i32")
+    picks, count = problem.log_probs or LogProbs(), NUMBERS[config.WIDE]
+    x, y = (POINTERS[dtype] + ALIGNED[problem.aligned] for dtype in (problem.x_dtype, problem.y_dtype))
+    types: dict[str, Any] = {**TYPES, "x_ptr": x, "dx_ptr": x, "y_ptr": y, "dy_ptr": y}
+    types |= dict.fromkeys(("n_rows", "n_heads", "n_queries"), count)
     types |= {"scale": FACTORS[config.SCALE], "temperature": FACTORS[config.TEMPERATURE], "min_p": FACTORS[config.MIN_P]}
-    types |= {"seed": INTEGERS[config.SEED], "position": INTEGERS[config.POSITION]}
+    types |= {"seed": INTEGERS[config.SEED], "position": INTEGERS[config.POSITION], "C": InKernel(config)}
+    if picks.sample:
+        types["out_ptr"] = "*i64"
     if config.MASK:
-        types["mask_ptr"] = POINTERS[problem.scores.mask or ""] + (":16" if config.MASK_UNIT > 1 else "")
+        types["mask_ptr"] = POINTERS[problem.scores.mask or ""] + ALIGNED[config.MASK_UNIT > 1]
         if problem.mask_step is not None:
             types["m_query" if problem.across else "m_col"] = problem.mask_step
     optional = {
@@ -113,61 +117,46 @@ def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> t
     return tuple((name, types.get(name, "*fp32" if name.endswith("_ptr") else "i64")) for name in function.arg_names)
 
 
-def config_of(problem: Problem, tiling: Tiling, device: Device, step: str = "") -> "KernelConfig":
+def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "KernelConfig":
     """Returns everything that a kernel is compiled for, except the types of its operands."""
     from portable_softmax.kernels.config import KernelConfig
 
-    scores, picks, vendor, hardware = problem.scores, problem.log_probs or LogProbs(), device.vendor, device.hardware
-    of_tokens, polls = problem.log_probs is not None, device.profile.launch.polls
-    threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
-    opaque = problem.across or problem.unaligned or tiling.is_shared or tiling.blocks > MANY_BLOCKS
-    as_loaded = not of_tokens and holds_as_loaded(problem, tiling, device)
-    has_groups = of_tokens and not picks.gradient and (vendor.fuses or picks.sample)
-    group = min(GROUP, tiling.width) if has_groups else 0
-    in_registers = tiling.held and not picks.gradient and not step
+    scores, picks, vendor, polls = problem.scores, problem.log_probs or LogProbs(), device.vendor, device.profile.launch.polls
+    of_tokens, threads = problem.log_probs is not None, tiling.warps * limits_of(device).warp
     unit = 1 if problem.unaligned else problem.vector  # of lengths and strides
-    row_unit, col_unit = (1, unit) if problem.across else (unit, 1)
-    fields = _of_gradient(scores) if problem.backward else _of_mask(problem, tiling, threads)
+    is_log, is_exact = problem.form == "log_softmax" and not of_tokens, DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses
+    fields: dict[str, Any] = {"LOG": is_log, "EXACT": is_exact, "FUSED": vendor.fuses, "ENTROPY": picks.entropy}
+    fields |= {"MULTIPLE_IDS": picks.many, "SKIP_IGNORED": problem.skips and not picks.sample}
+    fields |= {"LEVELS": problem.depth, "VECTOR": problem.vector, "UNALIGNED": problem.unaligned, "UNIT": unit}
+    fields |= {"WIDE": problem.n_rows >= WIDE_ROWS, "OUT_LIKE_X": problem.stores and problem.out_like_x}
+    if problem.across:
+        fields |= {"AXIS": 0, "COL_UNIT": unit, "HEAD_TILES": not problem.scattered}
+    else:
+        fields |= {"ROW_UNIT": unit, "HEAD_TILES": problem.numbered and problem.depth > 1}
+    fields |= {"ROWS": tiling.tile_rows, "BLOCK": tiling.width, "WALK": tiling.walk, "SPLITS": tiling.splits, "STEP": step}
+    fields |= {"IN_REGISTERS": tiling.held and not picks.gradient and not step, **_parts_of(problem, tiling, device)}
+    if fields["IN_REGISTERS"]:
+        fields |= {"BLOCKS": tiling.blocks, "UNMASKED_BLOCKS": _whole_blocks(problem, tiling)}
+    if problem.across or problem.unaligned or tiling.is_shared or tiling.blocks > MANY_BLOCKS:
+        fields |= {"OPAQUE": vendor.register}
+    if not of_tokens and holds_as_loaded(problem, tiling, device):
+        fields |= {"AS_LOADED": vendor.vector_register}
+    if tiling.is_shared:
+        words = max(threads // tiling.tile_rows, next_power_of_2(tiling.splits))
+        fields |= {"WORDS_READ": words, "POLLS": polls.value if polls else 1, "ATOMIC_POLL": vendor.poll == "atomic"}
+    fields |= {"SCALE": scores.scale or "", "TEMPERATURE": scores.temperature or "", "CAP": scores.cap or 0.0}
+    if problem.backward:
+        fields |= {"MASKED_GRADIENT": _masked_gradient(scores)}
+    else:
+        fields |= {"CAUSAL": scores.causal or "", "SINK": scores.sink, "MASKED_ROWS_ZERO": scores.zero_rows}
+    if scores.mask and not problem.backward:
+        fields |= {"MASK": MASKS.get(scores.mask, "added"), "MASK_COL": problem.mask_col, "MASK_UNIT": problem.mask_vector}
+        fields |= {"MASK_SHARED": problem.mask_per_batch}
+        if tiling.num_warps and problem.mask_col and not problem.across:
+            fields |= {"ACCESS": max(1, min(problem.vector, tiling.width, tiling.tile_rows * tiling.width // threads))}
     if picks.sample:
         fields |= {"SAMPLE": True, "LOG2": vendor.log2, "SEED": picks.seed, "POSITION": picks.position}
-    return KernelConfig(
-        LOG=problem.form == "log_softmax" and not of_tokens,
-        EXACT=DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses,
-        FUSED=vendor.fuses,
-        ENTROPY=picks.entropy,
-        MULTIPLE_IDS=picks.many,
-        SKIP_IGNORED=problem.skips and not picks.sample,
-        AXIS=0 if problem.across else 1,
-        LEVELS=problem.depth,
-        HEAD_TILES=not problem.scattered if problem.across else problem.numbered and problem.depth > 1,
-        WIDE=problem.n_rows >= WIDE_ROWS,
-        OUT_LIKE_X=problem.stores and problem.out_like_x,
-        VECTOR=problem.vector,
-        UNALIGNED=problem.unaligned,
-        ROW_UNIT=row_unit,
-        COL_UNIT=col_unit,
-        UNIT=unit,
-        ROWS=tiling.tile_rows,
-        BLOCK=tiling.width,
-        BLOCKS=tiling.blocks if in_registers else 1,
-        UNMASKED_BLOCKS=_whole_blocks(problem, tiling) if in_registers else 0,
-        IN_REGISTERS=in_registers,
-        GROUP=group,
-        PARTS=tiling.width // group if group else _accumulators(problem, tiling, threads),
-        OPAQUE=vendor.register if opaque else "",
-        AS_LOADED=vendor.vector_register if as_loaded else "",
-        WALK=tiling.walk,
-        SPLITS=tiling.splits,
-        WORDS_READ=max(threads // tiling.tile_rows, next_power_of_2(tiling.splits), 1) if tiling.is_shared else 1,
-        POLLS=polls.value if polls else 1,
-        ATOMIC_POLL=vendor.poll == "atomic",
-        STEP=step,
-        SCALE=scores.scale or "",
-        TEMPERATURE=scores.temperature or "",
-        CAP=scores.cap or 0.0,
-        MIN_P=picks.min_p or "",
-        **fields,
-    )
+    return KernelConfig(**fields, MIN_P=picks.min_p or "")
 
 
 def _whole_blocks(problem: Problem, tiling: Tiling) -> int:
@@ -179,37 +168,23 @@ def _whole_blocks(problem: Problem, tiling: Tiling) -> int:
     return max(0, min(fewest, in_last - (blocks - within)))
 
 
-def _accumulators(problem: Problem, tiling: Tiling, threads: int) -> int:
-    """Returns how many columns of a block are in different threads, each of which has one number for all of its columns.
+def _parts_of(problem: Problem, tiling: Tiling, device: Device) -> dict[str, int]:
+    """Returns the columns with statistics of their own: groups of adjacent ones, or the columns of a thread.
 
     Threads are spread over adjacent elements first. Without threads, a gradient adds up whole blocks, a softmax every block.
     """
+    picks, threads = problem.log_probs, tiling.warps * limits_of(device).warp
+    if picks and not picks.gradient and (device.vendor.fuses or picks.sample):
+        group = min(GROUP, tiling.width)
+        return {"GROUP": group, "PARTS": tiling.width // group}
     if tiling.num_warps is None:
-        return tiling.width if problem.backward else 1
+        return {"PARTS": tiling.width if problem.backward else 1}
     lines = tiling.tile_rows if problem.across else 1
-    return max(1, min(tiling.width, threads * problem.vector // lines))  # elements that are read at once
+    return {"PARTS": max(1, min(tiling.width, threads * problem.vector // lines))}  # elements that are read at once
 
 
-def _of_gradient(scores: Scores) -> dict[str, Any]:
+def _masked_gradient(scores: Scores) -> str:
     """Returns which gradients are 0, whatever dy is: all of a wholly masked row, which is nan, or elements of weight 0."""
     if scores.mask == "bool" or scores.causal:
-        return {"MASKED_GRADIENT": "rows"}
-    some = scores.mask is not None or scores.sink or scores.zero_rows  # so that a score may be -inf where x is not
-    return {"MASKED_GRADIENT": "elements" if some else ""}
-
-
-def _of_mask(problem: Problem, tiling: Tiling, threads: int) -> dict[str, Any]:
-    """Returns the fields for what hides scores."""
-    scores, access = problem.scores, 1
-    fields = {"CAUSAL": scores.causal or "", "SINK": scores.sink, "MASKED_ROWS_ZERO": scores.zero_rows}
-    if not scores.mask:
-        return fields
-    if tiling.num_warps and problem.mask_col and not problem.across:
-        access = max(1, min(problem.vector, tiling.width, tiling.tile_rows * tiling.width // threads))
-    return fields | {
-        "MASK": scores.mask if scores.mask in ("bool", "bits") else "added",
-        "MASK_COL": problem.mask_col,
-        "MASK_UNIT": problem.mask_vector,
-        "MASK_SHARED": problem.mask_per_batch,
-        "ACCESS": access,
-    }
+        return "rows"
+    return "elements" if scores.mask or scores.sink or scores.zero_rows else ""  # a score may be -inf where x is not
