@@ -10,7 +10,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators.arguments import Factor
 from portable_softmax.operators.checks import check_masked_rows, check_tensor, normalized
-from portable_softmax.operators.launch import device_of, has_kernels
+from portable_softmax.operators.launch import NoKernel, device_of, has_kernels
 from portable_softmax.operators.softmax import SOFTMAX
 from portable_softmax.operators.tokens import TOKENS
 from portable_softmax.runtime.layout import described
@@ -44,19 +44,22 @@ def explain(
     zero_rows, invariant = masked_rows == "zero", is_batch_invariant()
     if ids is not None and (dtype is not None or causal or sink is not None):
         raise ValueError("explain(): with ids, dtype, causal and sink of softmax's options are not supported")
-    operator, args = SOFTMAX, SOFTMAX.Args(x, mask, scale, temperature, sink)
+    operator: Any = SOFTMAX
+    args = SOFTMAX.Args(x, mask, scale, temperature, sink)
     options: tuple[Any, ...] = softcap, False, dim, dtype, causal
     if ids is not None:
         operator, args = TOKENS, TOKENS.Args(x, ids, mask, scale, temperature)
         options = softcap, dim, -100, entropy, return_lse
     args = normalized("explain", args)
     checked = operator.check(args, *options, zero_rows)
-    reason, about = operator.describe(args, checked, invariant)
-    reason = reason and f"no kernel supports {reason}"
+    try:
+        about = operator.describe(args, checked, invariant)
+    except NoKernel as error:
+        return f"PyTorch's operators compute it: no kernel supports {error}"
     if target is None and (x.is_meta or not has_kernels(x)):
-        reason = f"the tensor is on {x.device.type}; device='vendor/product' plans for an absent one"
-    if reason:
-        return f"PyTorch's operators compute it: {reason}"
+        return (
+            f"PyTorch's operators compute it: the tensor is on {x.device.type}; device='vendor/product' plans for an absent one"
+        )
     target = target or device_of(x)
     tensors: tuple[Any, ...] = (x,)
     if ids is None:

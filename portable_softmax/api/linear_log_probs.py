@@ -9,7 +9,7 @@ from torch._compile import _disable_dynamo  # torch.compiler.disable imports dyn
 from portable_softmax.operators.arguments import Factor
 from portable_softmax.operators.checks import check_masked_rows, check_tensor, normalized, wrong
 from portable_softmax.operators.operator import save, saved
-from portable_softmax.operators.tokens import TOKENS, check, compute, mask_of
+from portable_softmax.operators.tokens import TOKENS, compute, mask_of
 
 NAME = "linear_token_log_probs"
 CHUNK_BYTES = 3 << 27  # of logits; with smaller chunks the gradient of the weight is read and written more often
@@ -54,7 +54,8 @@ def linear_token_log_probs(
     logits = hidden.new_empty(()).expand(*lead, len(weight))  # for checks, which read no elements
     mask = mask if kept is None else mask_of(NAME, logits, kept, mask, -1)
     args = normalized(NAME, TOKENS.Args(logits, ids, mask, scale, temperature))
-    options = check(NAME, args, softcap, -1, ignore_index, entropy, return_lse, masked_rows == "zero")._replace(dim=-1)
+    options = softcap, -1, ignore_index, entropy, return_lse, masked_rows == "zero"
+    options = TOKENS.check(args, *options, name=NAME)._replace(dim=-1)
     if any(isinstance(t, Tensor) and t.requires_grad for t in args[2:]):
         raise NotImplementedError(f"{NAME}(): mask, scale and temperature have no gradient; pass .detach() of them")
     rows = list(args[2:])

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from portable_softmax.operators import checks
 from portable_softmax.operators.arguments import Factor, check_inplace
-from portable_softmax.operators.tokens import NAME, SAMPLE, TOKENS, compute, mask_of
+from portable_softmax.operators.tokens import SAMPLE, TOKENS, compute, mask_of
 
 
 def token_log_probs(
@@ -49,13 +49,13 @@ def token_log_probs(
         others: see `softmax`.
     """
     if not isinstance(grad_inplace, bool):
-        raise checks.mistyped(NAME, "grad_inplace", "bool", grad_inplace)
-    checks.check_masked_rows(NAME, masked_rows)
+        raise checks.mistyped(TOKENS.name, "grad_inplace", "bool", grad_inplace)
+    checks.check_masked_rows(TOKENS.name, masked_rows)
     if kept is not None:
-        mask = mask_of(NAME, logits, kept, mask, dim)
+        mask = mask_of(TOKENS.name, logits, kept, mask, dim)
     args = TOKENS.Args(logits, ids, mask, scale, temperature)
     if grad_inplace:
-        check_inplace(NAME, logits)
+        check_inplace(TOKENS.name, logits)
     options = softcap, dim, ignore_index, entropy, return_lse, masked_rows == "zero"
     picked, *more = (t for t in compute(args, options, grad_inplace) if t is not None)
     return (picked, *more) if more else picked

@@ -54,13 +54,23 @@ def is_plain(t: Any) -> bool:
     return isinstance(t, Tensor) and key_of((t,)) is not None
 
 
-def needs_of(arguments: Any) -> tuple[bool, ...]:
-    """Returns which arguments require a gradient; () if autograd does not record the call."""
-    needs = tuple(isinstance(t, Tensor) and t.requires_grad for t in arguments)
-    return needs if torch.is_grad_enabled() and any(needs) else ()
+def is_recorded(arguments: Any) -> bool:
+    """True if autograd records a call."""
+    return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in arguments)
 
 
-def extent(t: Tensor) -> int:
+def overwrites(out: Tensor, x: Tensor) -> bool:
+    """True if elements of a result lie where those of x do, if their strides are equal."""
+    return out.data_ptr() == x.data_ptr() and out.dtype is x.dtype
+
+
+def share_memory(one: Tensor, other: Tensor) -> bool:
+    """True if the memory from the first element to the last one overlaps that of another tensor."""
+    distance = other.data_ptr() - one.data_ptr()
+    return -_extent(other) < distance < _extent(one)
+
+
+def _extent(t: Tensor) -> int:
     """Returns the bytes from the start of a tensor's first element to the end of its last."""
     return (1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))) * t.element_size()
 
@@ -75,23 +85,13 @@ def overlaps(t: Tensor) -> bool:
     return False
 
 
-def fits(out: Tensor, args: Any, dtype: torch.dtype, out_is_first: bool) -> bool:
-    """True if a launch may write its result to out, which is the first argument if `out_is_first`."""
-    x = args[0]
-    if out.dtype != dtype or out.device != x.device or out.shape != x.shape or needs_of((out, *args)):
-        return False
-    return not overlaps(out) and (not out_is_first or out.stride() == x.stride())
-
-
 def check_inplace(name: str, x: Any) -> None:
-    """Raises RuntimeError unless a gradient may be written over logits, as an in-place operation could be."""
-    recorded = isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled() and not is_compiling()
-    if not recorded or transforms_are_active() or not is_plain(x):
+    """Raises RuntimeError unless the gradient of logits that autograd records may be written over them."""
+    if is_compiling() or transforms_are_active() or not is_plain(x) or not is_recorded((x,)):
         return
-    base = x if x._base is None else x._base
     # No public name says why a view may not be written; torch's own compilers use this one (2.6 to 2.13).
-    views = torch._C._autograd
-    if x.is_leaf or (base.is_leaf and base.requires_grad):
+    views, base = torch._C._autograd, x._base
+    if x.is_leaf or (base is not None and base.is_leaf and base.requires_grad):
         reason = "are a leaf or a view of one, and its elements would be lost"
     elif x._is_view() and views._get_creation_meta(x) != views.CreationMeta.DEFAULT:
         reason = "are a view that autograd forbids to write to, such as a part of split() or unbind(); pass the whole tensor"

@@ -242,15 +242,13 @@ def log_probs_gradient(args: Any, options: Any) -> Tensor:
     many, is_token, ignored = _tokens(args, options)
     values, _, _, frozen = _weighted_rows(args, options, ignored)
     logs = values.log_softmax(-1)
-    p, d = logs.exp(), torch.zeros_like(logs)
-    if args.dpicked is not None:
-        dpicked = torch.where(is_token, args.dpicked.reshape(many.shape), 0.0)
-        d = d.scatter_add(-1, many, dpicked) - p * dpicked.sum(-1, keepdim=True)
-    if args.dstatistics is not None and options.lse:
-        d = d + args.dstatistics[0].unsqueeze(-1) * (values - values.logsumexp(-1, keepdim=True)).exp()
-    if args.dstatistics is not None and options.entropy:
-        terms = p * logs.clamp(min=-1000)
-        d = d - args.dstatistics[2].unsqueeze(-1) * (terms - p * terms.sum(-1, keepdim=True))
+    p = logs.exp()
+    d = torch.zeros_like(logs).scatter_add(-1, many, torch.where(is_token, args.d_out.reshape(many.shape), 0.0))
+    if args.d_entropy is not None:
+        d = d - args.d_entropy.unsqueeze(-1) * p * (logs.clamp(min=-1000) + 1)
+    d = d - p * d.sum(-1, keepdim=True)
+    if args.d_lse is not None:
+        d = d + args.d_lse.unsqueeze(-1) * (values - values.logsumexp(-1, keepdim=True)).exp()
     if has_voids(args, options):
         frozen = frozen | ~(logs > -INF)
     dx = _chained(d.movedim(-1, options.dim), args.x, args.scale, args.temperature, options.softcap)
