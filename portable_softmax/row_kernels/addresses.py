@@ -31,7 +31,7 @@ def conflict(traces: Sequence[Trace], several: Collection[str] = ()) -> str:
     A row is a program's, or that of a turn of its loop; to parameters in `several` a program stores for all of its rows. Rows
     may share an element in atomic operations alone, and a program may load its rows ahead.
     """
-    every = [(trace.program[0], one) for trace in traces if trace.program for one in trace.accesses]
+    every = [(trace.program[0], one) for trace in traces for one in trace.accesses]
     for root in dict.fromkeys(one.root for _, one in every if one.kind != "load"):
         of_root = [(program, one) for kind in MEET for program, one in every if (one.root, one.kind) == (root, kind)]
         bounds = np.unique(np.concatenate([one.runs.reshape(-1) for _, one in of_root]))

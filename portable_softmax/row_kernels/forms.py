@@ -64,11 +64,11 @@ def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: st
     carried from an earlier row. Beside that, every program may store to a part of its own of a parameter.
     """
     form = Form(False, what=UNKNOWN_ROWS)
+    if axes := {"xyz".index(op.text.split()[1]) for op in function.every if op.kind == "get_program_id"} - {0}:
+        return Form(False, what=f"it reads tl.program_id({min(axes)})")
     for rows in ROWS:
         sized = {**arguments, **({rows_name: rows} if rows_name else {})}
         launches = [traces(function, sized, range(programs), programs, max(ROWS)) for programs in PROGRAMS]
-        if axes := launches[0][0].axes - {0}:
-            return Form(False, what=f"it reads tl.program_id({min(axes)})")
         counted = [Counter(one.place for trace in launch for one in trace.accesses) for launch in launches]
         odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
         written = {(root, kind) for count in counted for root, kind, _ in count if kind != "load" and root in odd}
@@ -111,11 +111,11 @@ def _carried(launches: Sequence[Sequence[Trace]], odd: Collection[str]) -> str:
 def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block: int) -> bool:
     """True if all that is as long as a block is accessed in loops over the blocks of a row."""
     (trace,) = traces(function, values, [0], 1)
-    places = {(loop, one.place) for one in trace.accesses for loop, _ in one.turns if loop.trips == blocks > 1}
+    places = {(loop, one.place) for one in trace.accesses for loop, _ in one.loops if loop.trips == blocks > 1}
     counts = Counter((loop, root) for loop, (root, *_) in places)
     moving = {loop for (loop, _), count in counts.items() if count > 1}
     long = [one for one in trace.accesses if one.op.elements >= block]
-    return bool(moving) and all(moving.intersection(loop for loop, _ in one.turns) for one in long)
+    return bool(moving) and all(moving.intersection(loop for loop, _ in one.loops) for one in long)
 
 
 def check_form(form: Form, request: Request) -> None:
@@ -171,28 +171,27 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
     Values of arguments may bound loops, and of a tensor no row moves more than its share, if there are so many rows; None if
     their number must not matter. The kernel walks over rows or not.
     """
-    trace = Trace(function, values, None, (PROGRAMS[-1], 1, 1))
+    (trace,) = traces(function, values, [0], 1 if walks else max(1, rows or 1))
     sized = {name: value.numel() for name, value in values.items() if hasattr(value, "numel") and rows is not None}
     share = {name: numel / max(1, rows or 1) for name, numel in sized.items()}
-    blocks = -(-cols // block)
-    counts = dict.fromkeys(Traffic._fields, 0.0)
+    blocks, counts = -(-cols // block), dict.fromkeys(Traffic._fields, 0.0)
     moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # elements of a row, loaded or stored
 
-    def trip_counts(loops: Sequence[Loop]) -> list[float]:
+    def trips_of(loops: Sequence[tuple[Loop, int]]) -> list[int]:
         """Returns the turns of loops, but for the one over rows."""
-        of_rows = next((loop for loop in loops if walks and PROGRAM in loop.sources), None)
-        return [blocks if loop.trips is None else loop.trips for loop in loops if loop is not of_rows]
+        of_rows = next((loop for loop, _ in loops if walks and PROGRAM in loop.sources), None)
+        return [loop.trips or blocks for loop, _ in loops if loop is not of_rows]
 
     def filled(op: Op, trips: Sequence[float]) -> float:
         """Returns the elements of an operation in all turns that no mask hides."""
         part = cols / (block * blocks) if op.elements == block else 1
         return math.prod(trips) * op.elements * part
 
-    for one in (one for one in trace.accesses if not any(turn for _, turn in one.turns)):
-        trips, size, part = trip_counts([loop for loop, _ in one.turns]), one.op.size, (one.root, one.kind == "load")
+    for one in {one.op: one for one in reversed(trace.accesses)}.values():  # the first of an operation
+        trips, size, part = trips_of(one.loops), one.op.size, (one.root, one.kind == "load")
         elements = filled(one.op, trips)
         moving = elements if PROGRAM in one.address.sources else 0.0  # others are in a cache
-        if walks and len(trips) == len(one.turns):
+        if walks and len(trips) == len(one.loops):
             counts["program"] += size * moving
             continue
         now = min(moving, share.get(one.root, math.inf) - moved[part])
@@ -204,8 +203,8 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
             counts["loads"] += elements / cols
             counts["loaded"] += size * elements
             counts["again"] += size * (moving - now)
-    for op, loops in trace.work:
-        trips = trip_counts(loops)
+    for op, loops in trace.work.items():
+        trips = trips_of(loops)
         if op.kind != "reduce":
             counts["exponents"] += filled(op, trips) / cols
         elif blocks > 1 and blocks in trips:

@@ -75,10 +75,11 @@ class Choice:
 
     def _traffic_of(self, one: Candidate) -> Any:
         """Returns what a row and a program of a setting move and compute."""
-        request, rows = self._request, self._request.rows
+        request = self._request
+        rows = 0 if request.fixed else request.rows
         programs = rows if request.grid is None else math.prod(request.grid_of(one.constants))
-        shared = None if request.fixed or not rows else programs
-        values = {**request.arguments, **({request.names[0]: rows} if request.names[0] else {})}
+        shared = programs if rows else None
+        values: dict[Any, Any] = {**request.arguments, request.names[0]: rows or SEVERAL}
         return forms.traffic_of(one.function, values, request.grid is None, shared, request.cols, one.setting.block)
 
     def plan(self, request: Request, candidates: Sequence[Candidate] = ()) -> RowPlan:

@@ -1,52 +1,69 @@
 """Traces programs in Triton's IR: their integers, and the addresses of their loads, stores and atomic operations."""
 
-import contextlib
 import re
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from portable_softmax.row_kernels.ttir import ACCESSES, MOVED, SAME, VALUE, Function, Op
-from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, UNKNOWN, Access, Loop, Value, number, runs_of, turned, wide_of
+from portable_softmax.row_kernels.ttir import ACCESSES, MASKS, MOVED, SAME, Function, Op
+from portable_softmax.row_kernels.values import (
+    ARITHMETIC,
+    COLUMNS,
+    PROGRAM,
+    UNKNOWN,
+    Access,
+    Loop,
+    Value,
+    ahead,
+    computed,
+    runs_of,
+    sources_of,
+    trips_of,
+    unknown,
+    wide_of,
+)
 
-AXIS = re.compile(r"axis = (\d+)")
 LABEL = re.compile(r"\^\w+")
 WORK = "reduce", "exp", "exp2"
-FAR = 2**31 - 1  # a turn that while loops do not have
+FAR = 2**31 - 1  # a turn that loops do not have
 ONE = Value(np.int64(1))
 
 
-@dataclass
 class Trace:
-    """Traces one program.
+    """Traces one program of a grid.
 
-    What is loaded is unknown, of an unknown condition both branches are traced, and a loop of unknown bounds has one
-    turn. Of other loops the first turns and the last one that accesses memory are traced: what a loop changes by the same
-    amount in every turn is known in turns that follow others.
+    What is loaded is unknown, of an unknown condition both branches are traced, and a loop of unknown bounds has one turn. Of
+    other loops the first turns and the last one that accesses memory are traced: what a loop changes by the same amount in
+    every turn is known in turns that follow others.
+
+    Args:
+        arguments: values of the function's parameters by name.
+        program, grid: its number along each axis, and how many there are.
+        turns: first turns that are traced of loops with turns that depend on the program; of others, two.
+        block: elements of a block: ranges of so many are the columns.
     """
 
-    function: Function
-    arguments: Mapping[str, Any]  # values of its parameters by name
-    program: tuple[int, int, int] | None  # its number along each axis; None for any
-    grid: tuple[int, int, int]  # programs along each axis
-    turns: int = 2  # first ones that are traced of loops with turns that depend on the program; of others, two
-    block: int = 0  # elements of a block: ranges of so many are the columns
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        function: Function,
+        arguments: Mapping[str, Any],
+        program: tuple[int, int, int],
+        grid: tuple[int, int, int],
+        turns: int = 2,
+        block: int = 0,
+    ) -> None:
+        self.program, self._grid, self._turns, self._block = program, grid, turns, block
         self.accesses: list[Access] = []
-        self.axes: set[int] = set()  # along which the number of the program is read
-        self.decisive: set[str] = set()  # what turns of loops, and branches, depend on
-        self.work: list[tuple[Op, tuple[Loop, ...]]] = []  # reductions and exponents of first turns, and the loops around them
-        self._open: list[Loop] = []
-        self._unknown: list[Any] = []  # identities of unknown conditions and bounds of loops around
-        self._returned = False
-        self._control = {"scf.if": self._if, "scf.for": self._for, "scf.while": self._while}
-        self._values: defaultdict[str, Value] = defaultdict(Value)
-        for value, name in self.function.parameters.items():
-            argument: Any = self.arguments.get(name)
+        self.work: dict[Op, tuple[tuple[Loop, int], ...]] = {}  # reductions and exponents, and the loops around the first
+        self.decisive: frozenset[str] = frozenset()  # what turns of loops, and branches, depend on
+        self._loops: tuple[tuple[Loop, int], ...] = ()  # around, outermost first, and their turns
+        self._unknown: tuple[Any, ...] = ()  # identities of unknown conditions around
+        self._values = defaultdict[str, Value](Value)
+        for value, name in function.parameters.items():
+            argument: Any = arguments.get(name)
             known = Value(None, "", frozenset((name,)), name)
             if isinstance(argument, int) and -UNKNOWN < argument < UNKNOWN:
                 known = known._replace(number=np.int64(argument))
@@ -54,229 +71,172 @@ class Trace:
                 known = known._replace(number=np.int64(0), root=name)
             self._values[value] = known
         with np.errstate(all="ignore"):
-            self._region(self.function.body)
-
-    @contextlib.contextmanager
-    def _entered(self, *loops: Loop) -> Iterator[None]:
-        """Enters a block: unknown conditions in it, and its loop, end with it."""
-        n_unknown = len(self._unknown)
-        self._open += loops
-        yield
-        del self._unknown[n_unknown:], self._open[len(self._open) - len(loops) :]
-
-    def _sources_of(self, names: Sequence[str]) -> frozenset[str]:
-        """Returns what values depend on."""
-        return frozenset().union(*(self._values[name].sources for name in names))
+            self._region(function.body)
 
     def _set(self, names: Sequence[str], values: Sequence[Value], sources: frozenset[str] = frozenset()) -> None:
         """Sets values; `sources` is what else they depend on."""
         for name, value in zip(names, values, strict=False):
             self._values[name] = value._replace(sources=value.sources | sources)
 
-    def _branch(self, condition: Value) -> bool:
-        """Notes a condition that decides what follows; returns True if it is known."""
+    def _decide(self, condition: Value) -> None:
+        """Notes what decides what follows, up to the end of a block."""
         self.decisive |= condition.sources
         if condition.number is None:
-            self._unknown.append(condition.identity)
-        return condition.number is not None
+            self._unknown += (condition.identity,)
 
     def _region(self, ops: Sequence[Op]) -> list[Value]:
-        """Traces operations; returns the results of the last one."""
-        at, is_known, yielded = 0, True, list[Value]()
-        with self._entered():
-            while at < len(ops) and not self._returned:
-                op = ops[at]
-                at += 1
-                if op.name in ("cf.br", "cf.cond_br"):
-                    condition, values = ONE, op.operands
-                    if op.name == "cf.cond_br":
-                        condition, values = self._values[op.operands[0]], op.operands[1:]
-                    is_known = self._branch(condition) and is_known
-                    yes, *_, no = LABEL.findall(op.text) * 2
-                    target = {1: yes}.get(condition.number, no)
-                    start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
-                    self._set(ops[start].results, [self._values[name] for name in values])
-                    if is_known:
-                        at = start
-                elif op.name == "tt.return":
-                    self._returned = is_known  # else another branch goes on
-                elif op.name in ("scf.yield", "scf.condition"):
-                    yielded = [self._values[name] for name in op.operands]
-                elif op.name in self._control:
-                    self._control[op.name](op)
-                elif op.name != "label":
-                    self._operation(op)
-        return yielded
+        """Traces operations; returns the operands of the last one."""
+        at, around, operands = 0, self._unknown, list[Value]()
+        while at < len(ops):
+            op, at = ops[at], at + 1
+            operands = [self._values[name] for name in op.operands]
+            if op.name in ("cf.br", "cf.cond_br"):
+                values, condition = operands, ONE
+                if op.name == "cf.cond_br":
+                    condition, *values = operands
+                self._decide(condition)
+                yes, *_, no = LABEL.findall(op.text) * 2
+                target = {1: yes}.get(condition.number, no)
+                start = next(i for i, label in enumerate(ops) if label.name == "label" and label.text.startswith(target))
+                self._set(ops[start].results, values)
+                if self._unknown == around:  # else all blocks are traced
+                    at = start
+            elif op.name == "tt.return" and self._unknown == around:
+                break
+            elif op.name == "scf.if":
+                self._if(op, operands[0])
+            elif op.name in ("scf.for", "scf.while"):
+                self._loop(op)
+            elif op.name != "label":
+                self._operation(op, operands)
+        self._unknown = around
+        return operands
 
-    def _if(self, op: Op) -> None:
-        condition = self._values[op.operands[0]]
-        with self._entered():
-            branches = op.regions
-            if self._branch(condition):
-                branches = op.regions[:1] if condition.number else op.regions[1:2]
-            results = [*zip(*filter(None, map(self._region, branches)), strict=False)]
+    def _if(self, op: Op, condition: Value) -> None:
+        around, branches = self._unknown, op.regions
+        self._decide(condition)
+        if condition.number is not None:
+            branches = op.regions[0 if condition.number else 1 :][:1]
+        results = zip(*map(self._region, branches), strict=False)
+        self._unknown = around
         for name, several in zip(op.results, results, strict=False):
-            keys, sources = {value.identity for value in several}, frozenset().union(*(value.sources for value in several))
-            merged = several[0] if len(keys) == 1 else Value(key=hash((self._identity(op), *keys)))
-            self._set([name], [merged], sources | condition.sources)
+            value = several[0]
+            if len({one.identity for one in several}) > 1:
+                value = unknown(op.words, (condition, *several))
+            self._set([name], [value], sources_of((condition, *several)))
 
-    def _for(self, op: Op) -> None:
-        variable, *bounds = op.operands[:4]
-        first, end, step = (self._values[bound].number for bound in bounds)
-        sources = self._sources_of(bounds)
-        loop, names = Loop(op, sources), self._carried(op, sources)
-        index = Value(None, "", sources, hash(tuple(self._values[bound].identity for bound in bounds)))
-        if first is not None and end is not None and step:
-            loop.trips, index = len(range(first, end, step)), Value(first, "", sources)
-        with self._entered(loop):
-            self._branch(index)
-            for turn in self._turns(loop, names):
-                if loop.trips is not None:
-                    index = index._replace(number=first + turn * step)
-                self._values[variable] = index
-                self._set(names, self._region(op.regions[0]), self._sources_of(names))
-        self._set(op.results, [self._values[name] for name in names], sources)
+    def _loop(self, op: Op) -> None:
+        """Traces the first turns of a loop, and the last one that accesses memory."""
+        names, loops, around = [name for name, _ in op.carried], self._loops, self._unknown
+        bounds = [self._values[bound] for bound in op.bounds]  # none of a while loop
+        loop = Loop(op, sources_of(bounds), trips_of(bounds))
+        self._set(names, [self._values[first] for _, first in op.carried], loop.sources)
+        states = [[self._values[name] for name in names]]
 
-    def _while(self, op: Op) -> None:
-        test, body = op.regions
-        names = self._carried(op, frozenset())
-        loop = Loop(op, self._sources_of(names))
-        with self._entered(loop):
-            for turn in self._turns(loop, names):
-                condition, *passed = self._region(test) or [Value()]
+        def begin(turn: int | None) -> Value:
+            """Sets what a loop carries into a turn, None behind an unknown number of them; returns the turn's condition."""
+            self._loops = (*loops, (loop, turn or 0))
+            carried = [ahead(values, turn and turn + 1 - len(states)) for values in zip(*states[-3:], strict=True)]
+            self._set(names, carried)
+            if bounds:
+                condition = self._index(loop, bounds, turn)
+            else:
+                condition, *carried = self._region(op.regions[0])
                 loop.sources |= condition.sources
-                if condition.number == 0:
-                    loop.trips = turn
-                    continue
-                if turn == FAR or (turn and condition.number is None):
-                    loop.trips = None
-                    break
-                self._branch(condition)
-                self._set(body[0].results if body and body[0].name == "label" else [], passed, condition.sources)
-                self._set(names, self._region(body), self._sources_of(names))
-            else:
-                condition, *passed = self._region(test) or [Value()]
-        self._set(op.results, passed, condition.sources)
+                for label in op.regions[1][:1]:
+                    self._set(label.results, carried, condition.sources)
+            self._set(op.results, carried, condition.sources)
+            return condition
 
-    def _carried(self, op: Op, sources: frozenset[str]) -> list[str]:
-        """Sets what a loop carries to its first values; returns the names."""
-        self._set([name for name, _ in op.carried], [self._values[value] for _, value in op.carried], sources)
-        return [name for name, _ in op.carried]
-
-    def _turns(self, loop: Loop, names: Sequence[str]) -> Iterator[int]:
-        """Yields the turns of a loop that are traced, with all that it carries set to its values then, and at its end."""
-        states, is_while = [[self._values[name] for name in names]], loop.op.name == "scf.while"
-        while (done := len(states) - 1) < self._first_turns(loop) and done != loop.trips:
-            loop.turn = done
-            yield done
-            if done != loop.trips:
-                states.append([self._values[name] for name in names])
-        if loop.trips is None and is_while:
-            loop.trips = FAR + 1
-        low, high = done, loop.trips or 0
-        turn = high - 1
-        while low < high:  # searches for the last turn that accesses memory
+        def accesses(turn: int) -> bool:
+            """Traces a turn; returns True if it accesses memory."""
+            begin(turn)
             made = len(self.accesses)
-            loop.turn = turn
-            self._jump(names, states, turn - done)
-            yield turn
-            if len(self.accesses) > made:
-                low = turn + 1
-            else:
-                high = turn
-            turn = (low + high) // 2
-        if is_while:
-            loop.trips = low
-        self._jump(names, states, loop.trips and loop.trips - done)
+            self._set(names, self._region(op.regions[-1]), loop.sources)
+            return len(self.accesses) > made
 
-    def _first_turns(self, loop: Loop) -> int:
-        if loop.trips is None and loop.op.name == "scf.for":
-            return 1
-        return self.turns if PROGRAM in loop.sources else 2
+        condition, done = begin(0), 0
+        self._decide(condition)
+        turns = self._turns if PROGRAM in loop.sources else 2
+        while condition.number != 0 and done < turns:
+            accesses(done)
+            states.append([self._values[name] for name in names])
+            done += 1
+            if condition.number is None:
+                break
+            condition = begin(done)
+        if condition.number == 0:
+            loop.trips = done
+        elif condition.number and not bounds:
+            loop.trips = bisect_left(range(FAR), True, lo=done, key=lambda turn: begin(turn).number != 1)
+        left = range(done, loop.trips or 0)
+        if begin(loop.trips).number != 0:
+            loop.trips = None  # the end of a while loop is unknown
+        elif left and not accesses(left[-1]):
+            bisect_left(left, True, hi=len(left) - 1, key=lambda turn: not accesses(turn))
+        begin(loop.trips)
+        self._loops, self._unknown = loops, around
+        self.decisive |= loop.sources
 
-    def _jump(self, names: Sequence[str], states: Sequence[Sequence[Value]], turns: int | None) -> None:
-        """Sets what a loop carries to its values after more turns than those of which there are states; None if unknown."""
-        for at, name in enumerate(names):
-            self._values[name] = turned([state[at] for state in states[-3:]], turns)
+    def _index(self, loop: Loop, bounds: Sequence[Value], turn: int | None) -> Value:
+        """Sets the variable of a for loop in a turn; returns the turn's condition."""
+        index = condition = unknown("", bounds)
+        if turn is not None and loop.trips is not None:
+            index = index._replace(number=bounds[0].number + turn * bounds[2].number)
+            condition = condition._replace(number=np.int64(turn < loop.trips))
+        self._values[loop.op.operands[0]] = index
+        return condition
 
-    def _identity(self, op: Op) -> Any:
-        return op.kind, op.words, *(self._values[name].identity for name in op.operands)
-
-    def _operation(self, op: Op) -> None:
+    def _operation(self, op: Op, operands: Sequence[Value]) -> None:
         """Traces an operation without regions."""
-        operands, kind = [self._values[name] for name in op.operands], op.kind
-        if kind in ACCESSES:
-            self._access(op, ACCESSES[kind])
-        elif kind in WORK and not any(loop.turn for loop in self._open):
-            self.work.append((op, tuple(self._open)))
-        if operands and (kind in SAME or (kind == "expand_dims" and np.ndim(operands[0].number) == 0)):
-            value = operands[0]
-        elif kind == "select" and operands[0].number is not None and operands[0].number.ndim == 0:
-            condition, chosen, other = operands
-            if not condition.number:
-                chosen = other
-            value = chosen._replace(sources=chosen.sources | condition.sources)
-        else:
-            value = self._result(op, operands)
-        self._set(op.results, [value] * len(op.results))
+        if op.kind in ACCESSES:
+            self._access(op, ACCESSES[op.kind], operands)
+        elif op.kind in WORK:
+            self.work.setdefault(op, self._loops)
+        self._set(op.results, [self._result(op, operands)] * len(op.results))
 
     def _result(self, op: Op, operands: Sequence[Value]) -> Value:
-        """Returns the result of an operation that computes a value."""
-        numbers, kind = [one.number for one in operands], op.kind
-        result: Any = None
-        is_known = all(one is not None for one in numbers)
-        value = Value(None, "", self._sources_of(op.operands), None, max((one.wide for one in operands), key=abs, default=0))
+        """Returns the result of an operation."""
+        kind, root = op.kind, ""
         if kind in ("get_program_id", "get_num_programs"):
-            axis = "xyz".index(op.text.split()[1])
-            result, value = np.int64(self.grid[axis]), Value(sources=frozenset((PROGRAM,)))
-            if kind == "get_program_id":
-                result = self.program and np.int64(self.program[axis])
-                self.axes.add(axis)
-        elif kind in ("constant", "make_range"):
-            result = op.literal
-            if kind == "make_range" and op.elements == self.block:
-                value = Value(sources=frozenset((COLUMNS,)))
-        elif kind == "expand_dims":
-            result = np.expand_dims(numbers[0], int(AXIS.findall(op.text)[0]))
-        elif kind in MOVED:
-            value = value._replace(root=operands[0].root)
-            if kind == "addptr" and is_known:
-                result = numbers[0] + numbers[1]
-        elif is_known and not any(one.root for one in operands):
-            result = number(op.predicate if kind == "cmpi" else kind, numbers)
-            if result is not None and op.text.rstrip(">").endswith("i32") and kind != "select":
-                value = value._replace(wide=max(value.wide, wide_of(result), key=abs))
+            axes = {"get_program_id": self.program}.get(kind, self._grid)
+            return Value(np.int64(axes["xyz".index(op.text.split()[1])]), sources=frozenset((PROGRAM,)))
+        if kind == "make_range" and op.elements == self._block:
+            return Value(op.literal, sources=frozenset((COLUMNS,)))
+        if kind == "select" and np.shape(operands[0].number) == () and operands[0].number is not None:
+            chosen = operands[1 if operands[0].number else 2]
+            return chosen._replace(sources=chosen.sources | operands[0].sources)
+        if kind in SAME or kind in MOVED:
+            root = operands[0].root
+        result = computed(op, operands)
         if result is None:
-            return value._replace(key=hash(self._identity(op)))
-        return value._replace(number=result)
+            return unknown(op.words, operands, root)
+        wide = [one.wide for one in operands]
+        if kind in ARITHMETIC and op.text.rstrip(">").endswith("i32"):
+            wide.append(wide_of(result))
+        return Value(result, root, sources_of(operands), None, max(wide, key=abs, default=0))
 
-    def _access(self, op: Op, kind: str) -> None:
-        address, mask, is_descriptor = self._values[op.operands[0]], ONE, "descriptor" in op.name
-        if op.mask and not is_descriptor:  # which has indices there
-            mask = self._values[op.mask[0]]
+    def _access(self, op: Op, kind: str, operands: Sequence[Value]) -> None:
+        """Traces a load, store or atomic operation; one that a mask hides entirely is none."""
+        address, values, hides = operands[0], operands[1:2], "array<i32: " in op.text  # bounds are checked
+        (mask,) = operands[MASKS.get(op.kind, 2) :][:1] or [ONE]
+        if "descriptor" in op.name:
+            place, values = (operands, operands[:0]) if kind == "load" else (operands[:-1], operands[-1:])
+            address, mask, hides = unknown("", place, address.root), ONE, True
         if mask.number is not None and not np.any(mask.number):
             return
-        place, hides = address.identity, mask.number is None or "array<i32: " in op.text  # bounds are checked
-        if is_descriptor:
-            names = VALUE.findall(op.text.partition("[")[2].partition("]")[0])
-            place, hides = (place, *(self._values[name].identity for name in names)), True
-            wide = max((self._values[name].wide for name in names), key=abs, default=0)
-            address = address._replace(number=None, sources=address.sources | self._sources_of(names), wide=wide)
         if address.number is None:
-            start = UNKNOWN + hash((address.root, kind, place)) % UNKNOWN
-            runs = np.array([[start, start + 1]])
+            first = UNKNOWN + hash((address.root, kind, address.identity)) % UNKNOWN
+            runs = np.array([[first, first + 1]])
         elif mask.number is None:
             runs = runs_of(address.number.reshape(-1)[:1])
         else:
             offsets, seen = np.broadcast_arrays(address.number, mask.number)
             hides = hides or not np.all(seen)
             runs = runs_of(offsets[seen != 0])
-        sure = address.number is not None and mask.number is not None and not self._unknown
-        stored = None
-        if kind != "load" and len(op.operands) > 1:  # and whether it is stored
-            stored = self._values[op.operands[-1 if is_descriptor else 1]].identity, mask.key, *self._unknown
-        turns = tuple((loop, loop.turn) for loop in self._open)
-        self.accesses.append(Access(op, kind, address.root, address, runs, turns, hides, sure, stored))
+        hides, sure = hides or mask.number is None, mask.number is not None and not self._unknown and address.number is not None
+        stored = (*(value.identity for value in values if kind != "load"), mask.key, *self._unknown)
+        self.accesses.append(Access(op, kind, address.root, address, runs, self._loops, hides, sure, stored))
 
 
 def traces(

@@ -20,6 +20,7 @@ NAME = re.compile(r'"?([a-z_]+\.[\w.]+)"?')
 SIZES = re.compile(r"tensor<((?:\d+x)+)")
 REFERENCE, PLACE = re.compile(r"#loc\d*"), re.compile(r'"([^"]+)":(\d+):\d+')
 BITS = re.compile(r"(?:bf|f|i)(\d+)")
+AXIS = re.compile(r"axis = (\d+)")
 CONSTANT = re.compile(r"arith\.constant (?:dense<)?(true|false|-?\d+)>?(?= :| loc|$)")
 RANGE = re.compile(r"end = (-?\d+).*start = (-?\d+)")
 ASSIGNED = re.compile(r"(%[\w$.-]+) = (%[\w$.#-]+)")
@@ -29,7 +30,9 @@ ACCESSES = {
     "experimental_descriptor_load": "load", "experimental_descriptor_store": "store",
 }  # fmt: skip
 MASKS = {"load": 1, "atomic_cas": 3}  # places of masks among operands, 2 for others
-SAME = {"extsi", "extui", "trunci", "index_cast", "splat", "broadcast", "unsplat", "bitcast", "convert_layout"}
+SAME = {
+    "extsi", "extui", "trunci", "index_cast", "splat", "broadcast", "unsplat", "bitcast", "convert_layout", "expand_dims",
+}  # fmt: skip
 MOVED = {"addptr", "make_tensor_descriptor", "make_tensor_ptr", "advance"}  # pointers made of pointers
 
 
@@ -47,9 +50,11 @@ class Op:
     def __post_init__(self) -> None:
         self.kind = self.name.partition(".")[2]  # its name without the dialect's
         self.words = VALUE.sub("", self.text)  # its text without values
-        n_variables = 1 if self.name == "scf.for" else 0
-        self.carried = ASSIGNED.findall(self.text)[n_variables:]  # values in a loop, and those that they begin with
-        self.mask = self.operands[MASKS.get(self.kind, 2) :][:1]  # of a load, store or atomic operation, if it has one
+        self.bounds, self.carried = list[str](), ASSIGNED.findall(self.text)  # values in a loop, and those it begins with
+        if self.name == "scf.for":
+            self.bounds, self.carried = self.operands[1:4], self.carried[1:]
+        if self.kind == "cmpi":
+            self.kind = self.text.split()[1].rstrip(",")[-2:]  # such as "lt", without its sign
         sizes = SIZES.findall(self.text.rpartition(" : ")[2]) or [""]
         self.elements = math.prod(map(int, filter(None, sizes[0].split("x"))))  # of its type's tensor, 1 of a scalar
         bits = BITS.findall(self.text.partition(" : ")[2].split(",")[0].split("->")[0]) or ["8"]
@@ -65,9 +70,9 @@ class Op:
         return constant and np.int64(json.loads(constant[1]))
 
     @property
-    def predicate(self) -> str:
-        """Returns that of a comparison, without its sign, such as "lt"."""
-        return self.text.split()[1].rstrip(",")[-2:]
+    def axis(self) -> int:
+        """Returns that of a dimension that is added."""
+        return int(AXIS.findall(self.text)[0])
 
 
 class Function(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from portable_softmax.row_kernels.ttir import Op
+from portable_softmax.row_kernels.ttir import SAME, Op
 
 MAX_32_BITS = 2**31
 UNKNOWN = 2**62  # elements behind all memory
@@ -23,7 +23,7 @@ def _quotient(a: Any, b: Any) -> Any:
 OPERATORS = "addi add, subi sub, muli mul, andi and_, ori or_, xori xor, shli lshift, shrsi rshift, shrui rshift"
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     **{kind: getattr(operator, name) for kind, name in map(str.split, OPERATORS.split(","))},
-    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},  # predicates, without their sign
+    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},  # comparisons, without their sign
     **dict.fromkeys(("divsi", "divui"), _quotient),
     **dict.fromkeys(("remsi", "remui"), lambda a, b: a - _quotient(a, b) * b),
     **dict.fromkeys(("minsi", "minui"), np.minimum),
@@ -52,9 +52,8 @@ class Loop:
     """A loop that is traced."""
 
     op: Op
-    sources: frozenset[str]  # what its bounds depend on
-    trips: int | None = None  # all of its turns; None if they are unknown
-    turn: int = 0  # that is traced
+    sources: frozenset[str]  # what its turns depend on
+    trips: int | None  # all of its turns; None if they are unknown
 
 
 class Access(NamedTuple):
@@ -65,7 +64,7 @@ class Access(NamedTuple):
     root: str  # the parameter that the address points to; "" if it is unknown
     address: Value
     runs: Any  # intervals of elements, [first, end), that no mask hides; of an unknown place one of its own behind all memory
-    turns: tuple[tuple[Loop, int], ...]  # the loops around it, outermost first, and their turns
+    loops: tuple[tuple[Loop, int], ...]  # around it, outermost first, and their turns
     hides: bool  # a mask hides elements, or may
     sure: bool  # its elements are known, and that it is made
     stored: Any  # equal for values that are computed and masked alike
@@ -83,7 +82,7 @@ class Access(NamedTuple):
     @property
     def of_rows(self) -> tuple[Loop | None, int]:
         """Returns the outermost loop with turns that depend on the program, and its turn; (None, 0) without such a loop."""
-        return next(((loop, turn) for loop, turn in self.turns if PROGRAM in loop.sources), (None, 0))
+        return next(((loop, turn) for loop, turn in self.loops if PROGRAM in loop.sources), (None, 0))
 
     @property
     def words(self) -> str:
@@ -91,21 +90,54 @@ class Access(NamedTuple):
         return f"{WORDS[self.kind]} {self.root}"
 
 
-def number(kind: str, operands: Sequence[Any]) -> Any:
-    """Returns the result of an operation on numbers; None if it is unknown."""
-    if kind not in ARITHMETIC or (kind.startswith(("div", "rem")) and not np.all(operands[1])):
+def sources_of(values: Sequence[Value]) -> frozenset[str]:
+    """Returns what values depend on."""
+    return frozenset().union(*(value.sources for value in values))
+
+
+def unknown(what: str, values: Sequence[Value], root: str = "") -> Value:
+    """Returns an unknown value that is computed from others; `what` is the operation in words."""
+    wide = max((value.wide for value in values), key=abs, default=0)
+    return Value(None, root, sources_of(values), hash((what, *(value.identity for value in values))), wide)
+
+
+def computed(op: Op, operands: Sequence[Value]) -> Any:
+    """Returns the number that an operation computes; None if it is unknown."""
+    numbers, kind = [one.number for one in operands], op.kind
+    if kind in ("constant", "make_range"):
+        return op.literal
+    if any(one is None for one in numbers):
         return None
-    return ARITHMETIC[kind](*operands).astype(np.int64)
+    if kind == "expand_dims" and numbers[0].ndim:
+        return np.expand_dims(numbers[0], op.axis)
+    if kind in SAME:
+        return numbers[0]
+    if kind == "addptr":
+        return numbers[0] + numbers[1]
+    if (
+        kind not in ARITHMETIC
+        or any(one.root for one in operands)
+        or (kind.startswith(("div", "rem")) and not np.all(numbers[1]))
+    ):
+        return None
+    return ARITHMETIC[kind](*numbers).astype(np.int64)
 
 
 def wide_of(result: Any) -> int:
     """Returns the number in a 32-bit result that exceeds 32 bits by most; 0 if all fit."""
-    return max(
-        (int(end) for end in (np.max(result), np.min(result)) if not -MAX_32_BITS <= end < MAX_32_BITS), key=abs, default=0
-    )
+    ends = int(np.max(result)), int(np.min(result))
+    return max((end for end in ends if not -MAX_32_BITS <= end < MAX_32_BITS), key=abs, default=0)
 
 
-def turned(states: Sequence[Value], turns: int | None) -> Value:
+def trips_of(bounds: Sequence[Value]) -> int | None:
+    """Returns the turns of a loop from a first number to an end, in steps; None if they are unknown."""
+    numbers = [bound.number for bound in bounds]
+    if not numbers or any(one is None for one in numbers) or not numbers[2]:
+        return None
+    return len(range(*map(int, numbers)))
+
+
+def ahead(states: Sequence[Value], turns: int | None) -> Value:
     """Returns a value after more turns of a loop, None for an unknown number: known if all turns change it alike.
 
     `states` are its values before the last turns and now.
