@@ -185,9 +185,9 @@ def lost(other_bytes: float, limits: Limits) -> float:
 
 
 def _mask(problem: Problem) -> float:
-    """Returns the bytes of a mask per element of x; those that rows or matrices share are counted once."""
-    mask, copies = problem.scores.mask, problem.mask_copies
-    return {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}[mask] / copies if mask and copies else 0
+    """Returns the bytes of a mask per element of x, if rows have elements of their own."""
+    mask = problem.scores.mask
+    return {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}[mask] if mask and not problem.mask.shared else 0
 
 
 def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resident: float) -> tuple[float, float, float]:

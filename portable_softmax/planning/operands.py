@@ -1,14 +1,14 @@
 """Problems of operands, which are lines of adjacent elements in matrices and batches, described by strides alone."""
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, check_dtype
-from portable_softmax.planning.problem import FORMS, NONE, VECTOR_BYTES, Level, LogProbs, Problem, Scores
+from portable_softmax.planning.problem import FORMS, NONE, VECTOR_BYTES, Level, LogProbs, Mask, Problem, Scores
 
 MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
@@ -44,42 +44,41 @@ def problem_of(
     """
     if any(size > 1 and {along[0], *along[2:]} != {along[0]} for size, *along in zip(shape, *strides, strict=True)):
         return None
-    n_operands, operands = len(strides), [*strides, *([] if mask is None else [mask])]
+    operands = [*strides, strides[0] if mask is None else mask]
     dims: list[Level] = list(zip(shape, zip(*operands, strict=True), strict=True))
     columns = dims[dim] if shape and shape[dim] > 1 else (1, (1,) * len(operands))
     queries = len(shape) - 2 if fields.get("scores", NONE).causal else -1
     outer = _merged([level for at, level in enumerate(dims) if at not in (dim, queries) and level[0] > 1])
-    outer += [dims[queries]] if queries >= 0 else []
+    outer += dims[queries : queries + 1]
     rows = outer.pop() if outer else (1, (0,) * len(operands))
-    across = {*columns[1][:n_operands]} != {1}
-    if across and (rows[0] == 1 or {*rows[1][:n_operands]} != {1} or (not scattered and rows[0] < MIN_LINE)):
+    across = {*columns[1][:-1]} != {1}
+    if across and (rows[0] == 1 or {*rows[1][:-1]} != {1} or (not scattered and rows[0] < MIN_LINE)):
         return None
-    max_levels = 1 if across else 0
-    if len(outer) > (2 if scattered else max_levels):
+    if len(outer) > (2 if scattered else int(across)):
         return None
-    length, lines = (rows[0], columns) if across else (columns[0], rows)
+    lines, elements = (columns, rows) if across else (rows, columns)
     single: Level = 1, (0,) * len(operands)
-    outer = [single, single, *outer][-2:]
-    levels = [(size, of_all[:n_operands]) for size, of_all in (*outer, lines)]
-    inwards, used = levels[::-1], [strides for size, strides in levels if size > 1]
-    steps = accumulate((size for size, _ in inwards), operator.mul, initial=length)
-    is_contiguous = all(size == 1 or strides[0] == step for (size, strides), step in zip(inwards, steps, strict=False))
+    levels = [*[single, single, *outer][-2:], lines, elements]
+    used = [strides[:-1] for size, strides in levels[:3] if size > 1]
+    of_result = [(size, strides[:1]) for size, strides in levels[:3] if size > 1]
+    is_contiguous = len(_merged([*of_result, (elements[0], (1,))])) == 1
     if not is_contiguous and any(strides[0] != strides[1] for strides in used):
         return None  # kernels have no other strides of the result
     widest = VECTOR_BYTES // max(DTYPE_BYTES[dtype] for dtype in dtypes)
-    vector = math.gcd(length, *(stride for strides in used for stride in strides), widest)
+    vector = math.gcd(elements[0], *itertools.chain(*used), widest)
     if mask is not None:
-        fields |= _mask_fields([*outer, rows], columns, across, vector if mask_aligned else 1, fields)
+        is_single = not mask_aligned or fields.get("batch_invariant")
+        fields["mask"] = _mask_of(levels, across, 1 if is_single else vector)
     return Problem(
-        n_rows=math.prod(size for size, _ in (*outer, rows)),
+        n_rows=math.prod(size for size, _ in levels) // columns[0],
         n_cols=columns[0],
         x_dtype=dtypes[0],
         y_dtype=dtypes[1],
         vector=vector,
-        inner=length if across else 1,
-        depth=3 - next((at for at, (size, _) in enumerate(outer) if size > 1), 2),
+        inner=elements[0] if across else 1,
+        depth=3 - next((at for at, (size, _) in enumerate(levels[:2]) if size > 1), 2),
         rows_per_matrix=rows[0],
-        alike=all(len({stride % widest for stride in strides}) == 1 for _, strides in levels),
+        alike=all(len({stride % widest for stride in strides[:-1]}) == 1 for _, strides in levels[:3]),
         out_like_x=not is_contiguous,
         levels=tuple(levels),
         **fields,
@@ -97,23 +96,20 @@ def _merged(levels: list[Level]) -> list[Level]:
     return merged
 
 
-def _mask_fields(outer: list[Level], columns: Level, across: bool, vector: int, fields: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields of Problem for a mask, the last operand, that is loaded in up to `vector` elements.
+def _mask_of(levels: list[Level], across: bool, vector: int) -> Mask:
+    """Returns the layout of a mask, the last operand, which is loaded in up to `vector` elements.
 
-    A batch-invariant mask is loaded one by one: its strides tell how many rows there are, and accesses the order of sums.
+    A batch-invariant one is loaded one by one: its strides tell how many rows there are, and accesses the order of sums.
     """
-    batch, matrix, row = (strides[-1] for _, strides in outer)
-    col = columns[1][-1]
-    step, gap = (row, col) if across else (col, row)
-    one_by_one = fields.get("batch_invariant") or step not in (0, 1)
-    return {
-        "mask_step": step if step in (0, 1) else None,
-        "mask_col": col if col in (0, 1) else -1,
-        "mask_vector": 1 if one_by_one else math.gcd(gap, matrix, batch, vector),
-        "mask_copies": math.prod(size for size, strides in outer if not strides[-1]),
-        "mask_per_batch": outer[1][0] > 1 and bool(row) and not matrix,
-        "mask_strides": (col, row, matrix, batch),
-    }
+    batch, matrix, line, step = (strides[-1] for _, strides in levels)
+    row, col = (step, line) if across else (line, step)
+    return Mask(
+        step=step if step in (0, 1) else -1,
+        col=col if col in (0, 1) else -1,
+        vector=math.gcd(line, matrix, batch, vector) if step in (0, 1) else 1,
+        per_batch=levels[1][0] > 1 and row != 0 and matrix == 0,
+        shared=any(size > 1 and not stride for (size, _), stride in zip(levels, (batch, matrix, row), strict=False)),
+    )
 
 
 def contiguous_problem(
@@ -141,13 +137,13 @@ def contiguous_problem(
         raise TypeError(f"n_rows and n_cols should be integers, not {n_rows!r} and {n_cols!r}") from error
     if min(shape) < 1:
         raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
-    fields: dict[str, Any] = {"form": form, "backward": backward, "batch_invariant": batch_invariant, "scores": scores}
+    about: dict[str, Any] = {"form": form, "backward": backward, "batch_invariant": batch_invariant, "scores": scores}
     if form == TOKEN_LOG_PROBS:
-        fields |= {"form": "log_softmax", "backward": False, "log_probs": LogProbs(gradient=backward)}
-        fields["batch_invariant"] = batch_invariant and not backward
+        about |= {"form": "log_softmax", "backward": False, "log_probs": LogProbs(gradient=backward)}
+        about["batch_invariant"] = batch_invariant and not backward
     if scores.mask and not backward:  # a gradient reads no mask: what was hidden is 0 in y
-        fields |= {"mask": (n_cols, 1), "mask_aligned": True}
-    problem = problem_of(shape, 1, [(n_cols, 1)] * (3 if fields["backward"] else 2), (name, name), **fields)
+        about |= {"mask": (n_cols, 1), "mask_aligned": True}
+    problem = problem_of(shape, 1, [(n_cols, 1)] * (3 if about["backward"] else 2), (name, name), **about)
     assert problem, "contiguous rows are read in place"
     return problem
 
@@ -169,10 +165,8 @@ def numbers_of(number: int) -> tuple[int, int, int]:
 def bucket_of(problem: Problem) -> Problem:
     """Returns the problem for which the launch of a problem is chosen; there is one if bits do not depend on the rows."""
     if problem.batch_invariant:
-        return replace(problem, n_rows=problem.inner * MANY, rows_per_matrix=None, mask_copies=None, levels=None)
+        return replace(problem, n_rows=problem.inner * MANY, rows_per_matrix=None, levels=None)
     matrices, rows = problem.n_rows // problem.rows_per_group, problem.rows_per_group
     if not problem.across:
         rows = representative(rows)
-    copies = problem.mask_copies and representative(problem.mask_copies)
-    n_rows = representative(matrices) * rows
-    return replace(problem, n_rows=n_rows, rows_per_matrix=rows, mask_copies=copies, levels=None)
+    return replace(problem, n_rows=representative(matrices) * rows, rows_per_matrix=rows, levels=None)

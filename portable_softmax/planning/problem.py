@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 
@@ -62,6 +62,19 @@ class LogProbs:
         return 3 if self.entropy else 2
 
 
+class Mask(NamedTuple):
+    """Layout of a mask, as far as its kernel depends on it."""
+
+    step: int = 1  # stride within a line, 0 or 1; -1 for another one
+    col: int = 1  # stride between columns, likewise
+    vector: int = 1  # elements of a load
+    per_batch: bool = False  # all matrices of a batch, such as heads, share a mask, in which rows differ
+    shared: bool = True  # by several rows or matrices, so that a cache has it; or there is none
+
+
+NO_MASK = Mask()
+
+
 @dataclass(frozen=True)
 class Problem:
     """The softmax of rows, or its gradient, as far as plans and kernels depend on it.
@@ -88,15 +101,11 @@ class Problem:
     scattered: bool = False  # a tile has rows of several matrices; planning decides it
     scores: Scores = NONE  # what is applied to x first
     in_place: bool = False  # the result overwrites x, or dy, or y
-    mask_step: int | None = 1  # stride of the mask within a line, 0 or 1; None for another one
-    mask_col: int = 1  # the mask's stride between columns, 0 or 1, else -1
-    mask_vector: int = 1  # elements of a load of the mask
-    mask_copies: int | None = None  # rows that share a row of the mask; None without one
-    mask_per_batch: bool = False  # all matrices of a batch, such as heads, share a mask, in which rows differ
+    mask: Mask = NO_MASK  # of scores
     log_probs: LogProbs | None = None  # numbers per row in place of the result, or that x has a gradient of
-    # the layout of operands that are launched, which no plan and no kernel depends on
-    levels: tuple[Level, ...] | None = field(default=None, compare=False)  # batches, matrices, and lines of a matrix
-    mask_strides: tuple[int, ...] | None = field(default=None, compare=False)  # along columns, rows, matrices and batches
+    # batches, matrices, lines of a matrix and elements of a line, with the strides of operands and, last, of a mask; they are
+    # arguments of a launch, and no plan and no kernel depends on them
+    levels: tuple[Level, ...] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         line = self.inner if self.across else self.n_cols

@@ -149,7 +149,7 @@ def bind(
 def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
     """Returns the values of kernels' integer parameters by name, in the units in which they are passed."""
     assert problem.levels, "the problem of a bucket has no strides, and is not launched"
-    (_, (_, batch, *_)), (n_heads, (_, head, *_)), (n_lines, (_, step, *_)) = problem.levels
+    (_, (_, batch, *_)), (n_heads, (_, head, *_)), (n_lines, (_, step, *_)), _ = problem.levels
     n_queries, query, col = (problem.inner, 1, step) if problem.across else (n_lines, step, 1)
     tensor = "dy" if problem.backward else "x"
     sizes = {
@@ -162,10 +162,10 @@ def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
         f"{tensor}_query": query // config.ROW_UNIT,
         f"{tensor}_col": col // config.COL_UNIT,
     }
-    if config.MASK and problem.mask_strides:
-        first = 2 if problem.across else 1  # that is passed in units
-        strides = [*problem.mask_strides[:first], *(stride // config.MASK_UNIT for stride in problem.mask_strides[first:])]
-        sizes |= dict(zip(MASK_STRIDES, strides, strict=True))
+    if config.MASK:
+        unit, (batch, head, line, element) = config.MASK_UNIT, (strides[-1] for _, strides in problem.levels)
+        col, query = (line, element) if problem.across else (element, line // unit)
+        sizes |= dict(zip(MASK_STRIDES, (col, query, head // unit, batch // unit), strict=True))
     return sizes
 
 

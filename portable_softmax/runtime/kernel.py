@@ -103,8 +103,8 @@ def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> t
         types["out_ptr"] = "*i64"
     if config.MASK:
         types["mask_ptr"] = POINTERS[problem.scores.mask or ""] + ALIGNED[config.MASK_UNIT > 1]
-        if problem.mask_step is not None:
-            types["m_query" if problem.across else "m_col"] = problem.mask_step
+        if problem.mask.step >= 0:
+            types["m_query" if problem.across else "m_col"] = problem.mask.step
     optional = {
         ("sink_ptr",): config.SINK,
         ("d_lse_ptr",): picks.lse,
@@ -151,9 +151,9 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
     else:
         fields |= {"CAUSAL": scores.causal or "", "SINK": scores.sink, "MASKED_ROWS_ZERO": scores.zero_rows}
     if scores.mask and not problem.backward:
-        fields |= {"MASK": MASKS.get(scores.mask, "added"), "MASK_COL": problem.mask_col, "MASK_UNIT": problem.mask_vector}
-        fields |= {"MASK_SHARED": problem.mask_per_batch}
-        if tiling.num_warps and problem.mask_col and not problem.across:
+        fields |= {"MASK": MASKS.get(scores.mask, "added"), "MASK_COL": problem.mask.col, "MASK_UNIT": problem.mask.vector}
+        fields |= {"MASK_SHARED": problem.mask.per_batch}
+        if tiling.num_warps and problem.mask.col and not problem.across:
             fields |= {"ACCESS": max(1, min(problem.vector, tiling.width, tiling.tile_rows * tiling.width // threads))}
     if picks.sample:
         fields |= {"SAMPLE": True, "LOG2": vendor.log2, "SEED": picks.seed, "POSITION": picks.position}

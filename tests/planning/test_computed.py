@@ -111,12 +111,9 @@ FLOAT = "float32", "float32"
 
 def rows_of(problem, operand):
     """Where each row's elements lie, [rows, columns], in the kernel's order."""
-    sizes = [size for size, _ in problem.levels] + [problem.inner if problem.across else problem.n_cols]
-    *outer, line = [strides[operand] for _, strides in problem.levels]
-    strides = [*outer, line, 1]
     addresses = sum(
-        (torch.arange(size) * stride).view([-1 if at == axis else 1 for at in range(4)])
-        for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True))
+        (torch.arange(size) * strides[operand]).view([-1 if at == axis else 1 for at in range(4)])
+        for axis, (size, strides) in enumerate(problem.levels)
     )
     if problem.across:
         addresses = addresses.transpose(2, 3)
@@ -142,7 +139,7 @@ def test_rows_are_at_their_strides(x, dim, scattered, backward):
         assert x.dim() != 2 or not x.is_contiguous() or x.shape[1] < MIN_LINE, "long lines are read where they are"
         return
     assert all(size >= 1 for size, _ in problem.levels)
-    assert {len(strides) for _, strides in problem.levels} == {len(operands)}
+    assert {len(strides) for _, strides in problem.levels} == {len(operands) + 1}, "of a mask too"
     meant = [tensor.movedim(dim, -1).reshape(-1, x.shape[dim]) for tensor in operands]
     offsets = [rows_of(problem, operand) + tensor.storage_offset() for operand, tensor in enumerate(operands)]
     order = torch.argsort(offsets[0][:, 0])  # of the result, where each element has a place of its own
