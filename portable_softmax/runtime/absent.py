@@ -44,20 +44,33 @@ def absent(device: Device) -> Iterator[object]:
     if device.detected is not None:
         yield None
         return
+    key, facts, target, base = object(), _facts(device), target_of(device), None
+    refuse = mock.Mock(side_effect=RuntimeError("nothing can be launched: the device is not here"))
     with _one_at_a_time, contextlib.ExitStack() as replaced:
         replaced.enter_context(device.vendor.offline())
-        base, key, facts = object, object(), _facts(device)
         for backend in backends.values():
-            is_its = bool(backend.compiler.supports_target(target_of(device)))
-            replaced.enter_context(mock.patch.object(backend.driver, "is_active", lambda is_its=is_its: is_its))
-            if is_its:
-                base = backend.driver
+            is_its = bool(backend.compiler.supports_target(target))
+            replaced.enter_context(mock.patch.object(backend.driver, "is_active", return_value=is_its))
+            base = backend.driver if is_its else base
+        methods = _returning(
+            get_current_target=target,
+            get_current_device=key,
+            get_current_stream=0,
+            get_device_capability=(facts["major"], facts["minor"]),
+            get_benchmarker=refuse,  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
+        )
+        utils = mock.Mock(**_returning(get_device_properties=facts))
         replaced.callback(vars(driver).update, dict(vars(driver)))  # driver.active would create the real one, or fail
-        driver.set_active(_driver(device, base, key, facts))
+        driver.set_active(mock.Mock(spec=base, **methods, launcher_cls=refuse, utils=utils))
         replaced.enter_context(mock.patch.object(detect, "current_device", return_value=device))  # which `fits` asks
         if torch := sys.modules.get("torch"):
             _replace_queries(torch, device, facts, replaced)
         yield key
+
+
+def _returning(**results: Any) -> dict[str, mock.Mock]:
+    """Returns functions of any arguments, by name, with these results."""
+    return {name: mock.Mock(return_value=result) for name, result in results.items()}
 
 
 def _facts(device: Device) -> dict[str, Any]:
@@ -72,47 +85,23 @@ def _facts(device: Device) -> dict[str, Any]:
     return facts | {"name": name, "gcnArchName": str(device.arch), "major": major, "minor": minor}
 
 
-def _refuse(*_: Any, **__: Any) -> Any:
-    raise RuntimeError("nothing can be launched: the device is not here")
-
-
-def _driver(device: Device, base: type, key: object, facts: dict[str, Any]) -> Any:
-    """Returns a driver with the methods that Triton and modules with kernels call before a launch."""
-    target, kind = target_of(device), device.vendor.torch_device_type
-    methods = {
-        "get_current_target": lambda *_: target,
-        "get_current_device": lambda *_: key,
-        "get_current_stream": lambda *_, **__: 0,
-        "get_device_capability": lambda *_: (facts["major"], facts["minor"]),
-        "get_device_interface": lambda *_: getattr(importlib.import_module("torch"), kind),
-        "get_active_torch_device": lambda *_: importlib.import_module("torch").device(kind, 0),
-        "get_benchmarker": lambda *_: _refuse,  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
-        "launcher_cls": _refuse,
-        "utils": SimpleNamespace(get_device_properties=lambda *_: facts),
-    }
-    return object.__new__(type("AbsentDriver", (base,), methods))
-
-
 def _replace_queries(torch: Any, device: Device, facts: dict[str, Any], replaced: contextlib.ExitStack) -> None:
     """Makes torch's queries of the current accelerator return the device's facts."""
     kind = device.vendor.torch_device_type
-    results = {
-        "is_available": True,
-        "device_count": 1,
-        "current_device": 0,
-        "current_accelerator": SimpleNamespace(type=kind, index=None),
-        "get_device_capability": (facts["major"], facts["minor"]),
-        "get_device_name": facts["name"],
-        "get_device_properties": SimpleNamespace(**facts),
-        "current_stream": StandIn(),
-        **dict.fromkeys(("set_device", "synchronize")),
-    }
-    answers: dict[str, Any] = {name: lambda *_, value=value, **__: value for name, value in results.items()}
-    answers |= {"Stream": StandIn, "Event": StandIn}
+    answers: dict[str, Any] = {"Stream": StandIn, "Event": StandIn} | _returning(
+        is_available=True,
+        device_count=1,
+        current_device=0,
+        current_accelerator=SimpleNamespace(type=kind, index=None),
+        get_device_capability=(facts["major"], facts["minor"]),
+        get_device_name=facts["name"],
+        get_device_properties=SimpleNamespace(**facts),
+        current_stream=StandIn(),
+        set_device=None,
+        synchronize=None,
+    )
     if not hasattr(torch, kind):  # which a vendor's extension of torch adds
-        added = StandIn(f"torch.{kind}")
-        vars(added).update(answers)
-        replaced.enter_context(mock.patch.object(torch, kind, added, create=True))
+        replaced.enter_context(mock.patch.object(torch, kind, StandIn(f"torch.{kind}", **answers), create=True))
     for module in filter(None, (getattr(torch, kind), getattr(torch, "accelerator", None))):
         known = {name: answers[name] for name in answers.keys() & vars(module).keys()}
         replaced.enter_context(mock.patch.multiple(module, **known))
@@ -122,14 +111,14 @@ def _replace_queries(torch: Any, device: Device, facts: dict[str, Any], replaced
 
 
 class StandIn(ModuleType):
-    """A module, class or function that is not installed, a stream or an event: attributes and results are stand-ins too."""
+    """A module, class, function, stream or driver that is not here: other attributes than known ones are stand-ins too."""
 
     __triton_builtin__ = True  # what kernels of Triton may name; it reads the signature of what they call
     signature = inspect.Signature()
 
-    def __init__(self, name: Any = "a stream or event", *_: Any, **__: Any) -> None:
+    def __init__(self, name: Any = "a stream or event", *_: Any, **known: Any) -> None:
         super().__init__(str(name))
-        self.__path__: list[str] = []  # a package: _Finder finds its modules
+        vars(self).update(known, __path__=[])  # a package: _Finder finds its modules
 
     def __getattr__(self, name: str) -> "StandIn":
         if name.startswith("__"):
@@ -160,10 +149,8 @@ class _Finder:
         """Returns a stand-in, with all that a module has which answers for it."""
         if not (known := self.modules.get(spec.name)):
             return StandIn(spec.name)
-        answers = pkgutil.resolve_name(known)
-        module = StandIn(answers.__name__)  # Triton replaces libdevice by its name
-        vars(module).update({name: value for name, value in vars(answers).items() if not name.startswith("__")})
-        return module
+        answers = pkgutil.resolve_name(known)  # Triton replaces libdevice by its name
+        return StandIn(answers.__name__, **{name: value for name, value in vars(answers).items() if not name.startswith("__")})
 
     def exec_module(self, module: ModuleType) -> None:
         """Imports the submodules with names of their own, which `from module import submodule` would not."""
