@@ -48,33 +48,29 @@ def loaded(problem: Problem, tiling: Tiling, device: Device) -> list[Loaded]:
 
 
 def runner(kernel: Kernel, device: Device) -> Callable[[Grid, Sequence[Any]], Any]:
-    """Compiles a kernel, and returns a call of it on the current stream of the device.
+    """Compiles and loads a kernel, and returns a call of it on the current stream of the device.
 
     What does not change is looked up once; while profilers' hooks are set, Triton does all of it.
     """
     if device.backend == "interpreter":
         return functools.partial(_interpreted, kernel)
-    binary = compiled(kernel, device)
-    if triton_version() < (3, 5):  # from 3.3 on, a compiled kernel is called with its constexprs too
-        passed = kernel.at_run_time if triton_version() < (3, 3) else list
+    binary, version, index = compiled(kernel, device), triton_version(), device.index
+    with _loading, made_current(device):
+        binary._init_handles()  # Triton itself would let a second thread see half of it, or a launcher without a function
+    if version < (3, 5):
+        passed = kernel.at_run_time if version < (3, 3) else list  # a compiled kernel is called with its constexprs too
         return lambda grid, arguments: binary[grid](*passed(arguments))
     from triton import knobs
     from triton.runtime import driver
 
     entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
-    current_stream, index = driver.active.get_current_stream, device.index
-    run: Callable[..., Any] | None = None
+    run, current_stream, handles = binary.run, driver.active.get_current_stream, (binary.function, binary.packed_metadata)
 
     def launch(grid: Grid, arguments: Sequence[Any]) -> None:
-        nonlocal run
         if entering or leaving:
             binary[grid](*arguments)
-            return
-        if run is None:
-            load(binary)
-            run = binary.run
-        # These nine arguments are the first from Triton 3.2 to 3.9.
-        run(*grid, current_stream(index), binary.function, binary.packed_metadata, None, None, None, *arguments)
+        else:  # these nine arguments are the first from Triton 3.2 to 3.9
+            run(*grid, current_stream(index), *handles, None, None, None, *arguments)
 
     return launch
 
@@ -103,12 +99,6 @@ def _widened(x: Tensor) -> Tensor:
     size = x.untyped_storage().nbytes() // x.element_size()
     whole = x.detach().as_strided((size,), (1,), 0).to(torch.float32)
     return whole.as_strided(x.shape, x.stride(), x.storage_offset())
-
-
-def load(binary: Any) -> None:
-    """Loads a compiled kernel onto the current device, once; Triton itself would let a second thread see half of it."""
-    with _loading:
-        binary._init_handles()  # `run` would be a launcher without a function after a load that failed
 
 
 def bind(
@@ -151,17 +141,11 @@ def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
     assert problem.levels, "the problem of a bucket has no strides, and is not launched"
     (_, (_, batch, *_)), (n_heads, (_, head, *_)), (n_lines, (_, step, *_)), _ = problem.levels
     n_queries, query, col = (problem.inner, 1, step) if problem.across else (n_lines, step, 1)
+    sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // config.ROW_UNIT}
+    sizes |= {"n_heads": n_heads, "n_queries": n_queries // config.COL_UNIT}
+    strides = batch // config.UNIT, head // config.UNIT, query // config.ROW_UNIT, col // config.COL_UNIT
     tensor = "dy" if problem.backward else "x"
-    sizes = {
-        "n_rows": problem.n_rows,
-        "n_cols": problem.n_cols // config.ROW_UNIT,
-        "n_heads": n_heads,
-        "n_queries": n_queries // config.COL_UNIT,
-        f"{tensor}_batch": batch // config.UNIT,
-        f"{tensor}_head": head // config.UNIT,
-        f"{tensor}_query": query // config.ROW_UNIT,
-        f"{tensor}_col": col // config.COL_UNIT,
-    }
+    sizes |= {f"{tensor}_{name}": stride for name, stride in zip(("batch", "head", "query", "col"), strides, strict=True)}
     if config.MASK:
         unit, (batch, head, line, element) = config.MASK_UNIT, (strides[-1] for _, strides in problem.levels)
         col, query = (line, element) if problem.across else (element, line // unit)

@@ -158,13 +158,12 @@ def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResource
 def _ready(problem: Problem, device: Device, count: int | None) -> LaunchPlan:
     if device.index is None:
         return plan_problem(problem, device)
-    from portable_softmax.runtime.bind import load, made_current
+    from portable_softmax.runtime.bind import loaded, made_current
     from portable_softmax.runtime.measuring import time_softmaxes
 
     with made_current(device):
         if count:
             choice_of(problem, device, count, lambda launches: time_softmaxes(launches, problem, device))
         planned = plan_problem(problem, device)
-        for kernel in kernels_of(planned.problem, planned.tiling, device):
-            load(compiled(kernel, device))
+        loaded(planned.problem, planned.tiling, device)
     return planned
