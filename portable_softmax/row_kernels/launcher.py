@@ -241,7 +241,7 @@ class Launcher:
         default = plan.grid if interpreting() or self._grid is None else self._grid
         meta = {name: value for name, value in plan.meta.items() if name not in first and name not in kwargs}
         run = guarded(self._jit.run, device)
-        has_more = plan.config.pre_hook or heuristics_of(self.kernel)
+        has_more = plan.setting.config.pre_hook or heuristics_of(self.kernel)
         by_name = has_more or any(name in OF_CONFIG for name in first)  # which is an option of Triton's launch too, by name
         is_parameter = "num_programs" in names
 
@@ -252,7 +252,7 @@ class Launcher:
             if by_name:
                 named, args = {**dict(zip(first, args, strict=False)), **named}, ()
             if has_more:
-                named = arguments_of(self.kernel, plan.config, named, launches=True)
+                named = arguments_of(self.kernel, plan.setting.config, named, launches=True)
             return run(*args, **named, grid=grid or default, warmup=False)
 
         return launch

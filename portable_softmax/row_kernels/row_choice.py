@@ -14,13 +14,13 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.candidates import FEW, REGISTERS, available
 from portable_softmax.planning.cost import Terms, cost
-from portable_softmax.planning.facts import Launch, launch_facts, limits_of, row_work
+from portable_softmax.planning.facts import Launch, Traffic, launch_facts, limits_of, row_work
 from portable_softmax.planning.planner import MAX_COMPILED, compile_best, measured, runner_up
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
 from portable_softmax.row_kernels import addresses, forms
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
-from portable_softmax.row_kernels.row_plan import Candidate, RowPlan
+from portable_softmax.row_kernels.row_plan import Program, RowPlan
 from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import parsed_of, stored
 from portable_softmax.runtime.measuring import on_copies, timed
@@ -29,7 +29,7 @@ SEVERAL = KNOWN + 1  # rows of which Triton knows nothing: it makes 1 a constant
 
 
 class Choice:
-    """The settings of a request that are compiled for a device, the one of the least mean time for some numbers of rows first.
+    """Launches of settings that are compiled for a device, the one of the least mean time for some numbers of rows first.
 
     Raises:
         PlanError: no setting fits, or only some number of programs is right, and none was passed.
@@ -37,86 +37,89 @@ class Choice:
     """
 
     def __init__(self, request: Request, device: Device, numbers: Sequence[int]) -> None:
-        self._device, self._jit, self._numbers, self._request = device, jit_function(request.kernel), numbers, request
-        self._compiled: dict[Setting, Candidate] = {}
-        self.measured = ""  # what was timed, in a sentence
+        self._request, self._device, self._numbers = request, device, numbers
         if request.names[0] and (request.fixed or request.rows < 2):
             self._request = request._replace(arguments={**request.arguments, request.names[0]: SEVERAL})
-        # The simplest setting with the shortest block shows the form of the kernel, on which the settings depend.
+        self._name, self._compiled, self.measured = jit_function(request.kernel).__name__, list[RowPlan](), ""
+        # A typical setting with the shortest block shows the form of the kernel, on which the settings depend.
         self._left = settings_of(request, device, True)
-        (probe,) = self._compile([min(self._left, key=lambda setting: (setting.block, *self._simplicity(setting)))])
-        self._splits = self._learn(probe)
-        self._left = settings_of(request, device, self.form.in_blocks or self._splits)
+        probe = self._typical(min(setting.block for setting in self._left))
+        in_blocks = self._learn(probe)
+        self._left, self._compiled = settings_of(request, device, in_blocks), []
         self._count = len(self._left)
         if not request.fixed:
             self._request = request
-        self._compiled = {}
-        # A typical setting shows what a row moves, and what others should use; the fastest by that are compiled and compared.
-        (first,) = self._compile([min(self._left, key=self._simplicity)])
+        # Another one shows what a row moves, and what others should use; the fastest by that are compiled and compared.
+        first = self._typical()
         self._traffic = self._traffic_of(first)
         compiled, self._rejected = compile_best(self._expected, self._fitting, MAX_COMPILED + 3, MAX_COMPILED - 1)
         self.candidates = sorted([*self._launches(first)[:1], *compiled], key=lambda one: one.rank)
         if not self.candidates:
-            why = f"no program of {self._jit.__name__} fits {device.name}: {first.setting}: it uses {first.resources}"
+            why = f"no program of {self._name} fits {device.name}: {first.setting}: it uses {first.resources}"
             raise PlanError(f"{why}; use a smaller {request.names[2]}")
 
-    def _learn(self, probe: Candidate) -> bool:
+    def _typical(self, block: int | None = None) -> RowPlan:
+        """Compiles the setting that is left of typical blocks without stages, or of so long ones; raises its error."""
+        some = [setting for setting in self._left if block in (None, setting.block)]
+        typical = min(some, key=lambda setting: (abs(math.log2(setting.per_thread / (2 * FEW))), setting.stages))
+        (one,) = self._compile([typical])
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    def _learn(self, probe: RowPlan) -> bool:
         """Reads the form of the kernel; returns True if programs may take blocks of a row."""
-        request = self._request
+        request, constants = self._request, probe.program.constants
         about = request.arguments, *request.names[:2], probe.setting.block, request.grid is None
-        self.form = forms.form_of(probe.function, *about)
+        self.form = forms.form_of(probe.program.function, *about)
         forms.check_form(self.form, request)
         splits, longest = False, {request.names[2]: next_power_of_2(request.cols)}
         if callable(request.grid) and request.names[2] not in request.meta:
-            splits = request.grid_of(probe.constants) != request.grid_of(probe.constants | longest)
+            splits = request.grid_of(constants) != request.grid_of(constants | longest)
         if splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
-        return splits
+        return splits or self.form.in_blocks
 
-    def _traffic_of(self, one: Candidate) -> Any:
+    def _traffic_of(self, one: RowPlan) -> Traffic:
         """Returns what a row and a program of a setting move and compute."""
-        request = self._request
+        request, walks = self._request, self._request.grid is None
         rows = 0 if request.fixed else request.rows
-        programs = rows if request.grid is None else math.prod(request.grid_of(one.constants))
-        shared = programs if rows else None
+        programs = rows if walks else math.prod(request.grid_of(one.program.constants))
         values: dict[Any, Any] = {**request.arguments, request.names[0]: rows or SEVERAL}
-        return forms.traffic_of(one.function, values, request.grid is None, shared, request.cols, one.setting.block)
+        shared = programs if rows else None
+        return forms.traffic_of(one.program.function, values, walks, shared, request.cols, one.setting.block)
 
-    def plan(self, request: Request, candidates: Sequence[Candidate] = ()) -> RowPlan:
+    def plan(self, request: Request, candidates: Sequence[RowPlan] = ()) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most.
 
         It is the first one of candidates, or of all, with right accesses; the error is that of the first one if none has.
         """
         forms.check_form(self.form, request)
-        error, candidates = None, candidates or self.candidates
-        name, blocks = self._jit.__name__, [one.setting.block for one in candidates]
-        for one in (one for at, one in enumerate(candidates) if one.setting.block not in blocks[:at]):
-            grid = self._grid(request, one)
+        errors = dict[int, PlanError]()  # by block
+        for one in candidates or self.candidates:
+            if (block := one.setting.block) in errors:
+                continue
+            grid, function = self._grid(request, one), one.program.function
             if refused := self._device.refused_grid(grid, one.resources.num_warps):
-                raise GridError(f"{name}: {refused}")
-            errors, warned = addresses.check(request, one.function, grid, one.setting.block)
-            if errors:
-                error = error or PlanError(f"{name}: {errors[0]}")
+                raise GridError(f"{self._name}: {refused}")
+            wrong, warnings = addresses.check(request, function, grid, block)
+            if wrong:
+                errors[block] = PlanError(f"{self._name}: {wrong[0]}")
                 continue
             if self._is_computed(request):
-                forms.check_rows(self.form, request, one.function, grid[0])
+                forms.check_rows(self.form, request, function, grid[0])
             programs = math.prod(grid)
-            return RowPlan(
-                kernel=name,
+            return replace(
+                one,
                 size=(request.rows, request.cols),
-                device=self._device.name,
-                num_programs=programs if request.rows else 0,
                 meta=request.meta | one.setting.config.all_kwargs(),
                 grid=grid[:1] if request.grid is None else grid,
-                resources=one.resources,
-                occupancy=one.occupancy,
+                num_programs=programs if request.rows else 0,
                 terms=self._terms(one, max(1, request.rows), programs),
                 reasons=tuple(self._reasons(request, one)),
-                warnings=tuple(warned),
-                config=one.setting.config,
-                form=self.form,
+                warnings=tuple(warnings),
             )
-        raise error or AssertionError
+        raise next(iter(errors.values()))
 
     def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
         """Times the first `count` settings that do not spill, with both numbers of programs; the fastest is used from now on.
@@ -130,16 +133,15 @@ class Choice:
         some = [one for one in self.candidates if not one.resources.spilled_bytes_per_thread]
         if request.fixed or torch.are_deterministic_algorithms_enabled():
             some = [one for one in some if one.setting.shape == self.candidates[0].setting.shape]
-        launches, plans, words = list[Candidate](), list[RowPlan](), list[str]()
+        launches, plans, words = list[RowPlan](), list[RowPlan](), list[str]()
         for one in (launch for first in some[:count] for launch in self._launches(first)):
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
                 plans.append(self.plan(request, [one]))
                 launches.append(one)
-                programs = f", num_programs={plans[-1].num_programs}" if request.grid is None else ""
-                words.append(f"{one.setting}{programs}")
+                words.append(", ".join([one.words, *[f"num_programs={plans[-1].num_programs}"] * (request.grid is None)]))
 
         def time() -> list[list[float]] | str:
-            stores = [stored(one.function) for one in some[:count]]
+            stores = [stored(one.program.function) for one in some[:count]]
             if None in stores:
                 return "Triton's IR does not say which tensors the kernel stores to"
             names = tensors.keys() & set().union(*filter(None, stores))
@@ -152,31 +154,35 @@ class Choice:
         at, self.measured = measured(plans, words, time)
         self.candidates = [*launches[at : at + 1], *self.candidates]
 
-    def _grid(self, request: Request, one: Candidate) -> tuple[int, int, int]:
+    def _grid(self, request: Request, one: RowPlan) -> tuple[int, int, int]:
         """Returns the grid of a request: of as many programs as have rows, or as many of these as are resident."""
         if request.grid is not None:
-            return request.grid_of(one.constants)
+            return request.grid_of(one.program.constants)
         if request.num_programs:
             return request.num_programs, 1, 1
         rows = max(1, request.rows)
         if self._is_computed(request):
-            rows = min(rows, max(1, forms.turns_of_rows(one.function, request.arguments, self.form.parts, 0, 1)))
-        return rows if one.is_whole else min(rows, self._device.resident(one.occupancy)), 1, 1
+            turns = forms.turns_of_rows(one.program.function, request.arguments, self.form.parts, 0, 1)
+            rows = min(rows, max(1, turns))
+        whole = rows, 1, 1
+        if one.is_whole and not self._device.refused_grid(whole, one.resources.num_warps):
+            return whole
+        return min(rows, self._device.resident(one.occupancy)), 1, 1
 
     def _is_computed(self, request: Request) -> bool:
         """True if the grid is computed from a number of rows that the kernel reads."""
-        read = self.candidates[0].function.parameters.values()
+        read = self.candidates[0].program.function.parameters.values()
         return request.grid is None and request.rows > 0 and request.names[0] in read
 
-    def _expected(self) -> list[Candidate]:
+    def _expected(self) -> list[RowPlan]:
         """Returns candidates of settings that are left, those with more stages once the same without is compiled."""
-        known = {setting.shape for setting in self._compiled}
+        known = {one.setting.shape for one in self._compiled}
         least = min((setting.stages for setting in self._left), default=1)
         some = [setting for setting in self._left if setting.stages == least or setting.shape in known]
         launches = [launch for setting in some for launch in self._launches(self._estimated(setting))[:1]]
         return sorted(launches, key=lambda one: (one.us, one.setting.stages))
 
-    def _fitting(self, expected: Sequence[Candidate]) -> Iterator[Candidate | str]:
+    def _fitting(self, expected: Sequence[RowPlan]) -> Iterator[RowPlan | str]:
         """Compiles candidates; yields the better number of programs of each setting, or why it cannot run."""
         settings = [one.setting for one in expected]
         for setting, one in zip(settings, self._compile(settings), strict=True):
@@ -185,88 +191,76 @@ class Choice:
             else:
                 yield next(iter(self._launches(one)), f"{setting}: it uses {one.resources}")
 
-    def _compile(self, settings: Sequence[Setting]) -> list[Any]:
-        """Compiles settings that are left; returns their programs, or the error of one; raises that of the first."""
-        request, device, programs = self._request, self._device, list[Any]()
+    def _compile(self, settings: Sequence[Setting]) -> Iterator[RowPlan | Exception]:
+        """Compiles settings that are left; yields their programs, not sized, or the error of one."""
+        request, device, jit = self._request, self._device, jit_function(self._request.kernel)
         configs = [setting.config for setting in settings]
         results = compiled_for(request.kernel, configs, request.arguments, device, computed=True)
         for setting, compiled in zip(settings, results, strict=True):
             self._left.remove(setting)
-            programs.append(compiled)
-            if not isinstance(compiled, Exception):
-                used, constants = device.vendor.resources(compiled), constants_of(compiled, self._jit)
-                code, function = device.vendor.loops(compiled), parsed_of(compiled, self._jit)
-                fit = device.vendor.occupancy(used, device.hardware)
-                programs[-1] = self._compiled[setting] = Candidate(setting, used, fit, constants, code, function)
-            elif not self._compiled:
-                raise compiled
-        return programs
+            if isinstance(compiled, Exception):
+                yield compiled
+                continue
+            used, loops = device.vendor.resources(compiled), device.vendor.loops(compiled)
+            program = Program(constants_of(compiled, jit), loops, parsed_of(compiled, jit))
+            fit, size = device.vendor.occupancy(used, device.hardware), (self._numbers[-1], request.cols)
+            one = RowPlan(self._name, size, device.name, setting, program, num_programs=0, resources=used, occupancy=fit)
+            self._compiled.append(one)
+            yield one
 
-    def _threads(self, setting: Setting) -> int:
-        return (setting.warps or 1) * (self._device.hardware.warp_size or 1)
-
-    def _simplicity(self, setting: Setting) -> tuple[float, int]:
-        """Returns a key of settings, the least for typical blocks without stages."""
-        return abs(math.log2(setting.block / self._threads(setting) / (2 * FEW))), setting.stages
-
-    def _estimated(self, setting: Setting) -> Candidate:
+    def _estimated(self, setting: Setting) -> RowPlan:
         """Returns the expected resources of a program, by elements of a thread as of the most similar compiled one.
 
         Stages load ahead, so that no loads wait for one another.
         """
-        like = max(self._compiled.values(), key=lambda one: (one.setting.shape == setting.shape, -one.setting.stages))
-        used, longer, threads = like.resources, setting.block / like.setting.block, self._threads(setting)
-        more = longer * self._threads(like.setting) / threads
+        like = max(self._compiled, key=lambda one: (one.setting.shape == setting.shape, -one.setting.stages))
+        used, program, more = like.resources, like.program, setting.per_thread / like.setting.per_thread
         registers, shared = used.registers_per_thread, 0
         if registers is not None:
             elements = max(0, math.ceil((registers - REGISTERS) * more))
-            registers = available(REGISTERS + elements, threads, self._device)
+            registers = available(REGISTERS + elements, setting.threads, self._device)
         if not used.compiler:  # a plan is no need
             staged = (setting.stages - 1) * int(self._traffic.loaded * setting.block / self._request.cols)
-            shared = int(used.shared_memory_bytes * longer) + staged
+            shared = int(used.shared_memory_bytes * setting.block / like.setting.block) + staged
         used = replace(used, num_warps=setting.warps, registers_per_thread=registers, shared_memory_bytes=shared)
         used = replace(used, spilled_bytes_per_thread=0)
-        fit = self._device.vendor.occupancy(used, self._device.hardware)
         waits = 0 if setting.stages > like.setting.stages else more
-        loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in like.loops]
-        return Candidate(setting, used, fit, like.constants | setting.config.kwargs, loops, like.function)
+        loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in program.loops]
+        program = program._replace(constants=program.constants | setting.config.kwargs, loops=loops)
+        fit = self._device.vendor.occupancy(used, self._device.hardware)
+        return replace(like, setting=setting, resources=used, occupancy=fit, program=program)
 
-    def _launches(self, one: Candidate) -> list[Candidate]:
-        """Returns launches of a setting, with the mean of their times, the faster one first; nothing if no program fits."""
-        ways, launches = dict[tuple[int, ...], bool](), list[Candidate]()
-        blocks = float(-(-self._request.cols // one.setting.block))
-        for is_whole in (True, False):
-            programs = tuple(self._programs(one, rows, is_whole) for rows in self._numbers)
-            if min(programs) and not (is_whole and self._device.refused_grid((max(programs), 1, 1), one.resources.num_warps)):
-                ways.setdefault(programs, is_whole)
-        for programs, is_whole in ways.items():
-            times = [terms for pair in zip(self._numbers, programs, strict=True) if (terms := self._terms(one, *pair))]
-            mean = Terms(*map(fmean, zip(*times, strict=True))) if times else None
-            launches.append(one._replace(is_whole=is_whole, terms=mean, us=mean.total if mean else blocks))
+    def _launches(self, one: RowPlan) -> list[RowPlan]:
+        """Returns launches of a program, with the mean of their times, the faster one first; nothing if none fits."""
+        numbers, resident, launches = self._numbers, self._device.resident(one.occupancy), list[RowPlan]()
+        ways = dict.fromkeys(tuple(self._programs(one, rows, most) for rows in numbers) for most in (numbers[-1], resident))
+        for programs in ways if resident else ():
+            if len(ways) > 1 and self._device.refused_grid((programs[-1], 1, 1), one.resources.num_warps):
+                continue
+            times = [self._terms(one, *pair) for pair in zip(numbers, programs, strict=True)]
+            mean = Terms(*map(fmean, zip(*filter(None, times), strict=True))) if None not in times else None
+            launches.append(replace(one, num_programs=programs[-1], terms=mean))
         return sorted(launches, key=lambda one: one.us)
 
-    def _programs(self, one: Candidate, rows: int, is_whole: bool) -> int:
-        """Returns the number of programs for so many rows, with which a grid that was passed grows; 0 if none fits."""
-        request, resident = self._request, self._device.resident(one.occupancy)
-        if not resident:
-            return 0
-        if request.grid is not None:
-            programs = math.prod(request.grid_of(one.constants))
-            return max(1, programs if request.fixed else programs * rows // max(1, request.rows))
-        if request.num_programs:
-            return request.num_programs
-        return rows if is_whole else min(rows, resident)
+    def _programs(self, one: RowPlan, rows: int, most: int) -> int:
+        """Returns the programs for so many rows, `most` of a computed grid; one that was passed grows with the rows."""
+        request = self._request
+        if request.grid is None:
+            return request.num_programs or min(rows, most)
+        programs = math.prod(request.grid_of(one.program.constants))
+        return max(1, programs if request.fixed else programs * rows // max(1, request.rows))
 
-    def _terms(self, one: Candidate, rows: int, num_programs: int) -> Terms | None:
+    def _terms(self, one: RowPlan, rows: int, num_programs: int) -> Terms | None:
         """Returns the expected time of a launch; None if no bandwidth is known."""
         device, request, setting, walks = self._device, self._request, one.setting, self._request.grid is None
         numbers, in_blocks = device.profile.launch.cost, self.form.in_blocks
         if not device.hardware.memory_bandwidth_gb_per_s or not numbers or not num_programs:
             return None
         at_once = min(VECTOR_BYTES / self._traffic.element, request.multiple)
-        of_block = self._traffic.loads * max(1, setting.block / self._threads(setting) / at_once)
+        of_block = self._traffic.loads * max(1, setting.per_thread / at_once)
         blocks = -(-request.cols // setting.block) if in_blocks else 1
-        clocks, chained = row_work(one.loops, self.form.walks and walks, blocks * of_block if in_blocks else 0, of_block)
+        of_row = blocks * of_block if in_blocks else 0
+        clocks, chained = row_work(one.program.loops, self.form.walks and walks, of_row, of_block)
         launch = Launch(
             rows if walks else num_programs,
             num_programs,
@@ -281,14 +275,14 @@ class Choice:
         )
         return cost(launch_facts(self._traffic, launch, limits_of(device)), numbers)
 
-    def _reasons(self, request: Request, one: Candidate) -> Iterator[str]:
+    def _reasons(self, request: Request, one: RowPlan) -> Iterator[str]:
         walks, blocks = request.grid is None, -(-request.cols // one.setting.block)
         if self.measured:
             yield self.measured
         moves = f"a {'row' if walks else 'program'} moves {self._traffic.row:,.0f} bytes of memory"
         yield f"{moves}; a program beside them {self._traffic.program:,.0f}" if walks else moves
-        if blocks > 1 and (self.form.in_blocks or self._splits):
-            yield f"a row is {blocks} blocks, {'which the kernel loops over' if self.form.in_blocks else 'one per program'}"
+        if blocks > 1 and self.form.in_blocks:
+            yield f"a row is {blocks} blocks, which the kernel loops over"
         if request.multiple < math.gcd(request.cols, KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
         others = [other for other in self.candidates if other.setting != one.setting and not request.fixed]

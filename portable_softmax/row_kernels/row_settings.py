@@ -83,65 +83,66 @@ def _value(bound: Any) -> Any:
 
 
 class Setting(NamedTuple):
-    """A configuration, with its block, stages of the pipelined loop, and warps."""
+    """A configuration, with its block, warps, and stages of the pipelined loop."""
 
     config: Any
     block: int
-    stages: int
     warps: int | None
+    stages: int
+    threads: int  # of a program; 1 where programs have no warps
 
     @property
     def shape(self) -> tuple[int, int | None]:
         """Returns (block, warps), which settings with other stages share."""
         return self.block, self.warps
 
+    @property
+    def per_thread(self) -> float:
+        """Returns the elements of a block per thread."""
+        return self.block / self.threads
+
     def __str__(self) -> str:
         """Returns it as arguments."""
         return ", ".join(f"{name}={value!r}" for name, value in self.config.all_kwargs().items())
 
 
-def stages_of(jit: Any) -> str | None:
-    """Returns the constexpr that a loop in a @triton.jit function's source has as `num_stages`; None if there is none."""
+def stages_of(jit: Any) -> str:
+    """Returns the constexpr that a loop in a @triton.jit function's source has as `num_stages`; "" if there is none."""
     names = re.findall(r"\bnum_stages\s*=\s*(\w+)", inspect.getsource(jit.fn))
-    return min(constexprs_of(jit).intersection(names), default=None)
+    return min(constexprs_of(jit).intersection(names), default="")
 
 
 def settings_of(request: Request, device: Device | None, in_blocks: bool = False) -> list[Setting]:
-    """Returns the autotuner's configurations, or powers of two, with all blocks and stages that are not passed.
+    """Returns the autotuner's configurations, or all numbers of warps, with all blocks and stages that are not passed.
 
-    Those remain that come closest to one to MAX_EACH elements of a block per thread. The interpreter has no device; `in_blocks`
-    allows blocks that are shorter than a row.
+    Blocks are powers of two; with `in_blocks` they may be shorter than a row. Those settings remain that come closest to one to
+    MAX_EACH elements of a block per thread. Without a device, the first setting is the simplest.
     """
     import triton
 
-    passed, whole, block = request.arguments, next_power_of_2(request.cols), request.names[2]
-    jit, hardware = jit_function(request.kernel), device and device.hardware
-    warp, stages = hardware and hardware.warp_size, stages_of(jit)
+    jit, passed, block = jit_function(request.kernel), request.arguments, request.names[2]
+    whole, stages, warp = next_power_of_2(request.cols), stages_of(jit), device and device.hardware.warp_size
     parameter = inspect.signature(jit.fn).parameters.get("num_warps")  # which Triton's launch passes to the kernel too
-    warps: list[int | None] = [DEFAULT_WARPS if parameter and parameter.default is parameter.empty else None]
-    if "num_warps" in passed:
-        warps = [None]
-    elif hardware and warp:
-        warps = [*powers(1, (hardware.max_threads_per_program or warp) // warp)]
-    several: dict[str, Sequence[int]] = {block: powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if in_blocks else [whole]}
-    if stages:
-        several[stages] = STAGES if device else STAGES[:1]
-    bases, settings = pruned(request.kernel, passed, device), []
-    for base in bases or [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]:
-        computed = {name: values for name, values in several.items() if name not in {**passed, **base.kwargs}}
+    warps: list[int | None] = [None]
+    if "num_warps" not in passed and device and warp:
+        warps = [*powers(1, (device.hardware.max_threads_per_program or warp) // warp)]
+    elif "num_warps" not in passed and parameter and parameter.default is parameter.empty:
+        warps = [DEFAULT_WARPS]
+    blocks = powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if in_blocks else [whole]
+    several, settings = {block: blocks, stages: STAGES}, list[Setting]()
+    configs = [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]
+    for base in pruned(request.kernel, passed, device) or configs:
+        computed = {name: values for name, values in several.items() if name and name not in passed | base.kwargs}
         for values in itertools.product(*computed.values()):
             config = copy.copy(base)
             own = {name: value for name, value in base.kwargs.items() if name not in passed}
             config.kwargs = own | dict(zip(computed, values, strict=True))
             every = passed | config.all_kwargs()
-            settings.append(Setting(config, every[block], every.get(stages or "", 1), every.get("num_warps")))
-
-    def misfit(setting: Setting) -> tuple[bool, float]:  # 1 for one to `MAX_EACH` elements per thread, and without threads
-        per_thread = setting.block / ((warp or 1) * setting.warps) if setting.warps else 1
-        return setting.block < request.cols and not in_blocks, max(1, per_thread / MAX_EACH, 1 / per_thread)
-
-    least = min(map(misfit, settings))
-    return [setting for setting in settings if misfit(setting) == least]
+            number = every.get("num_warps")
+            settings.append(Setting(config, every[block], number, every.get(stages, 1), (warp or 1) * (number or 1)))
+    settings = [setting for setting in settings if in_blocks or setting.block >= request.cols] or settings
+    misfits = [max(MAX_EACH, one.per_thread, MAX_EACH / one.per_thread) for one in settings]
+    return [one for one, misfit in zip(settings, misfits, strict=True) if not warp or misfit == min(misfits)]
 
 
 def request_of(
