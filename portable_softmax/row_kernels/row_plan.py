@@ -66,7 +66,8 @@ class RowPlan(Plan):
 def interpreted_plan(request: Request, device: Device) -> RowPlan:
     """Returns the launch in Triton's interpreter: by its grid, as `kernel[grid]`, else by one program for each row."""
     setting, name = settings_of(request, None)[0], jit_function(request.kernel).__name__
-    meta, grid = request.meta | setting.config.all_kwargs(), (request.num_programs or request.rows,)
+    meta = request.meta | setting.config.all_kwargs()
+    grid: tuple[int, ...] = (request.num_programs or request.rows,)
     if request.grid is not None:
         grid = request.grid_of(arguments_of(request.kernel, setting.config, request.arguments | meta))
     programs = math.prod(grid) if request.rows else 0
