@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from portable_softmax.devices.backends import BACKENDS, broken_installation
+from portable_softmax.devices.backends.base import Detected
 from portable_softmax.devices.device import Device, merge
 from portable_softmax.devices.names import find_profiles
 from portable_softmax.devices.profiles import match_profile
@@ -139,7 +140,7 @@ def _interpreter() -> Device:
     if missing := [name for name in ("triton", "numpy") if not importlib.util.find_spec(name)]:
         names = " and ".join(missing)
         raise DeviceError(f"TRITON_INTERPRET is set, and Triton's interpreter requires {names}. {vendor.install}")
-    detected = vendor.describe(0, "interpreter", {})
+    detected = Detected("interpreter", "interpreter", {}, {})
     return merge(match_profile("interpreter", "interpreter", detected.name), detected, None)
 
 
@@ -157,7 +158,7 @@ def _device(backend: str, index: int) -> Device:
             properties = driver.active.utils.get_device_properties(index)
         except Exception as error:  # Triton builds a C extension on first use: gcc or libcuda may be missing
             raise DeviceError(f"Triton's {backend} driver cannot describe device {index}: {error}") from error
-        detected = vendor.describe(index, target.arch, properties)
+        detected = vendor.describe(module.get_device_properties(index), target.arch, properties)
     profile = match_profile(backend, str(detected.arch), detected.name, detected.driver.get("warp_size"))
     if profile.estimated:
         what = f"{detected.name or 'this device'} ({backend}/{detected.arch}) has no profile"

@@ -107,10 +107,10 @@ def _not_here(profile: DeviceProfile) -> Device:
 
 
 def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) -> Device:
-    """Makes a device of a profile's facts, which torch's replace, and the driver's both; ProfileError if one is missing."""
+    """Makes a device of a profile's facts, which the driver's replace, and torch's both; ProfileError if one is missing."""
     known = {key: value for key, value in msgspec.structs.asdict(profile.hardware).items() if value}
     layers: list[tuple[str, Mapping[str, int]]] = [("estimated" if profile.estimated else "profile", known)]
-    layers += [("torch", detected.torch), ("driver", detected.driver)] if detected else []
+    layers += [("driver", detected.driver), ("torch", detected.torch)] if detected else []
     facts = {key: value for _, layer in layers for key, value in layer.items()}
     origins = {key: origin for origin, layer in layers for key in layer}
     if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:

@@ -162,18 +162,20 @@ def entries_of(
 
     An architecture `extends` the launch of another one. A file without `backend` is a product that extends any entry.
     """
-    own, inherited, name = dict(content), dict[str, Any](), f"{vendor}/{stem}"
-    products = own.pop("products", {})
-    if base := own.pop("extends", None):
-        if base not in known:
-            raise ProfileError(f"extends: no profile named {base!r} is read before this one")
-        inherited = known[base]
-    if "backend" not in own:
-        return {name: _merged(inherited, {"matches": (), **own, "is_product": True})}
-    launch = {key: value for key, value in inherited.items() if key in ("launch", "sources")}
-    whole = _merged(launch, {**own, "family": name, "target_pattern": own.get("arch", ""), "is_product": False})
-    of_products = {key: _merged(whole, {"matches": (), **product, "is_product": True}) for key, product in products.items()}
-    return {name: whole, **{f"{vendor}/{key}": product for key, product in of_products.items()}}
+    own, name = dict(content), f"{vendor}/{stem}"
+    products, base = own.pop("products", {}), own.pop("extends", None)
+    if base and base not in known:
+        raise ProfileError(f"extends: no profile named {base!r} is read before this one")
+    inherited = known.get(base, {})
+    if "backend" in own:
+        inherited = {key: inherited[key] for key in ("launch", "sources") if key in inherited}
+        own |= {"family": name, "target_pattern": own.get("arch", ""), "is_product": False}
+    else:
+        own = {"matches": (), **own, "is_product": True}
+    entries = {name: _merged(inherited, own)}
+    for product, more in products.items():
+        entries[f"{vendor}/{product}"] = _merged(entries[name], {"matches": (), **more, "is_product": True})
+    return entries
 
 
 def _merged(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

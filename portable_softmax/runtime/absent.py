@@ -81,7 +81,8 @@ def _facts(device: Device) -> dict[str, Any]:
     name = re.sub(r"\|[^)]*|(?<!\\)[()?]|\\|\.\*", "", next(iter(device.profile.matches), device.name))  # as the runtime does
     known = [(names, getattr(device.hardware, fact)) for fact, names in PROPERTIES.items()]
     facts = {name: value for names, value in known if value is not None for name in names}
-    facts |= device.vendor.driver_facts(device.hardware)
+    cores = device.hardware.multiprocessor_count or 0
+    facts |= {name: cores // number for name, number in device.vendor.core_names.items()}
     return facts | {"name": name, "gcnArchName": str(device.arch), "major": major, "minor": minor}
 
 

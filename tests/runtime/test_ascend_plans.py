@@ -58,6 +58,5 @@ def test_a_crash_of_the_compiler_is_no_overflow():
     """The compiler of the 950 ends by a signal where transfers are double-buffered."""
     linalg, single = kernel_of("logarithm").asm["ttadapter"], {"multibuffer": False}
     assert npu_compiler.planned(linalg, A5.arch, {}) == npu_compiler.planned(linalg, A5.arch, single)
-    assert npu_compiler.planned(linalg, A5.arch, {"multibuffer": True}).shared_memory_bytes == 131_136
     with pytest.raises(CompileError, match=r"1\.2\.0 failed: it was ended by signal 11"):
-        npu_compiler._planned(linalg, npu_compiler.A5, {"multibuffer": True, "enable_auto_bind_sub_block": False})
+        npu_compiler.planned(linalg, A5.arch, {"multibuffer": True})

@@ -4,8 +4,7 @@ import abc
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.schema import Hardware
@@ -89,34 +88,27 @@ class Occupancy:
         return tuple(name for name, programs in self.limits.items() if programs == self.programs_per_multiprocessor)
 
     def __str__(self) -> str:
-        """Returns two lines: the programs and their limit, and how many programs each resource alone would allow."""
-        number, allowed = self.programs_per_multiprocessor, ", ".join(f"{name} {limit}" for name, limit in self.limits.items())
-        warps = "" if self.warps_per_multiprocessor is None else f" ({self.warps_per_multiprocessor} warps)"
-        programs = f"{number} {'program' if number == 1 else 'programs'} per multiprocessor{warps}"
+        """Returns two lines: the programs and their limits, and how many programs each resource alone would allow."""
+        programs = f"programs per multiprocessor: {self.programs_per_multiprocessor}"
+        if self.warps_per_multiprocessor is not None:
+            programs += f" ({self.warps_per_multiprocessor} warps)"
+        allowed = ", ".join(f"{name} {limit}" for name, limit in self.limits.items())
         return f"{programs}, limited by {' and '.join(self.limited_by)}\nallowed by {allowed}"
 
 
-@dataclass(frozen=True)
-class Detected:
-    """Facts that the runtime reports about one live device, as fields of Hardware; those from the driver replace torch's."""
+class Detected(NamedTuple):
+    """Facts that the runtime reports about one live device, as fields of Hardware; torch's replace those from the driver."""
 
     name: str | None  # the product's, from torch or the driver; None if unknown
     arch: int | str  # Triton's name of the target architecture
-    driver: Mapping[str, int] = field(hash=False)
-    torch: Mapping[str, int] = field(hash=False)
-
-
-# Keys of Triton's drivers from 3.2 to 3.9. Their max_num_regs, of a program or of a SIMD, is not used.
-DRIVER_FACTS = {"multiprocessor_count": "multiprocessor_count", "warp_size": "warpSize"}
-DRIVER_FACTS["shared_memory_per_program_max"] = "max_shared_mem"
-
-
-def reported(properties: Any, names: Mapping[str, str]) -> dict[str, int]:
-    """Returns the facts that torch's properties of a device have, by their names there."""
-    return {fact: value for fact, name in names.items() if (value := getattr(properties, name, None))}
+    driver: Mapping[str, int]
+    torch: Mapping[str, int]
 
 
 Count = int | None
+# Names of facts in Triton's drivers from 3.2 to 3.9. Their max_num_regs, of a program or of a SIMD, is not used.
+DRIVER_NAMES = {"multiprocessor_count": "multiprocessor_count", "shared_memory_per_program_max": "max_shared_mem"}
+TORCH_NAMES = {"l2_cache_bytes": "L2_cache_size", "memory_bytes": "total_memory"}
 NEEDED = "multiprocessor_count warp_size partitions_per_multiprocessor registers_per_multiprocessor register_granule "
 NEEDED += "max_registers_per_thread max_threads_per_program max_warps_per_multiprocessor shared_memory_per_multiprocessor"
 
@@ -125,6 +117,9 @@ class Backend(abc.ABC):
     """A vendor. The rest of the package reaches vendors only through this class; its defaults are those of most GPUs."""
 
     torch_device_type: str
+    driver_names: Mapping[str, str] = {**DRIVER_NAMES, "warp_size": "warpSize"}  # of facts that Triton's driver reports
+    torch_names: Mapping[str, str] = TORCH_NAMES  # of facts that torch reports
+    core_names: Mapping[str, int] = {}  # more names of multiprocessors there, by how many of them are counted as one
     required: tuple[str, ...] = tuple(NEEDED.split())  # fields of Hardware without which launches cannot be planned
     aligned_access = True  # a thread's widest load must start on a multiple of its size
     emulated = False  # an emulator executes the machine code of absent devices
@@ -136,7 +131,7 @@ class Backend(abc.ABC):
     vector_register = ""  # the same of a register that holds 32 bits of every thread
     tool = ""  # the program that lists the vendor's devices; "" if there is none
     install = ""  # for errors: the vendor, and the line to type for its PyTorch and Triton
-    modules: Mapping[str, str] = MappingProxyType({})  # of the vendor's software that files import, and what answers for them
+    modules: Mapping[str, str] = {}  # of the vendor's software that files import, and what answers for them
     setup = ""  # a hint for errors: how to see that the vendor's software works
     more_programs: str | None = None  # environment variable that lets Triton launch more than max_programs, if there is one
     elsewhere = "an environment with `pip install triton` does"  # that compiles for its devices, where this one does not
@@ -147,13 +142,11 @@ class Backend(abc.ABC):
         """Returns what compiling for an absent device requires beside Triton; None if nothing is missing."""
         return None
 
-    def driver_facts(self, hardware: Hardware) -> Mapping[str, int]:
-        """Returns facts by the names that this vendor's driver and torch have for them, beside the common ones."""
-        return {}
-
-    @abc.abstractmethod
-    def describe(self, index: int, arch: Any, properties: Mapping[str, Any]) -> Detected:
-        """Describes the device with that index; `arch` and `properties` come from Triton's driver."""
+    def describe(self, known: Any, arch: Any, properties: Mapping[str, Any]) -> Detected:
+        """Describes a device by torch's properties of it, and by the target and the properties of Triton's driver."""
+        driver = {fact: properties[name] for fact, name in self.driver_names.items() if properties.get(name)}
+        torch = {fact: getattr(known, name) for fact, name in self.torch_names.items() if getattr(known, name, None)}
+        return Detected(known.name, arch, driver, torch)
 
     def compile_target(self, arch: int | str, index: int | None, hardware: Hardware) -> Any:
         """Returns Triton's `arch` of the target to compile for; `index` is None for a device that is not on this machine."""
@@ -173,18 +166,23 @@ class Backend(abc.ABC):
         """
         return None
 
-    @abc.abstractmethod
     def resources(self, compiled: Any) -> KernelResources:
-        """Reads from the compiled kernel what a program uses, the same way with and without the device."""
+        """Reads from the compiled kernel what a program uses, the same way with and without the device.
 
-    @abc.abstractmethod
-    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
-        """Counts resident programs by the vendor's exact rule."""
-
-    def without_binary(self, compiled: Any) -> KernelResources:
-        """Returns the resources in Triton's metadata, for a binary of an unknown format; registers are unknown."""
+        Of a binary in an unknown format it is what Triton's metadata has; registers are unknown.
+        """
         warps, shared = compiled.metadata.num_warps, getattr(compiled.metadata, "shared", None)  # -1 or None without such
         return KernelResources(num_warps=max(1, warps), shared_memory_bytes=max(0, shared or 0))
+
+    @abc.abstractmethod
+    def limits(self, resources: KernelResources, hardware: Hardware) -> dict[str, int]:
+        """Counts the programs that each resource of a multiprocessor allows, by the vendor's exact rule."""
+
+    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+        """Counts resident programs."""
+        limits = self.limits(resources, hardware)
+        warps = hardware.warp_size and resources.num_warps and min(limits.values()) * resources.num_warps
+        return Occupancy(min(limits.values()), limits, warps, resources.multiprocessors)
 
     def loops(self, compiled: Any) -> list[Loop]:
         """Returns a kernel's machine code outside loops, then that of every loop; [] if it is not read, or reads oddly."""

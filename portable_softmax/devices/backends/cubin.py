@@ -44,9 +44,12 @@ def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
 
 def local_stores(cubin: bytes) -> int:
     """Counts the bytes that the code stores to local memory, a store in a loop once."""
-    code = (content for name, content in sections(cubin, "cubin").items() if name.startswith(".text."))
-    instructions = (instruction for content in code for instruction in struct.iter_unpack("<QQ", content))
+    instructions = (instruction for code in _codes(cubin) for instruction in struct.iter_unpack("<QQ", code))
     return sum(WIDTHS[high >> 9 & 7] for low, high in instructions if low & 0xFFF == LOCAL_STORE)
+
+
+def _codes(cubin: bytes) -> list[bytes]:
+    return [content for name, content in sections(cubin, "cubin").items() if name.startswith(".text.")]
 
 
 def loops(cubin: bytes, arch: int) -> list[Loop]:
@@ -54,7 +57,7 @@ def loops(cubin: bytes, arch: int) -> list[Loop]:
 
     A loop ends in a branch backwards. One from behind the end of the program returns from a rare case.
     """
-    contents = [content for name, content in sections(cubin, "cubin").items() if name.startswith(".text.")]
+    contents = _codes(cubin)
     if len(contents) != 1 or len(contents[0]) % 16 or arch < FIRST_ARCH:
         raise ValueError(f"{len(contents)} kernels for sm_{arch}, and one with instructions of 16 bytes was expected")
     read = [_instruction(at, low, high, arch) for at, (low, high) in enumerate(struct.iter_unpack("<QQ", contents[0]))]
@@ -72,15 +75,18 @@ def loops(cubin: bytes, arch: int) -> list[Loop]:
 
 
 def _instruction(at: int, low: int, high: int, arch: int) -> Instruction:
-    operation, barrier, target = low & 0xFFF, high >> 46 & 7, None
+    operation, barrier, target, counter = low & 0xFFF, high >> 46 & 7, None, None
+    if operation in LOADS and barrier != NO_BARRIER:
+        counter = barrier
     if operation in BRANCHES:
-        signed = ((low >> 34 | (high & 0x3FFFF) << 30) ^ 1 << 47) - (1 << 47)
-        words = signed * 256 + (low >> 16 & 0xFF) if arch >= ARCH_OF_BYTES else signed
-        target = at + 1 + words // 4
+        distance = ((low >> 34 | (high & 0x3FFFF) << 30) ^ 1 << 47) - (1 << 47)
+        if arch >= ARCH_OF_BYTES:
+            distance = distance * 256 + (low >> 16 & 0xFF)
+        target = at + 1 + distance // 4
     return Instruction(
         target,
         ends=target == at or (operation == EXIT and low >> 12 & 0xF == ALWAYS),
         loads=operation in LOADS or operation == COPY,
-        counter=barrier if operation in LOADS and barrier != NO_BARRIER else None,
+        counter=counter,
         waits=WAITS[high >> 52 & 0x3F],
     )

@@ -4,28 +4,21 @@ import contextlib
 import inspect
 import re
 import struct
-import subprocess
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from portable_softmax.devices.backends import cubin, simt
-from portable_softmax.devices.backends.base import DRIVER_FACTS, Backend, Count, Detected, KernelResources, Occupancy, reported
+from portable_softmax.devices.backends.base import TORCH_NAMES, Backend, Count, Detected, KernelResources
 from portable_softmax.devices.backends.machine_code import Loop
+from portable_softmax.devices.backends.tools import run_tool
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import CompileError
 
+REGISTERS, SHARED = "registers_per_multiprocessor", "shared_memory_per_multiprocessor"
 WARP_SIZE = 32  # of all NVIDIA's devices
 THREADS_OF_OTHERS = 512  # the fewest that a program on other vendors' may have: flagos-ai/FlagGems pull request 5258
 FEWEST_COLUMNS = 32  # of tensor memory, that tcgen05.alloc takes
 
-TORCH_FACTS = {
-    "registers_per_multiprocessor": "regs_per_multiprocessor",
-    "shared_memory_per_multiprocessor": "shared_memory_per_multiprocessor",
-    "l2_cache_bytes": "L2_cache_size",
-    "memory_bytes": "total_memory",
-}
 # Data of a thread's own in memory, and functions, which may store registers for those that call them.
 OWN_DATA = re.compile(r"^\s*(\.local|(\.visible |\.weak |\.extern )?\.func)\b", re.MULTILINE)
 FIRST_WITH_ALLOCATOR = 3, 7  # release of Triton that names the level of the register allocator
@@ -35,24 +28,21 @@ class Cuda(Backend):
     """NVIDIA."""
 
     torch_device_type = "cuda"
+    torch_names: Mapping[str, str] = {**TORCH_NAMES, REGISTERS: "regs_per_multiprocessor", SHARED: SHARED}
     register = vector_register = "=r,0"
     log2 = "lg2.approx.ftz.f32 $0, $1;"
     tool = "nvidia-smi"
     install = "NVIDIA: pip install torch triton"
     setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
 
-    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-        """Collects the device's facts from Triton's driver and torch."""
-        import torch
-
-        torch_properties = torch.cuda.get_device_properties(index)
-        facts = reported(torch_properties, TORCH_FACTS)
-        if threads := getattr(torch_properties, "max_threads_per_multi_processor", None):
-            facts["max_warps_per_multiprocessor"] = threads // properties["warpSize"]
+    def describe(self, known: Any, arch: Any, properties: Mapping[str, Any]) -> Detected:
+        """Adds the most threads: of a multiprocessor, and of a program on other vendors' devices."""
+        detected, threads = super().describe(known, arch, properties), {}
+        if most := getattr(known, "max_threads_per_multi_processor", None):
+            threads["max_warps_per_multiprocessor"] = most // properties["warpSize"]
         if properties["warpSize"] != WARP_SIZE:
-            facts["max_threads_per_program"] = THREADS_OF_OTHERS
-        driver = {fact: properties[key] for fact, key in DRIVER_FACTS.items()}
-        return Detected(torch_properties.name, arch, driver, facts)
+            threads["max_threads_per_program"] = THREADS_OF_OTHERS
+        return detected._replace(torch={**detected.torch, **threads})
 
     def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Names Triton's options; `maxnreg` limits the registers of a thread."""
@@ -61,14 +51,14 @@ class Cuda(Backend):
     def resources(self, compiled: Any) -> KernelResources:
         """Reads the cubin, the spills in its stack frame (CompileError if they are unknown), and Triton's metadata."""
         if "cubin" not in compiled.asm:  # another vendor's
-            return self.without_binary(compiled)
+            return super().resources(compiled)
         attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
         frame = max(attributes.get(key, 0) for key in (cubin.FRAME_SIZE, cubin.STACK_SIZE))
         return KernelResources(
             num_warps=compiled.metadata.num_warps,
             registers_per_thread=attributes[cubin.REGISTER_COUNT],
             shared_memory_bytes=compiled.metadata.shared,
-            spilled_bytes_per_thread=spilled_bytes(compiled) if frame else 0,
+            spilled_bytes_per_thread=spilled_bytes(compiled, frame),
             stack_frame_bytes=frame,
             tensor_memory_columns=getattr(compiled.metadata, "tmem_size", None) or None,
         )
@@ -93,23 +83,26 @@ class Cuda(Backend):
             return "its PTX has two 32-bit shifts in one of 64 bits, which LLVM may compile wrongly"
         return None
 
-    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+    def limits(self, resources: KernelResources, hardware: Hardware) -> dict[str, int]:
         """Counts like cudaOccupancyMaxActiveBlocksPerMultiprocessor, with the largest shared memory carve-out.
 
         It also counts tensor memory, for which a program waits in tcgen05.alloc until another one ends: a power of two columns.
         Sources: cuda_occupancy.h in NVIDIA's pip package nvidia-cuda-runtime; tcgen05.alloc in the PTX ISA.
         """
-        columns, there = resources.tensor_memory_columns, hardware.tensor_memory_columns
-        more = {"tensor memory": there // max(FEWEST_COLUMNS, 1 << (columns - 1).bit_length())} if columns and there else {}
-        return simt.occupancy_of(resources, hardware, more)
+        limits, columns = simt.limits_of(resources, hardware), resources.tensor_memory_columns
+        if columns and hardware.tensor_memory_columns:
+            limits["tensor memory"] = hardware.tensor_memory_columns // max(FEWEST_COLUMNS, 1 << (columns - 1).bit_length())
+        return limits
 
 
-def spilled_bytes(compiled: Any) -> int:
-    """Counts the bytes of spilled registers of Triton's CompiledKernel that has a stack frame.
+def spilled_bytes(compiled: Any, frame: int) -> int:
+    """Counts the bytes of spilled registers of Triton's CompiledKernel, of which a thread has a stack frame of so many.
 
     Without data of its own all that a kernel stores in its frame is spilled. Otherwise the assembler is run to report it:
     CompileError if it fails, or does not make of the PTX what Triton made of it.
     """
+    if not frame:
+        return 0
     if not OWN_DATA.search(compiled.asm["ptx"]):
         return cubin.local_stores(compiled.asm["cubin"])
     log, made = _assembled(compiled.asm["ptx"], compiled.metadata)
@@ -132,14 +125,20 @@ def _assembled(ptx: str, metadata: Any) -> tuple[str, bytes]:
         options.append("--fmad=false")
     if tuple(map(int, triton.__version__.split(".")[:2])) >= FIRST_WITH_ALLOCATOR:
         options.append("--regAllocOptLevel=2")
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "kernel.ptx").write_text(ptx)
-        options += ["-lineinfo", "-v", f"--gpu-name={arch[1]}", "kernel.ptx", "-o", "kernel.cubin"]
-        command = [_assembler(int(arch[2])), *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-        if done.returncode:
-            raise CompileError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
-        return done.stderr, Path(folder, "kernel.cubin").read_bytes()
+    command = [
+        _assembler(int(arch[2])),
+        *options,
+        "-lineinfo",
+        "-v",
+        f"--gpu-name={arch[1]}",
+        "kernel.ptx",
+        "-o",
+        "kernel.cubin",
+    ]
+    code, printed, made = run_tool(command, {"kernel.ptx": ptx.encode()}, "kernel.cubin")
+    if code:
+        raise CompileError(f"{' '.join(command)} ended with {code}: {printed.strip()}")
+    return printed, made
 
 
 def _assembler(arch: int) -> str:
@@ -150,4 +149,4 @@ def _assembler(arch: int) -> str:
         return str(compiler._path_to_binary("ptxas")[0])
     arguments = [arch][: len(inspect.signature(compiler.get_ptxas).parameters)]  # Triton 3.4 and 3.5 have one for all
     tool = compiler.get_ptxas(*arguments)
-    return str(tool[0] if isinstance(tool, tuple) else tool.path)
+    return str(getattr(tool, "path", None) or tool[0])  # Triton 3.3 returns a tuple

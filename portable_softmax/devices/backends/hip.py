@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from portable_softmax.devices.backends import simt
-from portable_softmax.devices.backends.base import DRIVER_FACTS, Backend, Detected, KernelResources, Occupancy, reported
+from portable_softmax.devices.backends.base import Backend, Detected, KernelResources
 from portable_softmax.devices.backends.machine_code import Instruction, Loop, loop_of
 from portable_softmax.devices.schema import Hardware
 
 WARP_OF_CDNA = 64
-TORCH_FACTS = {"l2_cache_bytes": "L2_cache_size", "memory_bytes": "total_memory"}
 SGPRS = 800  # of a SIMD of gfx9
 WARPS_OF_A_CU = 32  # the most that a CU of RDNA 2 to 4 reports (2 SIMDs of 16 wavefronts); its WGP reports 64
 BLOCK = re.compile(r"\.?L?(BB\d+_\d+):|; %bb\.\d+:")
@@ -35,19 +34,17 @@ class Hip(Backend):
     install = "AMD: pip install torch --index-url https://download.pytorch.org/whl/rocm6.4"  # brings its Triton
     setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
 
-    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-        """Collects the device's facts from Triton's driver and torch.
+    def describe(self, known: Any, arch: Any, properties: Mapping[str, Any]) -> Detected:
+        """Counts the multiprocessors of an RDNA as Triton compiles for them.
 
         With GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs, which are paired again, because Triton compiles for WGPs.
         """
-        import torch
-
-        torch_properties = torch.cuda.get_device_properties(index)
-        driver = {fact: properties[key] for fact, key in DRIVER_FACTS.items()}
-        if driver["warp_size"] == 32 and properties["max_threads_per_sm"] // 32 <= WARPS_OF_A_CU:
-            driver["multiprocessor_count"] //= 2
         name = str(arch).partition(":")[0]  # gfx942:sramecc+:xnack- names features, not another architecture
-        return Detected(torch_properties.name, name, driver, reported(torch_properties, TORCH_FACTS))
+        detected = super().describe(known, name, properties)
+        if properties["warpSize"] == 32 and properties["max_threads_per_sm"] // 32 <= WARPS_OF_A_CU:
+            pairs = detected.driver["multiprocessor_count"] // 2
+            return detected._replace(driver={**detected.driver, "multiprocessor_count": pairs})
+        return detected
 
     def resources(self, compiled: Any) -> KernelResources:
         """Reads the metadata at the end of the assembly. Without scratch memory, which holds arrays too, no spill is in memory.
@@ -55,18 +52,20 @@ class Hip(Backend):
         `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908.
         """
         if not (assembly := compiled.asm.get("amdgcn")):  # another vendor's
-            return self.without_binary(compiled)
+            return super().resources(compiled)
         metadata = assembly.rpartition("amdhsa.kernels:")[2]
 
         def count(key: str) -> int:
             return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", metadata, re.MULTILINE)[-1])
 
-        scratch = count("private_segment_fixed_size")
+        scratch, spilled = count("private_segment_fixed_size"), 4 * count("vgpr_spill_count")
+        if not scratch:
+            spilled = 0
         return KernelResources(
             num_warps=compiled.metadata.num_warps,
             registers_per_thread=count("vgpr_count"),
             shared_memory_bytes=compiled.metadata.shared,
-            spilled_bytes_per_thread=4 * count("vgpr_spill_count") if scratch else 0,
+            spilled_bytes_per_thread=spilled,
             scalar_registers=count("sgpr_count"),
             stack_frame_bytes=scratch,
         )
@@ -77,18 +76,20 @@ class Hip(Backend):
             return loops_of(compiled.asm["amdgcn"], compiled.metadata.target.arch)
         return []
 
-    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+    def limits(self, resources: KernelResources, hardware: Hardware) -> dict[str, int]:
         """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.
 
         On gfx9 the wavefronts of a SIMD share its 800 SGPRs; later ones have a fixed set for each. A wavefront takes 16
         more for the trap handler, which LLVM's table up to Triton 3.8 does not count. Sources: AMDGPUBaseInfo.cpp and
         GCNSubtarget of LLVM; LLVM pull request 201342; ROCm/rocm-systems pull request 10618 (92 SGPRs: 7 on gfx942).
         """
-        more = {}
+        limits = simt.limits_of(resources, hardware)
         if hardware.warp_size == WARP_OF_CDNA and resources.scalar_registers:
             wavefronts = SGPRS // (simt.round_up(resources.scalar_registers, 16) + 16)
-            more["scalar registers"] = wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
-        return simt.occupancy_of(resources, hardware, more)
+            limits["scalar registers"] = (
+                wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
+            )
+        return limits
 
 
 def loops_of(assembly: str, arch: str) -> list[Loop]:
@@ -111,11 +112,15 @@ def loops_of(assembly: str, arch: str) -> list[Loop]:
 
 
 def _instruction(line: str, arch: str) -> Instruction:
-    of_64, wait = arch.startswith(OF_64), WAIT.match(line)
-    if wait:
+    of_64 = arch.startswith(OF_64)
+    if wait := WAIT.match(line):
         return Instruction(waits=(0,), left=int(wait[1], 0))
+    if LOAD.match(line) and "_lds" in line:  # into shared memory
+        return Instruction(loads=True)
     if LOAD.match(line):
-        return Instruction(loads=True, counter=None if "_lds" in line else 0)  # into shared memory
+        return Instruction(loads=True, counter=0)
     if of_64 and STORE.match(line):
         return Instruction(counter=0)
-    return Instruction(clocks=CLOCKS if of_64 and line.startswith("v_") else 1)
+    if of_64 and line.startswith("v_"):
+        return Instruction(clocks=CLOCKS)
+    return Instruction()

@@ -1,9 +1,8 @@
 """Triton's interpreter (TRITON_INTERPRET=1): it runs the kernel's Python text on the CPU, one program after another."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from portable_softmax.devices.backends.base import Backend, Detected, KernelResources, Occupancy
+from portable_softmax.devices.backends.base import Backend, KernelResources
 from portable_softmax.devices.schema import Hardware
 
 
@@ -16,10 +15,6 @@ class Interpreter(Backend):
     install = "CPU: pip install torch triton 'numpy<2.4' --extra-index-url https://download.pytorch.org/whl/cpu"
     elsewhere = "it compiles nothing; with TRITON_INTERPRET=1 it runs kernels"
 
-    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-        """Returns no facts."""
-        return Detected(name="interpreter", arch=arch, driver={}, torch={})
-
     def missing(self) -> str:
         """Returns that nothing compiles for it."""
         return self.elsewhere
@@ -30,6 +25,6 @@ class Interpreter(Backend):
 
     model = resources
 
-    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+    def limits(self, resources: KernelResources, hardware: Hardware) -> dict[str, int]:
         """Counts one program."""
-        return Occupancy(1, {"programs": 1})
+        return {"programs": 1}

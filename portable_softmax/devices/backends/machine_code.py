@@ -39,9 +39,11 @@ def loop_of(depth: int, instructions: Sequence[Instruction]) -> Loop:
             done = queue[: max(0, len(queue) - one.left)]
             waited = max([waited, *done])
             pending[counter] = queue[len(done) :]
-        if one.counter is not None:
-            pending[one.counter].append(waited + 1 if one.loads else 0)
-            chained = max(chained, pending[one.counter][-1])
+        if one.counter is not None and one.loads:
+            pending[one.counter].append(waited + 1)
+            chained = max(chained, waited + 1)
+        elif one.counter is not None:
+            pending[one.counter].append(0)
     return Loop(depth, sum(one.clocks for one in instructions), sum(one.loads for one in instructions), chained)
 
 

@@ -2,49 +2,42 @@
 
 import json
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from portable_softmax.devices.backends import npu_compiler, npu_stages
-from portable_softmax.devices.backends.base import Backend, Count, Detected, KernelResources, Occupancy, reported
+from portable_softmax.devices.backends.base import TORCH_NAMES, Backend, Count, Detected, KernelResources
 from portable_softmax.devices.schema import Hardware
 
 LANGUAGES = "triton.language.extra.ascend", "triton.language.extra.cann"  # of 3.2.0, and later
-TORCH_FACTS = {"multiprocessor_count": "vector_core_num", "l2_cache_bytes": "L2_cache_size", "memory_bytes": "total_memory"}
+LIBENTRY = "triton.runtime.libentry"
 
 
 class Npu(Backend):
     """Huawei Ascend."""
 
     torch_device_type = "npu"
+    driver_names: Mapping[str, str] = {"multiprocessor_count": "num_vectorcore"}  # it assumes two of each AI core
+    torch_names: Mapping[str, str] = {**TORCH_NAMES, "multiprocessor_count": "vector_core_num"}
+    core_names: Mapping[str, int] = {"num_vectorcore": 1, "vector_core_num": 1, "num_aicore": 2, "cube_core_num": 2}
     required = ("multiprocessor_count", "shared_memory_per_program_max", "memory_alignment", "max_programs")
     aligned_access = False
     scattered_rows = False  # its compiler would load the elements one by one
     fuses = False  # bishengir makes an fma a product and a sum, exp2(x) exp(x * ln 2), and exp an instruction
     tool = "npu-smi"
     install = "Ascend: pip install torch-npu triton-ascend"
-    modules = MappingProxyType(
-        dict.fromkeys(("acl", "torch_npu", "triton.backends.ascend", "triton.extension", "triton.runtime.libentry"), "")
-        | {"torch_npu.npu": "torch.npu", **dict.fromkeys(LANGUAGES, "")}
-        | {f"{language}.libdevice": "triton.language.extra.libdevice" for language in LANGUAGES}
-    )
+    modules: Mapping[str, str] = {
+        **dict.fromkeys((*LANGUAGES, "acl", "torch_npu", "triton.backends.ascend", "triton.extension", LIBENTRY), ""),
+        **{f"{language}.libdevice": "triton.language.extra.libdevice" for language in LANGUAGES},
+        "torch_npu.npu": "torch.npu",
+    }
     setup = "Ascend: `npu-smi info` lists devices; source CANN's set_env.sh; TORCH_DEVICE_BACKEND_AUTOLOAD=0 omits torch_npu."
     more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
     offline = staticmethod(npu_stages.offline)
     missing = staticmethod(npu_compiler.missing)
 
-    def driver_facts(self, hardware: Hardware) -> Mapping[str, int]:
-        """Returns numbers of cores as Triton's driver and torch_npu name them: two vector cores per AI core."""
-        cores = hardware.multiprocessor_count or 0
-        return {"num_vectorcore": cores, "vector_core_num": cores, "num_aicore": cores // 2, "cube_core_num": cores // 2}
-
-    def describe(self, index: int, arch: int | str, properties: Mapping[str, Any]) -> Detected:
-        """Reads torch_npu; Triton's driver, which assumes two vector cores per AI core, only where that lacks their number."""
-        import torch
-
-        facts = reported(torch.npu.get_device_properties(index), TORCH_FACTS)  # type: ignore[attr-defined]
-        driver = {} if "multiprocessor_count" in facts else {"multiprocessor_count": properties["num_vectorcore"]}
-        return Detected(str(arch), arch, driver, facts)
+    def describe(self, known: Any, arch: Any, properties: Mapping[str, Any]) -> Detected:
+        """Names the device by its target."""
+        return super().describe(known, arch, properties)._replace(name=str(arch))
 
     def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Returns no options: the compiler ignores num_warps and num_stages, and warns about them."""
@@ -64,12 +57,13 @@ class Npu(Backend):
         numbers = device.profile.launch.buffer_bytes
         if not numbers:
             return KernelResources(estimated=True)
-        per_element = max(number for names, number in numbers.value.items() if {*names.split(", ")} <= known)
-        of_rows = rows * numbers.row if "tokens" in known else 0
-        return KernelResources(shared_memory_bytes=int(rows * length * per_element + of_rows), estimated=True)
+        bytes_used = rows * length * max(number for names, number in numbers.value.items() if {*names.split(", ")} <= known)
+        if "tokens" in known:
+            bytes_used += rows * numbers.row
+        return KernelResources(shared_memory_bytes=int(bytes_used), estimated=True)
 
-    def occupancy(self, resources: KernelResources, hardware: Hardware) -> Occupancy:
+    def limits(self, resources: KernelResources, hardware: Hardware) -> dict[str, int]:
         """Counts one program, as it runs alone on a core, or none if its tile does not fit the Unified Buffer."""
-        there = hardware.shared_memory_per_program_max or resources.shared_memory_bytes
-        limits = {"programs": 1} if resources.shared_memory_bytes <= there else {"programs": 1, "unified buffer": 0}
-        return Occupancy(min(limits.values()), limits, multiprocessors=resources.multiprocessors)
+        if resources.shared_memory_bytes > (hardware.shared_memory_per_program_max or resources.shared_memory_bytes):
+            return {"programs": 1, "unified buffer": 0}
+        return {"programs": 1}

@@ -8,14 +8,12 @@ import importlib.metadata
 import math
 import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from portable_softmax.devices.backends.base import KernelResources
+from portable_softmax.devices.backends.tools import run_tool
 from portable_softmax.errors import CompileError
 
 FOLDER = "PORTABLE_SOFTMAX_ASCEND"  # environment variable: the folder of both wheels
@@ -58,7 +56,7 @@ IDENTITY = f"{RELEASES} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 def compiler_of(arch: object) -> str:
     """Returns the compiler of a target's generation."""
-    return A5 if re.match(r"Ascend(950|910_95)", str(arch)) else A2_A3
+    return (re.match(r"Ascend(950|910_95)", str(arch)) and A5) or A2_A3
 
 
 def missing() -> str | None:
@@ -69,7 +67,9 @@ def missing() -> str | None:
     there = {entry.metadata["Name"]: entry.version for entry in importlib.metadata.distributions(path=[folder])}
     wrong = [f"{name} {there.get(name, '(none)')}" for name, release in RELEASES.items() if there.get(name) != release]
     wrong += [f"no executable {tool}" for tool in (ADAPTER, A2_A3, A5) if not os.access(Path(folder, tool), os.X_OK)]
-    return f"{FOLDER}={folder} has {', '.join(wrong)}; this command makes such a folder: {INSTALL}" if wrong else None
+    if not wrong:
+        return None
+    return f"{FOLDER}={folder} has {', '.join(wrong)}; this command makes such a folder: {INSTALL}"
 
 
 def lowered(ttir: str, arch: object) -> str:
@@ -81,36 +81,29 @@ def lowered(ttir: str, arch: object) -> str:
 
 
 def planned(linalg: str, arch: object, options: Mapping[str, Any]) -> KernelResources:
-    """Returns what a program uses by the memory plan of linalg, which takes what is free; single-buffered if only that fits.
+    """Returns what a program uses by the memory plan of linalg, which takes what is free.
 
-    `options` are a launch's that FLAGS has. CompileError: it overflows, with its size, or the compiler fails or takes long.
+    `options` are a launch's that FLAGS has. The compiler of A2 and A3 plans single buffers where double ones do not fit.
+    CompileError: it overflows, with its size, or the compiler fails or takes long.
     """
     tool = compiler_of(arch)
     usual = dict.fromkeys(("multibuffer", "enable_auto_bind_sub_block"), tool == A2_A3)  # NPUOptions of triton-ascend
     chosen = usual | {name: value for name, value in options.items() if value is not None}
-    try:
-        return _planned(linalg, tool, chosen)
-    except CompileError:
-        if tool == A2_A3 or not chosen["multibuffer"]:  # the compiler of A2 and A3 tries it by itself
-            raise
-    single = _planned(linalg, tool, chosen | {"multibuffer": False})
-    return replace(single, compiler=COMPILED.format("single-buffered by multibuffer=False"))
-
-
-def _planned(linalg: str, tool: str, options: Mapping[str, Any]) -> KernelResources:
-    flags = [*ALWAYS.split(), *TARGETS[tool].split(), *(f"--{FLAGS[name]}={value}" for name, value in options.items())]
+    flags = [*ALWAYS.split(), *TARGETS[tool].split(), *(f"--{FLAGS[name]}={value}" for name, value in chosen.items())]
     code, printed, _ = _run(tool, re.sub(r', mix_mode\s*=\s*"[^"]*"', "", linalg), flags)
     last = printed.rpartition("retrying compilation.")[2]  # of A2 and A3; what was printed ahead of it is of refused plans
-    sizes = [0] if tool == A5 else _sizes_of_dump(last)  # that of the 950 prints none without buffers
-    sizes += [int(bits) // 8 for bits in re.findall(r"UB size = (\d+) bits", last)]
+    sizes = [int(bits) // 8 for bits in re.findall(r"UB size = (\d+) bits", last)]
+    sizes += {A5: [0], A2_A3: _sizes_of_dump(last)}[tool]  # that of the 950 prints none without buffers
+    buffers, advice, cores = "single-buffered", "", 2
+    if chosen["multibuffer"] and "enable-auto-multi-buffer to false" not in printed:
+        buffers, advice = "double-buffered", "; multibuffer=False takes less"
+    if 'mix_mode = "aiv"' in linalg:
+        cores = 1
     if code == 0 and sizes:
-        is_double = options["multibuffer"] and "enable-auto-multi-buffer to false" not in printed
-        cores = 1 if 'mix_mode = "aiv"' in linalg else 2
-        compiler = COMPILED.format("double-buffered" if is_double else "single-buffered")
-        return KernelResources(shared_memory_bytes=max(sizes), multiprocessors=cores, compiler=compiler)
+        return KernelResources(shared_memory_bytes=max(sizes), multiprocessors=cores, compiler=COMPILED.format(buffers))
     if overflow := re.search(r"error: (ub overflow, requires (\d+) bits while (\d+) bits available!)", last):
         needed, there = (int(bits) // 8 for bits in overflow.groups()[1:])
-        raise CompileError(f"{NAME}: {overflow[1]} (at least {needed} bytes of {there})")
+        raise CompileError(f"{NAME}: {overflow[1]} (at least {needed} bytes of {there}){advice}")
     raise CompileError(f"{NAME} failed: {_why(code, printed)}")
 
 
@@ -129,19 +122,14 @@ def _sizes_of_dump(printed: str) -> list[int]:
 
 def _run(tool: str, text: str, flags: list[str]) -> tuple[int, str, str]:
     """Runs a tool on a file; returns its exit status, all that it printed, and the file that it wrote."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "kernel.mlir").write_text(text)
-        for last_step in (Path(folder, "hivmc"), Path(folder, "hivmc-a5")):
-            last_step.write_text(f"#!/bin/sh\necho {NAME}\n")
-            last_step.chmod(0o755)
-        limited = "sh", "-c", f'PATH=$PWD:$PATH; ulimit -Ht {SECONDS + 2}; ulimit -St {SECONDS}; exec "$@" 2>&1', "sh"
-        command = [*limited, str(Path(os.environ[FOLDER], tool).absolute()), "kernel.mlir", *flags, "-o", "result.mlir"]
-        for _ in range(2):  # of some thousand runs one crashes, and not again
-            done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=False)
-            if done.returncode >= 0 or done.returncode == OUT_OF_TIME:
-                break
-        result = Path(folder, "result.mlir")
-        return done.returncode, done.stdout, result.read_text() if result.is_file() else ""
+    last_step = f"#!/bin/sh\necho {NAME}\n".encode()
+    files = {"kernel.mlir": text.encode(), "hivmc": last_step, "hivmc-a5": last_step}
+    limited = "sh", "-c", f'PATH=$PWD:$PATH; ulimit -Ht {SECONDS + 2}; ulimit -St {SECONDS}; exec "$@"', "sh"
+    command = [*limited, str(Path(os.environ[FOLDER], tool).absolute()), "kernel.mlir", *flags, "-o", "result.mlir"]
+    code, printed, result = run_tool(command, files, "result.mlir")
+    if code < 0 and code != OUT_OF_TIME:  # of some thousand runs one crashes, and not again
+        code, printed, result = run_tool(command, files, "result.mlir")
+    return code, printed, result.decode()
 
 
 def _why(code: int, printed: str) -> str:
@@ -150,5 +138,7 @@ def _why(code: int, printed: str) -> str:
         return f"it had not ended after {SECONDS} s; use smaller blocks"
     words = re.findall(r"(?:error: |Assertion )(?!Failed to run|Failures have been)(.+)", printed)
     words += re.findall(r"error: (.+)", printed)
-    ended = f"it was ended by signal {-code}" if code < 0 else f"it ended with {code or '0, without a plan'}"
-    return f"{ended}: {words[0].strip()}" if words else ended
+    ended = f"it ended with {code or '0, without a plan'}"
+    if code < 0:
+        ended = f"it was ended by signal {-code}"
+    return ": ".join([ended, *(word.strip() for word in words[:1])])

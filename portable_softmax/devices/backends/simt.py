@@ -1,6 +1,6 @@
-"""The occupancy rule that SIMT vendors share."""
+"""The rule of occupancy that SIMT vendors share."""
 
-from portable_softmax.devices.backends.base import KernelResources, Occupancy
+from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.schema import Hardware
 
 
@@ -16,26 +16,28 @@ def limits_of(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
     fit. Unknown registers are the most that a thread can have. Sources: cudaOccMaxBlocksPerSMRegsLimit in NVIDIA's
     cuda_occupancy.h, getNumWavesPerEUWithNumVGPRs in LLVM's AMDGPUBaseInfo.cpp.
     """
-    warps = resources.num_warps
-    partitions, warp_size = hardware.partitions_per_multiprocessor, hardware.warp_size
+    warps, partitions, warp_size = resources.num_warps, hardware.partitions_per_multiprocessor, hardware.warp_size
     if warps is None or warp_size is None or partitions is None:
         raise ValueError("occupancy requires num_warps, and warp_size and partitions_per_multiprocessor of the device")
-    limits = {}
+    barriers = resources.barriers
+    if barriers is None:
+        barriers = min(1, warps - 1)
+    available = {  # of a multiprocessor, and of a program
+        "warps": (hardware.max_warps_per_multiprocessor, warps),
+        "programs": (hardware.max_programs_per_multiprocessor, 1),
+        "barriers": (hardware.barriers_per_multiprocessor, barriers),
+    }
+    limits = {name: has // uses for name, (has, uses) in available.items() if has and uses}
     if (threads := hardware.max_threads_per_program) and warps * warp_size > threads:
-        limits["threads per program"] = 0
-    if hardware.max_warps_per_multiprocessor:
-        limits["warps"] = hardware.max_warps_per_multiprocessor // warps
-    if hardware.max_programs_per_multiprocessor:
-        limits["programs"] = hardware.max_programs_per_multiprocessor
-    barriers = int(warps > 1) if resources.barriers is None else resources.barriers
-    if hardware.barriers_per_multiprocessor and barriers:
-        limits["barriers"] = hardware.barriers_per_multiprocessor // barriers
+        limits = {"threads per program": 0, **limits}
     if hardware.registers_per_multiprocessor and resources.registers_per_thread != 0:
         granule, in_slice = hardware.register_granule or 1, hardware.registers_per_multiprocessor // partitions // warp_size
         most, registers, name = hardware.max_registers_per_thread or in_slice, resources.registers_per_thread, "registers"
         if registers is None:
             registers, name = min(in_slice // granule * granule, most), "registers (estimated)"
-        limits[name] = in_slice // round_up(registers, granule) * partitions // warps if registers <= most else 0
+        limits[name] = in_slice // round_up(registers, granule) * partitions // warps
+        if registers > most:
+            limits[name] = 0
     return limits | shared_memory_limit(resources, hardware)
 
 
@@ -45,14 +47,8 @@ def shared_memory_limit(resources: KernelResources, hardware: Hardware) -> dict[
     if hardware.shared_memory_per_program_max and used > hardware.shared_memory_per_program_max:
         return {"shared memory": 0}
     allocated = round_up(used + (hardware.shared_memory_reserved_per_program or 0), hardware.shared_memory_granule or 1)
-    if allocated and hardware.shared_memory_sizes:
-        allocated = next((size for size in hardware.shared_memory_sizes if size >= allocated), allocated)
+    if allocated:
+        allocated = min((size for size in hardware.shared_memory_sizes or () if size >= allocated), default=allocated)
     if allocated and hardware.shared_memory_per_multiprocessor:
         return {"shared memory": hardware.shared_memory_per_multiprocessor // allocated}
     return {}
-
-
-def occupancy_of(resources: KernelResources, hardware: Hardware, more: dict[str, int]) -> Occupancy:
-    """Returns the occupancy by the limits that GPU vendors count alike, and by one vendor's additional ones."""
-    limits = limits_of(resources, hardware) | more
-    return Occupancy(min(limits.values()), limits, min(limits.values()) * (resources.num_warps or 0))
