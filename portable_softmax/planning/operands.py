@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, check_dtype
@@ -13,6 +13,8 @@ from portable_softmax.planning.problem import FORMS, NONE, VECTOR_BYTES, Level, 
 MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 TOKEN_LOG_PROBS = "token_log_probs"
+OF_ROWS = "n_rows", "rows_per_matrix", "levels"  # fields that depend on the number of rows
+OF_BUCKET = operator.attrgetter(*(field.name for field in fields(Problem) if field.name not in OF_ROWS))
 SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -42,35 +44,37 @@ def problem_of(
     Raises:
         ValueError: a size is too large.
     """
-    if any(size > 1 and {along[0], *along[2:]} != {along[0]} for size, *along in zip(shape, *strides, strict=True)):
-        return None
-    operands = [*strides, strides[0] if mask is None else mask]
+    n_operands, operands = len(strides), [*strides, strides[0] if mask is None else mask]
     dims: list[Level] = list(zip(shape, zip(*operands, strict=True), strict=True))
-    columns = dims[dim] if shape and shape[dim] > 1 else (1, (1,) * len(operands))
+    if n_operands > 2 and any(size > 1 and {along[0], *along[2:-1]} != {along[0]} for size, along in dims):
+        return None
+    none, ones = (0,) * (n_operands + 1), (1,) * n_operands
+    columns = dims[dim] if shape and shape[dim] > 1 else (1, (*ones, 1))
     queries = len(shape) - 2 if fields.get("scores", NONE).causal else -1
     outer = _merged([level for at, level in enumerate(dims) if at not in (dim, queries) and level[0] > 1])
     outer += dims[queries : queries + 1]
-    rows = outer.pop() if outer else (1, (0,) * len(operands))
-    across = {*columns[1][:-1]} != {1}
-    if across and (rows[0] == 1 or {*rows[1][:-1]} != {1} or (not scattered and rows[0] < MIN_LINE)):
+    rows = outer.pop() if outer else (1, none)
+    across = columns[1][:-1] != ones
+    if across and (rows[0] == 1 or rows[1][:-1] != ones or (not scattered and rows[0] < MIN_LINE)):
         return None
     if len(outer) > (2 if scattered else int(across)):
         return None
     lines, elements = (columns, rows) if across else (rows, columns)
-    single: Level = 1, (0,) * len(operands)
-    levels = [*[single, single, *outer][-2:], lines, elements]
-    used = [strides[:-1] for size, strides in levels[:3] if size > 1]
-    of_result = [(size, strides[:1]) for size, strides in levels[:3] if size > 1]
-    is_contiguous = len(_merged([*of_result, (elements[0], (1,))])) == 1
-    if not is_contiguous and any(strides[0] != strides[1] for strides in used):
+    levels = (*[(1, none), (1, none), *outer][-2:], lines, elements)
+    is_contiguous, step = True, 1
+    for size, along in levels[::-1]:
+        is_contiguous = is_contiguous and (size == 1 or along[0] == step)
+        step *= size
+    used = [along[:-1] for size, along in levels[:3] if size > 1]
+    if not is_contiguous and any(along[0] != along[1] for along in used):
         return None  # kernels have no other strides of the result
     widest = VECTOR_BYTES // max(DTYPE_BYTES[dtype] for dtype in dtypes)
-    vector = math.gcd(elements[0], *itertools.chain(*used), widest)
+    vector = math.gcd(elements[0], widest, *itertools.chain(*used))
     if mask is not None:
         is_single = not mask_aligned or fields.get("batch_invariant")
         fields["mask"] = _mask_of(levels, across, 1 if is_single else vector)
     return Problem(
-        n_rows=math.prod(size for size, _ in levels) // columns[0],
+        n_rows=step // columns[0],
         n_cols=columns[0],
         x_dtype=dtypes[0],
         y_dtype=dtypes[1],
@@ -80,7 +84,7 @@ def problem_of(
         rows_per_matrix=rows[0],
         alike=all(len({stride % widest for stride in strides[:-1]}) == 1 for _, strides in levels[:3]),
         out_like_x=not is_contiguous,
-        levels=tuple(levels),
+        levels=levels,
         **fields,
     )
 
@@ -96,7 +100,7 @@ def _merged(levels: list[Level]) -> list[Level]:
     return merged
 
 
-def _mask_of(levels: list[Level], across: bool, vector: int) -> Mask:
+def _mask_of(levels: Sequence[Level], across: bool, vector: int) -> Mask:
     """Returns the layout of a mask, the last operand, which is loaded in up to `vector` elements.
 
     A batch-invariant one is loaded one by one: its strides tell how many rows there are, and accesses the order of sums.
@@ -164,9 +168,20 @@ def numbers_of(number: int) -> tuple[int, int, int]:
 
 def bucket_of(problem: Problem) -> Problem:
     """Returns the problem for which the launch of a problem is chosen; there is one if bits do not depend on the rows."""
+    n_rows, rows_per_matrix = _rows_of_bucket(problem)
+    return replace(problem, n_rows=n_rows, rows_per_matrix=rows_per_matrix, levels=None)
+
+
+def bucket_key(problem: Problem) -> tuple[Any, ...]:
+    """Returns what differs between buckets, in less time than their problem is made in."""
+    return *_rows_of_bucket(problem), *OF_BUCKET(problem)
+
+
+def _rows_of_bucket(problem: Problem) -> tuple[int, int | None]:
+    """Returns n_rows and rows_per_matrix of the problem of a bucket."""
     if problem.batch_invariant:
-        return replace(problem, n_rows=problem.inner * MANY, rows_per_matrix=None, levels=None)
+        return problem.inner * MANY, None
     matrices, rows = problem.n_rows // problem.rows_per_group, problem.rows_per_group
     if not problem.across:
         rows = representative(rows)
-    return replace(problem, n_rows=representative(matrices) * rows, rows_per_matrix=rows, levels=None)
+    return representative(matrices) * rows, rows

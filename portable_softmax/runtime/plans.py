@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.detect import chosen, interpreting
@@ -13,7 +13,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, NoDeviceError
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning import candidates, planner
-from portable_softmax.planning.operands import bucket_of, contiguous_problem
+from portable_softmax.planning.operands import bucket_key, bucket_of, contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Problem
 from portable_softmax.planning.tiling import Tiling
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 MAX_KEPT = 4096  # choices
-_choices: dict[tuple[Problem, Device, bool], LaunchPlan] = {}  # by bucket
+_choices: dict[tuple[tuple[Any, ...], Device, bool], LaunchPlan] = {}  # by bucket
 
 
 def plan(
@@ -133,11 +133,11 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
     """
     estimates = device.index is None and device.vendor.model((1, 1), 4, (), device) is not None
     estimated = estimates and (interpreting() or device.vendor.missing() is not None)
-    key = bucket_of(problem), device, estimated
+    key = bucket_key(problem), device, estimated
     choice = _choices.get(key)
     if choice is None or time:
         compile = candidates.estimated if estimated else _compile
-        choice = planner.choose_launch(key[0], device, compile, problem.size, count, time)
+        choice = planner.choose_launch(bucket_of(problem), device, compile, problem.size, count, time)
         if len(_choices) >= MAX_KEPT:
             _choices.clear()
         _choices[key] = choice
