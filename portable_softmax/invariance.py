@@ -38,7 +38,7 @@ class batch_invariant(Switch):
     """
 
     def __init__(self, enabled: bool = True) -> None:
-        self.enabled = _bool(enabled)
+        self.enabled = enabled
         self.before: list[bool] = []  # a flag for each `with` block that is open
 
     def __enter__(self) -> None:
@@ -52,16 +52,12 @@ class batch_invariant(Switch):
 def set_batch_invariant(enabled: bool) -> None:
     """Sets the flag of `batch_invariant` for the process; raises TypeError unless it is a bool."""
     global _enabled
-    _enabled = _bool(enabled)
+    if not isinstance(enabled, bool):
+        raise TypeError(f"argument 'enabled' of batch_invariant must be bool, not {type(enabled).__name__}: {enabled!r}")
+    _enabled = enabled
 
 
 def is_batch_invariant() -> bool:
     """True if batch invariance is enabled; torch.use_deterministic_algorithms(True) enables it too."""
     torch = sys.modules.get("torch")  # until it is imported, no flag of it can be set
     return _enabled or (torch is not None and torch.are_deterministic_algorithms_enabled())
-
-
-def _bool(enabled: bool) -> bool:
-    if not isinstance(enabled, bool):
-        raise TypeError(f"argument 'enabled' of batch_invariant must be bool, not {type(enabled).__name__}: {enabled!r}")
-    return enabled

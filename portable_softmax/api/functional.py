@@ -3,17 +3,129 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor
-from portable_softmax.operators.checks import as_float
-from portable_softmax.operators.softmax import compute
+from portable_softmax.operators import checks, launch, reference
+from portable_softmax.operators.checks import Factor
+from portable_softmax.operators.operator import Operator
+
+FORMS = {False: "softmax", True: "log_softmax"}
+CAUSAL = {False: None, None: None, True: "upper_left", "upper_left": "upper_left", "lower_right": "lower_right"}
+
+
+class _Gradient(Operator):
+    schema = (
+        "softmax_backward(Tensor dy, Tensor y, Tensor? x, Tensor? scale, Tensor? temperature, float? scale_number, "
+        "float? temperature_number, float? softcap, bool log, SymInt dim, bool voids, ScalarType dtype) -> Tensor"
+    )
+    whole = 3
+    reference = staticmethod(reference.softmax_gradient)
+
+    def check(self, args: Any, softcap: Any, log: Any, dim: Any, voids: Any, dtype: Any) -> Any:
+        """Returns the options; raises an error unless tensors are of one shape and device, and of two types."""
+        dy, y, x, *_ = args
+        if (x is None) != (softcap is None):
+            raise ValueError(f"{self.name}(): x is required with a softcap, and only with one")
+        checks.check_tensor(self.name, "y", y)
+        checks.check_alike(self.name, "dy", dy, y, y.shape, y.dtype)
+        checks.check_alike(self.name, "x", x, y, y.shape, dtype)
+        checks.check_real(self.name, "y", y.dtype)
+        checks.check_real(self.name, "dtype", dtype)
+        dim = checks.wrap_dim(self.name, dim, y.dim())
+        checks.check_scores(self.name, y, args, dim)
+        return self.Options(checks.softcap_of(self.name, softcap), log, dim, voids, dtype)
+
+    def describe(self, args: Any, options: Any, invariant: bool) -> dict[str, Any]:
+        launch.check_supported(args.y, options.dim, options.dtype)
+        scores = launch.scores_of(args, options.softcap, mask="bool" if options.voids else None)
+        return {"scores": scores, "form": FORMS[options.log], "backward": True, "batch_invariant": invariant}
+
+
+class _Softmax(Operator):
+    schema = (
+        "softmax(Tensor x, Tensor? mask, Tensor? scale, Tensor? temperature, Tensor? sink, float? scale_number, "
+        "float? temperature_number, float? softcap, bool log, SymInt dim, ScalarType dtype, str? causal, "
+        "bool zero_rows) -> Tensor"
+    )
+    reference = staticmethod(reference.softmax)
+
+    def check(self, args: Any, softcap: Any, log: Any, dim: Any, dtype: Any, causal: Any, zero_rows: Any) -> Any:
+        """Returns the options; errors are those of api.functional.softmax."""
+        x, name = args.x, FORMS[log]
+        softcap = checks.softcap_of(name, softcap)
+        is_valid = isinstance(causal, (bool, str, type(None))) and causal in CAUSAL
+        kinds = "be True, False, 'upper_left' or 'lower_right', not {!r}"
+        checks.require(is_valid, ValueError, name, "causal", kinds, causal)
+        is_plain = softcap is None and not causal and not zero_rows and all(t is None for t in args[1:])
+        if not is_plain:  # torch computes a plain one of other layouts, or raises its error
+            checks.check_tensor(name, "input", x)
+        dim, dtype = checks.wrap_dim(name, dim, x.dim()), checks.dtype_of(x, dtype)
+        if causal and (x.dim() < 2 or dim != x.dim() - 1):
+            raise ValueError(f"{name}(): causal masks the last two dimensions, and dim must be the last; use mask= instead")
+        checks.check_scores(name, x, args, dim)
+        if not is_plain:
+            checks.check_real(name, "input", dtype)
+        return self.Options(softcap, log, dim, dtype, CAUSAL[causal], zero_rows)
+
+    def describe(self, args: Any, options: Any, invariant: bool) -> dict[str, Any]:
+        softcap, log, dim, dtype, causal, zero_rows = options
+        launch.check_supported(args.x, dim, dtype)
+        if torch.promote_types(args.x.dtype, dtype) != dtype:  # torch rounds x first, and kernels do not
+            raise launch.NoKernel(f"{args.x.dtype} to {dtype}")
+        scores = launch.scores_of(args, softcap, causal=causal, zero_rows=zero_rows)
+        return {"scores": scores, "form": FORMS[log], "batch_invariant": invariant}
+
+    def saved(self, ctx: Any, args: Any, y: Tensor) -> Any:
+        """Returns what the gradient of x depends on; all arguments if another one requires a gradient."""
+        if True in ctx.needs_input_grad[1:]:
+            return args
+        softcap, log, dim, *_ = ctx.call.options
+        x = args.x if softcap else None
+        options = GRADIENT.Options(softcap, log, dim, reference.has_voids(args, ctx.call.options), args.x.dtype)
+        return options, y, x, args.scale, args.temperature
+
+    def gradients(self, ctx: Any, saved: list[Any], dresults: tuple[Any, ...]) -> Any:
+        """Computes the gradient of x by a launch; if others are required, all of them by the reference."""
+        if True in ctx.needs_input_grad[1:]:
+            return reference.differentiate(self.reference, self.Args(*saved), ctx.call.options, ctx.needs_input_grad, dresults)
+        options, *tensors = saved
+        return GRADIENT.compute_gradient(ctx.call, GRADIENT.Args(*dresults, *tensors), options), None, None, None, None
+
+
+GRADIENT: Any = _Gradient()
+SOFTMAX: Any = _Softmax()
+
+
+def _compute(
+    log: bool, inputs: tuple[Any, ...], softcap: Any, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Tensor | None
+) -> Tensor:
+    name, args, tensors = FORMS[log], SOFTMAX.Args(*inputs), {"input": inputs[0]}
+    if out is not None:
+        tensors["out"] = out
+    for argument, t in tensors.items():
+        checks.require(isinstance(t, Tensor), TypeError, name, argument, "be Tensor, not {}", type(t).__name__)
+    if not args.scale is args.temperature is args.sink is None:
+        args = checks.normalized(name, args)
+    if dtype is None:
+        dtype = checks.dtype_of(args.x)
+    options = softcap, log, dim, dtype, causal, checks.zero_rows_of(name, masked_rows)
+    if out is not None and SOFTMAX.launch_into(out, args, options):
+        return out
+    y: Tensor = SOFTMAX.call(args, options)
+    if out is None:
+        return y
+    checks.check_tensor(name, "out", out)
+    for what, expected, actual in (("dtype", y.dtype, out.dtype), ("device", y.device, out.device)):
+        if actual != expected:
+            raise RuntimeError(f"Expected out tensor to have {what} {expected}, but got {actual} instead")
+    return torch.mul(y, 1, out=out)  # resized with torch's warning, or refused with its errors
 
 
 def softmax(
-    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
-    mask: torch.Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
-    masked_rows: str = "nan", out: torch.Tensor | None = None,
-) -> torch.Tensor:  # fmt: skip
+    input: Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
+    mask: Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
+    masked_rows: str = "nan", out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Computes the softmax of scores along `dim` by one fused kernel: softcap * tanh(scale * input / softcap) / temperature.
 
     Options are applied in the order scale, softcap, temperature, mask and causal, sink. A kernel computes strided tensors in
@@ -54,27 +166,27 @@ def softmax(
         DtypeError, LayoutError: options require a floating-point dtype, and strided tensors; both are a NotImplementedError.
         DeviceError, PlanError, CompileError: the kernel cannot run on the tensor's device.
     """
-    return compute(False, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
+    return _compute(False, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
 
 
 def log_softmax(
-    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
-    mask: torch.Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
-    masked_rows: str = "nan", out: torch.Tensor | None = None,
-) -> torch.Tensor:  # fmt: skip
+    input: Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
+    mask: Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
+    masked_rows: str = "nan", out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Computes the logarithm of `softmax` by one fused kernel. Arguments, result and errors are those of `softmax`."""
-    return compute(True, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
+    return _compute(True, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
 
 
 def softmin(
-    input: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
-    mask: torch.Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
-    masked_rows: str = "nan", out: torch.Tensor | None = None,
-) -> torch.Tensor:  # fmt: skip
+    input: Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
+    mask: Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
+    masked_rows: str = "nan", out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Computes `softmax` with the negative of `scale`. Arguments, result and errors are those of `softmax`."""
-    scale = as_float("softmin", "scale", scale)
+    scale = checks.as_float("softmin", "scale", scale)
     scale = -1.0 if scale is None else -scale
-    return compute(False, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
+    return _compute(False, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
 
 
 class Softmax(torch.nn.Softmax):
@@ -91,7 +203,7 @@ class Softmax(torch.nn.Softmax):
         super().__init__(dim)
         self.options = options
 
-    def forward(self, input: torch.Tensor, **options: Any) -> torch.Tensor:
+    def forward(self, input: Tensor, **options: Any) -> Tensor:
         """Computes the function of a tensor; options such as a mask extend or replace those of the module."""
         return self.function(input, self.dim, **self.options | options)  # type: ignore[no-any-return]
 

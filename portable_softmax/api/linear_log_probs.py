@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
 
-from portable_softmax.operators.arguments import Factor
-from portable_softmax.operators.checks import check_masked_rows, check_tensor, normalized, wrong
+from portable_softmax.api.tokens import TOKENS, compute, mask_of
+from portable_softmax.operators.checks import Factor, check_tensor, normalized, require, zero_rows_of
 from portable_softmax.operators.operator import save, saved
-from portable_softmax.operators.tokens import TOKENS, compute, mask_of
 
 NAME = "linear_token_log_probs"
 CHUNK_BYTES = 3 << 27  # of logits; with smaller chunks the gradient of the weight is read and written more often
@@ -45,16 +44,15 @@ def linear_token_log_probs(
     if weight.dim() != 2 or hidden.shape[-1:] != weight.shape[1:] or (bias is not None and bias.shape != weight.shape[:1]):
         shapes = ", ".join(f"{tuple(t.shape)}" for t in (hidden, weight, bias) if t is not None)
         raise ValueError(f"{NAME}(): requires hidden of shape (..., H), weight (V, H) and bias (V,), not {shapes}")
-    if chunk_rows is not None and (type(chunk_rows) is not int or chunk_rows < 1):
-        raise ValueError(wrong(NAME, "chunk_rows", "be a positive integer or None", repr(chunk_rows)))
-    if accumulate not in (None, torch.float32):
-        raise ValueError(wrong(NAME, "accumulate", "be torch.float32 or None", repr(accumulate)))
-    check_masked_rows(NAME, masked_rows)
+    is_valid = chunk_rows is None or (type(chunk_rows) is int and chunk_rows > 0)
+    require(is_valid, ValueError, NAME, "chunk_rows", "be a positive integer or None, not {!r}", chunk_rows)
+    is_valid = accumulate in (None, torch.float32)
+    require(is_valid, ValueError, NAME, "accumulate", "be torch.float32 or None, not {!r}", accumulate)
     lead, n_rows = hidden.shape[:-1], hidden.shape[:-1].numel()
     logits = hidden.new_empty(()).expand(*lead, len(weight))  # for checks, which read no elements
     mask = mask if kept is None else mask_of(NAME, logits, kept, mask, -1)
     args = normalized(NAME, TOKENS.Args(logits, ids, mask, scale, temperature))
-    options = softcap, -1, ignore_index, entropy, return_lse, masked_rows == "zero"
+    options = softcap, -1, ignore_index, entropy, return_lse, zero_rows_of(NAME, masked_rows)
     options = TOKENS.check(args, *options, name=NAME)._replace(dim=-1)
     if any(isinstance(t, Tensor) and t.requires_grad for t in args[2:]):
         raise NotImplementedError(f"{NAME}(): mask, scale and temperature have no gradient; pass .detach() of them")

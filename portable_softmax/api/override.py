@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
+from portable_softmax.api.functional import FORMS, GRADIENT, SOFTMAX
 from portable_softmax.devices.detect import current_device
 from portable_softmax.errors import NoDeviceError
 from portable_softmax.invariance import Switch
-from portable_softmax.operators.checks import check_masked_rows
+from portable_softmax.operators.checks import zero_rows_of
 from portable_softmax.operators.operator import Operator
-from portable_softmax.operators.softmax import FORMS, GRADIENT, SOFTMAX
 
-_lock, _entering = threading.Lock(), threading.Lock()
+_lock = threading.RLock()  # of threads in a decorated function the first starts the override, and the last ends it
+_active: list["override_aten"] = []  # one at most
 _replaced: list[Any] = []  # kernels that were active: a thread may be entering one when it is removed
 
 
@@ -40,24 +41,24 @@ class override_aten(Switch):
     """
 
     def __init__(self, *, masked_rows: str = "nan") -> None:
-        check_masked_rows("override_aten", masked_rows)
+        self._zero_rows, self._blocks, self._device_type = zero_rows_of("override_aten", masked_rows), 0, ""
         if not hasattr(torch.library, "get_kernel"):
             raise NotImplementedError(f"override_aten() requires torch 2.9 or later, not {torch.__version__}")
-        self._library: Any = None
-        self._zero_rows, self._blocks, self._device_type = masked_rows == "zero", 0, ""
         try:
             self._device_type = current_device().vendor.torch_device_type
         except NoDeviceError as error:
             warnings.warn(f"override_aten() does nothing, as there is no device: {error}", stacklevel=2)
-        self._start()
+        with _lock:
+            self._start()
 
     def _start(self) -> None:
-        if not self._device_type:
+        if self in _active or not self._device_type:
             return
+        if _active:
+            raise RuntimeError("override_aten() is active already; call its end() first")
         # No public name for a device's key (2.9 to 2.13); until a vendor's extension of torch renames it, it is PrivateUse1.
         key = torch._C._dispatch_key_for_device(self._device_type)
-        if not _lock.acquire(blocking=False):
-            raise RuntimeError("override_aten() is active already; call its end() first")
+        _active.append(self)
         self._library = torch.library.Library("aten", "IMPL")
         for log, (operator, suffix) in itertools.product(FORMS, ((SOFTMAX, ""), (GRADIENT, "_backward_data"))):
             name = f"_{FORMS[log]}{suffix}"
@@ -69,10 +70,10 @@ class override_aten(Switch):
 
     def end(self) -> None:
         """Ends the override; does nothing if it has ended."""
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
-            _lock.release()
+        with _lock:
+            if self in _active:
+                _active.remove(self)
+                self._library._destroy()
 
     def __call__(self, function: Any) -> Any:
         """Returns a function that overrides during each call, and ends the override that has started."""
@@ -80,14 +81,13 @@ class override_aten(Switch):
         return super().__call__(function)
 
     def __enter__(self) -> "override_aten":
-        with _entering:  # of threads in a decorated function the first starts the override, and the last ends it
-            if not self._blocks and self._library is None:
-                self._start()
+        with _lock:
+            self._start()
             self._blocks += 1
         return self
 
     def __exit__(self, *error: object) -> None:
-        with _entering:
+        with _lock:
             self._blocks -= 1
             if not self._blocks:
                 self.end()
@@ -99,11 +99,11 @@ def _kernel(operator: Operator, log: bool, zero_rows: bool, replaced: Any) -> An
 
     def compute(keys: Any, *inputs: Any) -> Any:
         *tensors, dim, last = inputs  # (x, dim, half_to_float) or (dy, y, dim, dtype of x)
-        args, x = operator.Args(*tensors), tensors[-1]
-        dtype = torch.float32 if last is True else x.dtype
-        options = (None, log, dim, dtype, False, zero_rows) if operator is SOFTMAX else (None, log, dim, zero_rows, last)
+        x, options = tensors[-1], [None, log, dim, zero_rows, last]
+        if operator is SOFTMAX:
+            options[3:] = torch.float32 if last else x.dtype, False, zero_rows
         with contextlib.suppress(NotImplementedError, IndexError):  # torch raises its own
-            call = operator.call_of(args, options)
+            call = operator.call_of(args := operator.Args(*tensors), tuple(options))
             if call.run is not None:
                 return call.run(args)
         result = replaced(keys, *inputs)

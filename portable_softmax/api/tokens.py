@@ -1,12 +1,209 @@
 """token_log_probs and sample_token: log-probabilities of chosen tokens and samples, for policy gradients and samplers."""
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
-from portable_softmax.operators import checks
-from portable_softmax.operators.arguments import Factor, check_inplace
-from portable_softmax.operators.tokens import SAMPLE, TOKENS, compute, mask_of
+from portable_softmax.errors import DtypeError
+from portable_softmax.operators import checks, launch, reference
+from portable_softmax.operators.checks import Factor
+from portable_softmax.operators.operator import Operator
+from portable_softmax.planning.problem import MAX_COLS, LogProbs
+from portable_softmax.runtime import bind
+
+SCORES = (
+    "Tensor? mask, Tensor? scale, Tensor? temperature, float? scale_number, float? temperature_number, float? softcap, "
+    "SymInt dim, SymInt ignore_index, bool entropy, bool lse, bool zero_rows)"
+)
+
+
+def _results_of(args: Any, options: Any) -> tuple[tuple[Any, Any], torch.dtype]:
+    """Returns shapes of log-probabilities and statistics, and their dtype."""
+    statistics = LogProbs(entropy=options.entropy).n_statistics, *checks.with_size(args.x, options.dim)
+    return (args.ids.shape, statistics), torch.promote_types(args.x.dtype, torch.float32)
+
+
+class _Tokens(Operator):
+    schema = f"token_log_probs(Tensor x, Tensor ids, {SCORES} -> (Tensor, Tensor)"
+    reference = staticmethod(reference.log_probs)
+
+    def check(self, args: Any, *options: Any, name: str = "token_log_probs") -> Any:
+        """Returns the options; errors are those of api.tokens.token_log_probs."""
+        (x, ids, *_), (softcap, dim, ignore_index, entropy, lse, zero_rows) = args, options
+        checks.check_tensor(name, "logits", x)
+        checks.check_tensor(name, "ids", ids, x)
+        is_integer = ids.dtype is not torch.bool and not ids.is_floating_point() and not ids.is_complex()
+        checks.require(is_integer, DtypeError, name, "ids", "hold integers, not {}", ids.dtype)
+        checks.check_real(name, "logits", x.dtype)
+        for argument, value in (("entropy", entropy), ("return_lse", lse)):
+            checks.require(isinstance(value, bool), TypeError, name, argument, "be bool, not {}", type(value).__name__)
+        ignore_index, dim = checks.as_integer(name, "ignore_index", ignore_index), checks.wrap_dim(name, dim, x.dim())
+        has_tokens, rows = x.dim() and not checks.is_known(x.shape[dim] == 0), checks.with_size(x, dim)
+        checks.require(
+            has_tokens, ValueError, name, "logits", "have at least one token per row, not the shape {}", tuple(x.shape)
+        )
+        is_of_rows = ids.dim() <= x.dim() and not checks.differ(ids.shape[: len(rows)], rows)
+        shape = "have the shape {} of logits without dim, or one more dimension, not {}"
+        checks.require(is_of_rows, ValueError, name, "ids", shape, rows, tuple(ids.shape))
+        checks.check_scores(name, x, args, dim)
+        return self.Options(checks.softcap_of(name, softcap), dim, ignore_index, entropy, lse, zero_rows)
+
+    def describe(self, args: Any, options: Any, invariant: bool, log_probs: LogProbs | None = None) -> dict[str, Any]:
+        launch.check_supported(args.x, options.dim)
+        return {
+            "scores": launch.scores_of(args, options.softcap, zero_rows=options.zero_rows),
+            "form": "log_softmax",
+            "batch_invariant": invariant,
+            "log_probs": log_probs or LogProbs(entropy=options.entropy, lse=options.lse),
+            "sizes": {"n_ids": math.prod(args.ids.shape[args.x.dim() - 1 :]), "ignored": options.ignore_index},
+        }
+
+    def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
+        shapes, dtype = _results_of(args, options)
+        return tuple(torch.empty(shape, dtype=dtype, device=args.x.device) for shape in shapes)
+
+    def saved(self, ctx: Any, args: Any, results: Any) -> tuple[Any, ...]:
+        return results[1], *args
+
+    def gradients(self, ctx: Any, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Computes the gradient of x by a launch, in place if it may be; if others are required, all by the reference."""
+        (statistics, *values), (d_out, d_rows), call = saved, dresults, ctx.call
+        if True in ctx.needs_input_grad[2:]:
+            return reference.differentiate(self.reference, self.Args(*values), call.options, ctx.needs_input_grad, dresults)
+        (x, ids, *scores), d_lse, d_entropy = values, None, None
+        if d_out is None:
+            d_out = statistics.new_zeros(ids.shape)
+        if d_rows is not None and call.options.lse:
+            d_lse = d_rows[0]
+        if d_rows is not None and call.options.entropy:
+            d_entropy = d_rows[2]
+        args = GRADIENT.Args(x, ids, statistics, d_out, d_lse, d_entropy, *scores)
+        if call.in_place and GRADIENT.launch_into(dx := x.detach(), args, call.options, False):
+            return dx, None, None, None, None
+        return GRADIENT.compute_gradient(call, args, call.options), None, None, None, None
+
+
+class _Gradient(Operator):
+    schema = (
+        "token_log_probs_backward(Tensor x, Tensor ids, Tensor statistics, Tensor d_out, Tensor? d_lse, Tensor? d_entropy, "
+        f"{SCORES} -> Tensor"
+    )
+    reference = staticmethod(reference.log_probs_gradient)
+
+    def check(self, args: Any, *options: Any) -> Any:
+        """Returns the options; raises an error unless tensors are of the results' shapes, dtype and device."""
+        checked = TOKENS.check(args, *options)
+        (picked, statistics), dtype = _results_of(args, checked)
+        shapes = statistics, picked, statistics[1:], statistics[1:]
+        for name, t, shape in zip(args._fields[2:6], args[2:6], shapes, strict=True):
+            checks.check_alike(self.name, name, t, args.x, shape, dtype)
+        if args.d_entropy is not None and not checked.entropy:
+            raise ValueError(f"{self.name}(): d_entropy requires entropy=True, which statistics depend on")
+        return checked
+
+    def describe(self, args: Any, options: Any, invariant: bool) -> Any:
+        # A cap is differentiated at the score before a mask is added, and the kernel has the sum.
+        if options.softcap is not None and args.mask is not None and args.mask.is_floating_point():
+            raise launch.NoKernel("gradients behind a softcap and an added mask")
+        many, has_entropy = args.ids.dim() == args.x.dim() and args.ids.shape[-1] != 1, args.d_entropy is not None
+        wanted = LogProbs(gradient=True, many=many, entropy=has_entropy, lse=args.d_lse is not None)
+        return TOKENS.describe(args, options, False, wanted)
+
+
+class _Sample(Operator):
+    schema = (
+        "sample_token(Tensor x, Tensor? mask, Tensor? temperature, Tensor? min_p, Tensor? seed, Tensor? position, "
+        "float? temperature_number, float? min_p_number, SymInt? seed_number, SymInt? position_number, float? softcap) "
+        "-> (Tensor, Tensor)"
+    )
+    reference = staticmethod(reference.sample)
+
+    def check(self, args: Any, softcap: Any) -> Any:
+        """Returns the options; errors are those of api.tokens.sample_token."""
+        name, x = self.name, args.x
+        checks.check_tensor(name, "logits", x)
+        checks.check_real(name, "logits", x.dtype)
+        has_tokens = x.dim() and not checks.is_known(x.shape[-1] == 0) and x.shape[-1] <= MAX_COLS
+        shape = "have 1 to {} tokens per row, not the shape {}"
+        checks.require(has_tokens, ValueError, name, "logits", shape, MAX_COLS, tuple(x.shape))
+        checks.check_scores(name, x, args, x.dim() - 1)
+        is_valid = not isinstance(args.min_p, float) or 0 <= args.min_p < 1
+        checks.require(is_valid, ValueError, name, "min_p", "be at least 0 and below 1, not {}", args.min_p)
+        for argument, value in (("seed", args.seed), ("position", args.position)):
+            if isinstance(value, Tensor):
+                checks.check_broadcast(name, argument, x, tuple(x.shape[:-1]), value)
+                is_integer = value.dtype in (torch.int64, torch.int32)
+                checks.require(is_integer, DtypeError, name, argument, "hold int64 or int32, not {}", value.dtype)
+        return self.Options(checks.softcap_of(name, softcap))
+
+    def describe(self, args: Any, options: Any, invariant: bool) -> Any:
+        launch.check_supported(args.x, args.x.dim() - 1)
+        kinds = {name: launch.kind_of(getattr(args, name)) for name in ("min_p", "seed", "position")}
+        about = {"form": "log_softmax", "batch_invariant": invariant, "log_probs": LogProbs(sample=True, **kinds)}
+        return {"scores": launch.scores_of(args, options.softcap), **about}
+
+    def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
+        dtypes = torch.int64, torch.promote_types(args.x.dtype, torch.float32)
+        return tuple(args.x.new_empty(args.x.shape[:-1], dtype=dtype) for dtype in dtypes)
+
+
+TOKENS: Any = _Tokens()
+GRADIENT: Any = _Gradient()
+SAMPLE: Any = _Sample()
+
+
+def compute(args: Any, options: tuple[Any, ...], grad_inplace: bool = False) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Computes (log-probabilities, logsumexp or None, entropies or None); see api.tokens.token_log_probs."""
+    if not args.scale is args.temperature is None:
+        args = checks.normalized(TOKENS.name, args)
+    (picked, statistics), (*_, entropy, has_lse, _) = TOKENS.call(args, options, grad_inplace), options
+    if not entropy and not has_lse:
+        return picked, None, None
+    lse, *_, entropies = statistics.unbind()  # which are saved: a caller may modify copies
+    return picked, lse.clone() if has_lse else None, entropies.clone() if entropy else None
+
+
+def mask_of(name: str, x: Tensor, kept: Tensor, mask: Any, dim: Any) -> Tensor:
+    """Returns the mask of kept ids, after checks: in bits if a launch makes it, else boolean."""
+    checks.check_tensor(name, "logits", x)
+    checks.check_tensor(name, "kept", kept, x)
+    dim = checks.wrap_dim(name, dim, x.dim())
+    rows, is_integer = checks.with_size(x, dim), kept.dtype in (torch.int64, torch.int32)
+    if mask is not None:
+        raise ValueError(f"{name}(): arguments 'mask' and 'kept' exclude each other")
+    checks.require(is_integer, DtypeError, name, "kept", "hold ids as int64 or int32, not {}", kept.dtype)
+    is_of_rows = x.dim() and kept.dim() and not checks.differ(kept.shape[:-1], rows)
+    checks.require(is_of_rows, ValueError, name, "kept", "have the shape {}, not {}", (*rows, "K"), tuple(kept.shape))
+    size, is_plain = x.shape[dim], not is_compiling() and launch.is_plain(kept)
+    if is_plain and kept.is_cpu and kept.numel():
+        least, most = (int(t) for t in kept.aminmax())
+        is_valid, required = least >= -1 and most < size, "hold ids below {}, or -1, not {} to {}"
+        checks.require(is_valid, IndexError, name, "kept", required, size, least, most)
+    if is_plain and (device := launch.device_of(kept)):
+        return bind.guarded(bind.pack, device)(kept.to(torch.int64).contiguous(), size).movedim(-1, dim)
+    ids = torch.where((kept >= 0) & (kept < size), kept, size).to(torch.int64)  # another than a token's is behind them
+    keeps = torch.zeros((*rows, size + 1), dtype=torch.bool, device=ids.device).scatter(-1, ids, value=True)
+    return keeps[..., :-1].movedim(-1, dim)
+
+
+def _check_inplace(name: str, x: Any) -> None:
+    """Raises RuntimeError unless the gradient of logits that autograd records may be written over them."""
+    if is_compiling() or launch.transforms_are_active() or not launch.is_plain(x) or not launch.is_recorded((x,)):
+        return
+    # No public name says why a view may not be written; torch's own compilers use this one (2.6 to 2.13).
+    views, base = torch._C._autograd, x._base
+    if x.is_leaf or (base is not None and base.is_leaf and base.requires_grad):
+        reason = "are a leaf or a view of one, and its elements would be lost"
+    elif x._is_view() and views._get_creation_meta(x) != views.CreationMeta.DEFAULT:
+        reason = "are a view that autograd forbids to write to, such as a part of split() or unbind(); pass the whole tensor"
+    elif launch.overlaps(x):
+        reason = f"share memory among themselves, by strides of {x.stride()}; use contiguous()"
+    else:
+        return
+    raise RuntimeError(f"{name}(): grad_inplace=True would write over logits that {reason}")
 
 
 def token_log_probs(
@@ -48,15 +245,15 @@ def token_log_probs(
         DtypeError: logits are not floating-point numbers of 16 bits or more, ids are not integers, or a mask has another dtype.
         others: see `softmax`.
     """
-    if not isinstance(grad_inplace, bool):
-        raise checks.mistyped(TOKENS.name, "grad_inplace", "bool", grad_inplace)
-    checks.check_masked_rows(TOKENS.name, masked_rows)
+    kind = type(grad_inplace).__name__
+    checks.require(isinstance(grad_inplace, bool), TypeError, TOKENS.name, "grad_inplace", "be bool, not {}", kind)
+    zero_rows = checks.zero_rows_of(TOKENS.name, masked_rows)
     if kept is not None:
         mask = mask_of(TOKENS.name, logits, kept, mask, dim)
     args = TOKENS.Args(logits, ids, mask, scale, temperature)
     if grad_inplace:
-        check_inplace(TOKENS.name, logits)
-    options = softcap, dim, ignore_index, entropy, return_lse, masked_rows == "zero"
+        _check_inplace(TOKENS.name, logits)
+    options = softcap, dim, ignore_index, entropy, return_lse, zero_rows
     picked, *more = (t for t in compute(args, options, grad_inplace) if t is not None)
     return (picked, *more) if more else picked
 
@@ -94,9 +291,8 @@ def sample_token(
         ValueError: `min_p`, `softcap`, an integer or the vocabulary is out of range.
         others: see `token_log_probs`.
     """
-    if generator is not None:
-        actual = f"{type(generator).__name__}; pass seed= and position="
-        raise TypeError(checks.wrong(SAMPLE.name, "generator", "be None", actual))
+    kind = type(generator).__name__
+    checks.require(generator is None, TypeError, SAMPLE.name, "generator", "be None, not {}; pass seed= and position=", kind)
     args = checks.normalized(SAMPLE.name, SAMPLE.Args(logits, mask, temperature, min_p, seed, position))
     results: tuple[Tensor, Tensor] = SAMPLE.call(args, (softcap,))
     return results

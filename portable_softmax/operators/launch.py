@@ -7,18 +7,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# True of tensors under dispatch modes and functorch, of subclasses, sparse and meta tensors, in one call of 60 ns; modes and
+# functorch have no public name (2.6 to 2.13). torch.jit.is_tracing is _is_tracing behind two calls of Python (2.6 to 2.13).
+from torch._C import _dispatch_isTensorSubclassLike, _is_tracing
+from torch.autograd import forward_ad  # _current_level takes 8 ns, the public unpack_dual 200 for each tensor (2.6 to 2.13)
+from torch.nn import Parameter
+
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
-from portable_softmax.operators.arguments import DTYPES, HUGE, TINY, is_recorded, overlaps, overwrites
 from portable_softmax.operators.checks import FACTORS, INTEGERS, with_size
-from portable_softmax.planning.problem import MAX_COLS, Scores
+from portable_softmax.planning.problem import MAX_COLS, VECTOR_BYTES, Scores
 from portable_softmax.runtime.bind import allocator, guarded
 from portable_softmax.runtime.layout import NAMES, bind_call
 
+# True under functorch, where Function.apply is refused, even of plain tensors that a transformed function closes over; it has
+# no public name (2.6 to 2.13).
+transforms_are_active = torch._C._are_functorch_transforms_active
 MASKS = {torch.bool: "bool", torch.int32: "bits"} | NAMES  # that kernels read
 CONTIGUOUS = dict.fromkeys((*FACTORS, "statistics", "d_out", "d_lse", "d_entropy"), torch.float32)  # read without strides
 CONTIGUOUS |= dict.fromkeys((*INTEGERS, "ids"), torch.int64)
+TINY, HUGE = 2.0**-60, 2.0**60  # kernels multiply by numbers between them, and by their quotients
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
 calls: dict[tuple[Any, ...], Any] = {}
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
@@ -28,25 +37,82 @@ class NoKernel(Exception):
     """There is no kernel for what the message names; the reference computes the call."""
 
 
-def device_of(x: Tensor) -> Device:
-    """Returns the device that a tensor is on."""
-    if x.is_cpu:
-        return current_device()
-    return current_device(x.get_device())
+def key_of(arguments: Any) -> tuple[Any, ...] | None:
+    """Returns the key of arguments: of a tensor everything but its elements, of a float its magnitude, of an integer nothing.
+
+    None for a call that no launch computes: a tensor is not plain, in forward mode, or under torch.jit.trace.
+    """
+    if forward_ad._current_level >= 0 or _is_tracing():
+        return None
+    key: list[Any] = []
+    for t in arguments:
+        if t is None:
+            key.append(None)
+        elif (kind := type(t)) is Tensor or kind is Parameter:
+            if _dispatch_isTensorSubclassLike(t) or t.is_nested or t.is_neg() or t.layout is not torch.strided:
+                return None
+            if not (start := t.data_ptr()):  # empty, or a zero tensor of autograd
+                return None
+            key += t.dtype, t.shape, t.stride(), start % VECTOR_BYTES == 0, t.get_device(), t.requires_grad
+        elif kind is float:
+            key += kind, TINY < t < HUGE
+        elif kind is int:
+            key.append(kind)
+        else:  # a subclass, or a symbol of a compiler
+            return None
+    return tuple(key)
 
 
-def has_kernels(x: Tensor) -> bool:
-    """True if kernels run on the device of x; raises DeviceError on an accelerator that Triton does not drive."""
-    if x.device.type not in _DEVICE_TYPES or (x.is_cpu and not interpreting()):
-        return False
-    return device_of(x).vendor.torch_device_type == x.device.type
+def is_plain(t: Any) -> bool:
+    """True for a tensor with elements in strided memory of its own, that no mode, functorch level or subclass observes."""
+    return isinstance(t, Tensor) and key_of((t,)) is not None
+
+
+def is_recorded(arguments: Any) -> bool:
+    """True if autograd records a call."""
+    return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in arguments)
+
+
+def overlaps(t: Tensor) -> bool:
+    """True if elements may share memory: a stride is within what the smaller ones span."""
+    span = 0
+    for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):
+        if size > 1 and stride <= span:
+            return True
+        span += (size - 1) * stride
+    return False
+
+
+def overwrites(out: Tensor, x: Tensor) -> bool:
+    """True if out starts where x does, and has its dtype: a launch reads an element before it writes it."""
+    return out.data_ptr() == x.data_ptr() and out.dtype is x.dtype
+
+
+def is_read(out: Tensor, args: Any) -> bool:
+    """True if out shares memory with an argument, other than the first one if it overwrites that."""
+    others = args[1:] if overwrites(out, args[0]) else args
+    spans = []
+    for t in (out, *(t for t in others if isinstance(t, Tensor))):
+        n = 1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
+        spans.append((t.data_ptr(), t.data_ptr() + n * t.element_size()))
+    (start, end), *others = spans
+    return any(first < end and start < last for first, last in others)
+
+
+def device_of(x: Tensor) -> Device | None:
+    """Returns the device of x, or None if no kernels run on it; raises DeviceError for one that Triton does not drive."""
+    kind = x.device.type
+    if kind not in _DEVICE_TYPES or (x.is_cpu and not interpreting()):
+        return None
+    device = current_device(None if x.is_cpu else x.get_device())
+    return device if device.vendor.torch_device_type == kind else None
 
 
 def check_supported(x: Tensor, dim: int, *dtypes: torch.dtype) -> None:
     """Raises NoKernel unless there is a kernel for rows of x along dim, and for results of these dtypes."""
     if not x.numel() or not x.dim():
         raise NoKernel("tensors without elements or dims")
-    if not DTYPES.issuperset((x.dtype, *dtypes)):
+    if not NAMES.keys() >= {x.dtype, *dtypes}:
         raise NoKernel(" to ".join(str(dtype) for dtype in (x.dtype, *dtypes)))
     if max(x.shape[dim], math.prod(x.shape[dim + 1 :])) > MAX_COLS:
         raise NoKernel(f"rows of more than {MAX_COLS} elements")
@@ -84,14 +150,17 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
     """
     named, whole, made = args._asdict(), [t for t in args[: operator.whole] if t is not None], operator.empty(args, options)
     x = whole[-1]  # or y of a gradient
-    if not has_kernels(x):
-        raise NoKernel(f"tensors on {x.device.type}")
+    dim, target, where = getattr(options, "dim", x.dim() - 1), device_of(x), x.device
+    if target is None:
+        raise NoKernel(f"tensors on {where.type}")
     if out is not None:
-        _check_out(out, made[0], args)
+        is_alike = (out.dtype, out.device, out.shape) == (made[0].dtype, where, made[0].shape)
+        is_moved = overwrites(out, args[0]) and out.stride() != args[0].stride()
+        if not is_alike or is_moved or overlaps(out) or is_recorded((out, *args)):
+            raise NoKernel("the tensor for the result")
         made = (out,)
     if operator.has_one_result:  # of the shape of x
         whole = [*made, *whole]
-    dim, device, target = getattr(options, "dim", x.dim() - 1), x.device, device_of(x)
     operands, launch = bind_call(tuple(whole), dim, target, named.get("mask"), **about)
     names = [name.removesuffix("_ptr") for name in operands[len(made) :]]
     order = [(*named, name).index(name) for name in names]  # an absent one is behind those that are known
@@ -100,28 +169,19 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
         shapes = dict.fromkeys(FACTORS, with_size(x, dim, 1)) | dict.fromkeys(INTEGERS, x.shape[:-1])
         converted = [(at, shapes.get(name) or args[at].shape, CONTIGUOUS[name]) for at, name in converted]
     is_plain = not converted and order == [*range(len(args))]
-    empty, layouts = allocator(device), [(tuple(t.shape), t.stride(), t.dtype) for t in made]
+    empty, layouts = allocator(where), [(tuple(t.shape), t.stride(), t.dtype) for t in made]
 
     def run(args: Any, *made: Tensor) -> Any:
         results = made or [empty(*layout) for layout in layouts]
         if not is_plain:
             values = [*args, None]
             for at, shape, dtype in converted:
-                values[at] = _contiguous(values[at], shape, dtype, device)
+                values[at] = _contiguous(values[at], shape, dtype, where)
             args = [values[at] for at in order]
         launch(*results, *args)
         return operator.returned(results)
 
     return guarded(run, target)
-
-
-def _check_out(out: Tensor, like: Tensor, args: Any) -> None:
-    """Raises NoKernel unless a launch may write a result to out."""
-    is_alike = (out.dtype, out.device, out.shape) == (like.dtype, like.device, like.shape)
-    if overwrites(out, args[0]):
-        is_alike = is_alike and out.stride() == args[0].stride()
-    if not is_alike or overlaps(out) or is_recorded((out, *args)):
-        raise NoKernel("this tensor for the result")
 
 
 def _contiguous(value: Any, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators import arguments, launch
+from portable_softmax.operators import launch
 from portable_softmax.operators.checks import normalized
 
 
@@ -50,11 +50,15 @@ class Operator:
         self.Args: Any = named_tuple("Args", tensors, defaults=[None for name in tensors if "?" in kinds[name]])
         self.Options: Any = named_tuple("Options", self.fields[len(tensors) + len(self.numbers) :])
         self.has_one_result = results == "Tensor"
-        name = f"portable_softmax::{self.name}"
-        self.registered = torch.library.custom_op(name, self._computed, mutates_args=(), schema=f"({signature}")
+        self.registered = torch.library.custom_op(
+            f"portable_softmax::{self.name}",
+            lambda *values: self.launched(*self.joined(values)),
+            mutates_args=(),
+            schema=f"({signature}",
+        )
         self.registered.register_fake(lambda *values: self.returned(self.empty(*self.joined(values))))
         if self.gradients:
-            self.registered.register_autograd(self._gradients_of_operator, setup_context=self._save_of_operator)
+            self.registered.register_autograd(_gradients, setup_context=self._save_of_operator)
 
     def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
         """Returns results without contents: one of the shape of x."""
@@ -72,17 +76,17 @@ class Operator:
         """
         if is_compiling():
             options = self.check(args, *options)
-            if arguments.transforms_are_active():
+            if launch.transforms_are_active():
                 return self.reference(args, options)
             return self.call_registered(args, options)
         call = self.call_of(args, options)
-        if call.run is None or (call.is_recorded and arguments.transforms_are_active()):
+        if call.run is None or (call.is_recorded and launch.transforms_are_active()):
             return self.reference(args, call.options)
         if not call.is_recorded:
             return call.run(args)
         if in_place:
             call = call._replace(in_place=True)
-        return _recorded(call, *args)
+        return _recorded(*args, call)
 
     def call_of(self, args: Any, options: tuple[Any, ...], invariant: bool | None = None, out: Tensor | None = None) -> Call:
         """Returns the cached form of a call with plain tensors, which writes to `out` if there is one; a new one of others.
@@ -91,11 +95,11 @@ class Operator:
         """
         if invariant is None:
             invariant = is_batch_invariant()
-        key_of_tensors, overwrites = arguments.key_of((*args, out)), False
+        key_of_tensors, overwrites = launch.key_of((*args, out)), False
         if key_of_tensors is None:
             return Call(self, None, self.check(args, *options))
         if out is not None:
-            overwrites = arguments.overwrites(out, args[0])
+            overwrites = launch.overwrites(out, args[0])
         types = tuple(map(type, options))  # options of other types may be equal
         key = self.name, options, types, invariant, torch.is_grad_enabled(), overwrites, key_of_tensors
         try:
@@ -107,7 +111,7 @@ class Operator:
             with contextlib.suppress(launch.NoKernel):
                 about = self.describe(args, checked, invariant)
                 run = launch.bound(self, args, checked, about, out)
-            is_recorded = self.gradients is not None and arguments.is_recorded(args)
+            is_recorded = self.gradients is not None and launch.is_recorded(args)
             call = Call(self, run, checked, is_recorded, invariant)
             if len(launch.calls) >= launch.MAX_CALLS:
                 launch.calls.clear()
@@ -118,12 +122,8 @@ class Operator:
         """Launches a call that writes to out, and returns True; False for one that reads its memory, or is not launched."""
         if is_compiling() or (out.is_inference() and not torch.is_inference_mode_enabled()):
             return False
-        run, first = self.call_of(args, options, invariant, out).run, 0
-        if run is None:
-            return False
-        if arguments.overwrites(out, args[0]):  # an element is read before it is written
-            first = 1
-        if any(isinstance(t, Tensor) and arguments.share_memory(out, t) for t in args[first:]):
+        run = self.call_of(args, options, invariant, out).run
+        if run is None or launch.is_read(out, args):
             return False
         increment_version(out)
         run(args, out)
@@ -149,8 +149,8 @@ class Operator:
 
     def call_registered(self, args: Any, options: Any) -> Any:
         """Calls the registered operator."""
-        numbers = without_tensors(getattr(args, name) for name in self.numbers)
-        return self.registered(*tensors_of(args), *numbers, *options)
+        values = {name if isinstance(t, Tensor) else f"{name}_number": t for name, t in args._asdict().items()}
+        return self.registered(*map({**values, **options._asdict()}.get, self.fields))
 
     def joined(self, values: tuple[Any, ...]) -> tuple[Any, Any]:
         """Returns the arguments and options of a call of the registered operator, after checks."""
@@ -164,49 +164,15 @@ class Operator:
         args = normalized(self.name, self.Args(*map(named.get, self.Args._fields)))
         return args, self.check(args, *map(named.get, self.Options._fields))
 
-    def _computed(self, *values: Any) -> Any:
-        results = self.launched(*self.joined(values))
-        return results.contiguous() if self.has_one_result else results
-
     def _save_of_operator(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         args, options = self.joined(inputs)
-        _save(ctx, Call(self, None, options), ctx.needs_input_grad[: len(args)], args, output)
-
-    def _gradients_of_operator(self, ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:
-        return *_gradients(ctx, dresults), *(None for _ in self.fields[len(self.Args._fields) :])
-
-
-class Recorded(torch.autograd.Function):
-    """A launch that autograd records."""
-
-    @staticmethod
-    def forward(ctx: Any, call: Call, *args: Any) -> Any:  # noqa: D102
-        results = call.run(args)  # type: ignore[misc]
-        _save(ctx, call, ctx.needs_input_grad[1:], call.operator.Args(*args), results)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:  # noqa: D102
-        return None, *_gradients(ctx, dresults)
-
-
-_recorded = super(torch.autograd.Function, Recorded).apply  # Function.apply itself first checks functorch's levels: none
-
-
-def tensors_of(values: Any) -> list[Tensor | None]:
-    """Returns tensors, and None for other values."""
-    return [value if isinstance(value, Tensor) else None for value in values]
-
-
-def without_tensors(values: Any) -> list[Any]:
-    """Returns values, and None for tensors."""
-    return [None if isinstance(value, Tensor) else value for value in values]
+        _save(ctx, Call(self, None, options), args, output)
 
 
 def save(ctx: Any, values: tuple[Any, ...]) -> None:
     """Saves tensors and other values for a backward."""
-    ctx.save_for_backward(*tensors_of(values))
-    ctx.numbers = without_tensors(values)
+    ctx.save_for_backward(*(value if isinstance(value, Tensor) else None for value in values))
+    ctx.numbers = [None if isinstance(value, Tensor) else value for value in values]
 
 
 def saved(ctx: Any) -> list[Any]:
@@ -214,14 +180,31 @@ def saved(ctx: Any) -> list[Any]:
     return [number if t is None else t for t, number in zip(ctx.saved_tensors, ctx.numbers, strict=True)]
 
 
-def _save(ctx: Any, call: Call, needs: tuple[bool, ...], args: Any, results: Any) -> None:
-    ctx.call, ctx.needs = call, needs
+def _save(ctx: Any, call: Call, args: Any, results: Any) -> None:
+    ctx.call = call
     ctx.set_materialize_grads(False)  # gradients of results that are not used are None
     save(ctx, call.operator.saved(ctx, args, results))
 
 
-def _gradients(ctx: Any, dresults: tuple[Tensor | None, ...]) -> Any:
-    operator: Any = ctx.call.operator
-    if all(dy is None for dy in dresults):
-        return [None for _ in operator.Args._fields]
-    return operator.gradients(ctx, saved(ctx), dresults)
+def _gradients(ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:
+    """Returns the gradients of all inputs: of args, and None for what follows them."""
+    gradients: tuple[Any, ...] = ()
+    if any(dy is not None for dy in dresults):
+        gradients = ctx.call.operator.gradients(ctx, saved(ctx), dresults)
+    return *gradients, *[None] * (len(ctx.needs_input_grad) - len(gradients))
+
+
+class Recorded(torch.autograd.Function):
+    """A launch that autograd records."""
+
+    @staticmethod
+    def forward(ctx: Any, *args_and_call: Any) -> Any:  # noqa: D102
+        *args, call = args_and_call
+        results = call.run(args)
+        _save(ctx, call, call.operator.Args(*args), results)
+        return results
+
+    backward = staticmethod(_gradients)
+
+
+_recorded = super(torch.autograd.Function, Recorded).apply  # Function.apply itself first checks functorch's levels: none

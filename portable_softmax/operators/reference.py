@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from portable_softmax.operators.arguments import Factor
+from portable_softmax.operators.checks import Factor, with_size
 
 INF = float("inf")
+FUNCTIONS = {False: (torch.softmax, 0.0), True: (torch.log_softmax, -INF)}  # and the result of what has no weight
 LOW = 0xFFFFFFFF
 GROUP = 8  # columns that share noise, as in kernels
 
@@ -22,21 +23,21 @@ def softmax(args: Any, options: Any) -> Tensor:
     (x, mask, scale, temperature, sink), (softcap, log, dim, dtype, causal, zero_rows) = args, options
     if not x.dim():
         return softmax(args._replace(x=x[None]), options)[0]
-    function, nothing = (torch.log_softmax, -INF) if log else (torch.softmax, 0.0)
+    function, nothing = FUNCTIONS[log]
     if mask is sink is scale is temperature is softcap is None and not causal and not zero_rows:
-        return function(x, dim, dtype=dtype)
+        return function(x, dim, dtype=dtype).contiguous()
     x = x.to(dtype).to(torch.promote_types(dtype, torch.float32))
     values, unshared, greedy = weighted(x, args, softcap, dim, has_voids(args, options), causal)
-    if zero_rows or sink is not None:
-        empty = (unshared == -INF).all(dim, keepdim=True)
-        values = torch.where(empty, 0.0, values)  # their gradients are 0, not 0 * nan
-    if sink is None:
-        y = function(values, dim)
-    else:
-        sink = sink.to(x.dtype) if greedy is None else torch.where(greedy, -INF, sink.to(x.dtype))
-        shape = [1 if at == dim else size for at, size in enumerate(x.shape)]
-        y = function(torch.cat((values, sink.expand(shape)), dim), dim).narrow(dim, 0, x.shape[dim])
-    if zero_rows or sink is not None:
+    empty, hides = (unshared == -INF).all(dim, keepdim=True), zero_rows or sink is not None
+    if hides:
+        values = torch.where(empty, 0.0, values)  # gradients of empty rows are 0, not 0 * nan
+    if sink is not None:
+        sink = sink.to(x.dtype)
+        if greedy is not None:
+            sink = torch.where(greedy, -INF, sink)
+        values = torch.cat((values, sink.expand(with_size(x, dim, 1))), dim)
+    y = function(values, dim).narrow(dim, 0, x.shape[dim])
+    if hides:
         y = torch.where(empty, nothing, y)
     return y.to(dtype).contiguous()
 
@@ -45,12 +46,12 @@ def softmax_gradient(args: Any, options: Any) -> Tensor:
     """Computes the gradient of x from that of y; with `voids` 0 where y has no weight."""
     (dy, y, x, scale, temperature), (softcap, log, dim, voids, dtype) = args, options
     compute = torch.promote_types(y.dtype, torch.float32)
-    dy, y = dy.to(compute), y.to(compute)
-    dx = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
-    dx = _chained(dx, x, scale, temperature, softcap)
+    dy, y, nothing = dy.to(compute), y.to(compute), FUNCTIONS[log][1]
+    d = dy - y.exp() * dy.sum(dim, keepdim=True) if log else y * (dy - (dy * y).sum(dim, keepdim=True))
+    dx = _chained(d, x, scale, temperature, softcap)
     if voids:
-        dx = torch.where(y > (-INF if log else 0.0), dx, 0.0)
-    return dx.to(dtype)
+        dx = torch.where(y > nothing, dx, 0.0)
+    return dx.to(dtype).contiguous()
 
 
 def _chained(d: Tensor, x: Tensor | None, scale: Factor, temperature: Factor, softcap: float | None) -> Tensor:
@@ -68,8 +69,8 @@ def _chained(d: Tensor, x: Tensor | None, scale: Factor, temperature: Factor, so
 def has_voids(args: Any, options: Any) -> bool:
     """True if elements may have no weight; their gradients are 0, whatever the gradient of the result is."""
     hides = args.mask is not None and not args.mask.is_floating_point()  # an added mask leaves gradients to torch's rule
-    shares = getattr(args, "sink", None) is not None
-    return hides or shares or bool(getattr(options, "causal", None)) or options.zero_rows
+    has_sink, is_causal = getattr(args, "sink", None) is not None, bool(getattr(options, "causal", None))
+    return hides or has_sink or is_causal or options.zero_rows
 
 
 def weighted(
@@ -82,7 +83,19 @@ def weighted(
     if voids:
         x = torch.where(x.isnan(), torch.nan, x)  # without a gradient, as that of tanh would be 0 * nan
     values, greedy = scores(x, getattr(args, "scale", None), args.temperature, softcap)
-    values = unshared = masked(values, args.mask, greedy, causal, dim)
+    mask = args.mask
+    if mask is not None and mask.is_floating_point():
+        mask = mask.to(x.dtype)
+        if greedy is not None:
+            mask = torch.where(greedy & (mask > -INF), 0.0, mask)
+        values = values + mask
+    elif mask is not None:
+        values = torch.where(kept(mask, x.shape[dim], dim - x.dim()), values, -INF)
+    if causal:
+        n_rows, n_cols = x.shape[-2:]
+        ahead = {"upper_left": 0, "lower_right": n_cols - n_rows}[causal]
+        values = torch.where(x.new_ones((n_rows, n_cols), dtype=torch.bool).tril(ahead), values, -INF)
+    unshared = values
     if (greedy is None and not voids) or not x.shape[dim]:
         return values, unshared, greedy
     peak = values.detach().amax(dim, keepdim=True)
@@ -97,12 +110,12 @@ def weighted(
 
 def scores(x: Tensor, scale: Factor, temperature: Factor, softcap: float | None) -> tuple[Tensor, Tensor | None]:
     """Returns (scores ahead of the mask, which rows are greedy or None); those of greedy rows are not divided, nor capped."""
+    scale, temperature = (f.to(x.dtype) if isinstance(f, Tensor) else f for f in (scale, temperature))
     if scale is not None:
-        x = x * (scale.to(x.dtype) if isinstance(scale, Tensor) else scale)
+        x = x * scale
     if temperature is None:
         return (x if softcap is None else softcap * torch.tanh(x / softcap)), None
-    t = temperature.to(x.dtype) if isinstance(temperature, Tensor) else x.new_full((), temperature)
-    t = t[(None,) * (x.dim() - t.dim())]
+    t = torch.ones_like(x[(slice(1),) * x.dim()]) * temperature
     greedy = t == 0
     if softcap is not None:  # not of greedy rows: it makes large ones alike, and their gradient would be 0 * nan
         capped = softcap * torch.tanh(torch.where(greedy, 0.0, x) / softcap)
@@ -110,33 +123,12 @@ def scores(x: Tensor, scale: Factor, temperature: Factor, softcap: float | None)
     return x / torch.where(greedy, 1.0, t), greedy
 
 
-def masked(values: Tensor, mask: Tensor | None, greedy: Tensor | None, causal: str | None, dim: int) -> Tensor:
-    """Returns scores with a mask, and -inf where it is boolean or in bits, or causal, and hides them."""
-    if mask is not None and mask.dtype.is_floating_point:
-        added = mask.to(values.dtype)
-        values = values + (added if greedy is None else torch.where(greedy & (added > -INF), 0.0, added))
-    elif mask is not None:
-        kept = mask if mask.dtype is torch.bool else unpacked(mask, values.shape[dim], dim - values.dim())
-        values = torch.where(kept, values, -INF)
-    if causal:
-        n_rows, n_cols = values.shape[-2:]
-        rows, columns = (values.new_ones(size, dtype=torch.int64).cumsum(0) for size in (n_rows, n_cols))  # of its class
-        visible = columns <= rows.unsqueeze(1) + (n_cols - n_rows if causal == "lower_right" else 0)
-        values = torch.where(visible, values, -INF)
-    return values
-
-
-def unpacked(words: Tensor, size: int, dim: int) -> Tensor:
-    """Returns the bits of words of 32 along dim, the lowest first, as a boolean tensor with so many of them."""
-    bits = (words.movedim(dim, -1).unsqueeze(-1) >> torch.arange(32, device=words.device)) & 1
+def kept(mask: Tensor, size: int, dim: int) -> Tensor:
+    """Returns which elements along dim a mask keeps, which is boolean, or words with a bit for each of 32, the lowest first."""
+    if mask.dtype is torch.bool:
+        return mask
+    bits = (mask.movedim(dim, -1).unsqueeze(-1) >> torch.arange(32, device=mask.device)) & 1
     return bits.flatten(-2).narrow(-1, 0, size).bool().movedim(-1, dim)
-
-
-def keeps(ids: Tensor, size: int) -> Tensor:
-    """Returns a boolean mask [..., size] of ids [..., K]; those that are no element keep none."""
-    at = torch.where((ids >= 0) & (ids < size), ids, size).to(torch.int64)
-    none = torch.zeros((*ids.shape[:-1], size + 1), dtype=torch.bool, device=ids.device)
-    return none.scatter(-1, at, True)[..., :-1]
 
 
 def sample(args: Any, options: Any) -> tuple[Tensor, Tensor]:
@@ -191,38 +183,32 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...], rounds: int = 7
     return a, b, c, d
 
 
-def _tokens(args: Any, options: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns ids as [..., K], which of them are tokens of the row, and which are ignored."""
+def _rows(args: Any, options: Any) -> tuple[Any, Any, Tensor]:
+    """Returns ids as [..., K], which are tokens, which are ignored; results of `weighted`; and rows without a gradient.
+
+    Tokens are the last dimension of all.
+    """
     x, dim = args.x, options.dim
-    ids = args.ids.to(torch.int64).reshape([*x.shape[:dim], *x.shape[dim + 1 :], *(args.ids.shape[x.dim() - 1 :] or (1,))])
+    ids = args.ids.to(torch.int64).reshape([*with_size(x, dim), *(args.ids.shape[x.dim() - 1 :] or (1,))])
     ignored = ids == options.ignore_index
     is_token = (ids >= 0) & (ids < x.shape[dim]) & ~ignored
-    return torch.where(is_token, ids, 0), is_token, ignored
-
-
-def _weighted_rows(args: Any, options: Any, ignored: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Returns results of `weighted` with tokens in the last dimension, and rows without a gradient, whatever they hold."""
-    dim, frozen = options.dim, ignored.all(-1, keepdim=True) & (not options.entropy and not options.lse)
-    x = args.x.to(torch.promote_types(args.x.dtype, torch.float32))
-    x = torch.where(frozen.movedim(-1, dim), 0.0, x)
+    frozen = ignored.all(-1, keepdim=True)
+    if options.entropy or options.lse:
+        frozen = torch.zeros_like(frozen)
+    x = torch.where(frozen.movedim(-1, dim), 0.0, x.to(torch.promote_types(x.dtype, torch.float32)))  # whatever they hold
     values, unshared, greedy = weighted(x, args, options.softcap, dim, has_voids(args, options))
     values, unshared = values.movedim(dim, -1), unshared.movedim(dim, -1)
     if greedy is not None:
         greedy = greedy.movedim(dim, -1)
     if args.mask is not None:  # rows that it empties, as in kernels
         frozen = frozen | (unshared == -INF).all(-1, keepdim=True)
-    return torch.where(frozen, values.detach(), values), unshared, greedy, frozen
+    values = torch.where(frozen, values.detach(), values)
+    return (torch.where(is_token, ids, 0), is_token, ignored), (values, unshared, greedy), frozen
 
 
 def log_probs(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     """Computes log-probabilities of ids, and statistics: logsumexp, its rounding error of 0, entropies if requested."""
-    many, is_token, ignored = _tokens(args, options)
-    values, unshared, greedy, _ = _weighted_rows(args, options, ignored)
-    others = torch.where(ignored, 0.0, torch.nan)  # log-probabilities of ids that are no token
-    if not values.shape[-1]:
-        zeros = values.sum(-1)
-        picked = zeros.unsqueeze(-1) + others
-        return picked.to(values.dtype).reshape(args.ids.shape), torch.stack([zeros - INF, zeros, zeros][: 2 + options.entropy])
+    (ids, is_token, ignored), (values, unshared, greedy), _ = _rows(args, options)
     logs, total = values.log_softmax(-1), values.logsumexp(-1)
     if greedy is not None:
         peak = scores(unshared.detach().amax(-1, keepdim=True), None, None, options.softcap)[0]
@@ -230,40 +216,43 @@ def log_probs(args: Any, options: Any) -> tuple[Tensor, Tensor]:
     total = torch.where((unshared == INF).any(-1), INF, total)  # whatever else they hold
     if options.zero_rows:
         logs = torch.where((unshared == -INF).all(-1, keepdim=True), -INF, logs)
-    picked = torch.where(is_token, logs.gather(-1, many), others).reshape(args.ids.shape)
-    statistics = [total if options.lse else total.detach(), torch.zeros_like(total)]
+    picked = torch.where(is_token, logs.gather(-1, ids), torch.where(ignored, 0.0, torch.nan))
+    statistics = [total, torch.zeros_like(total)]
+    if not options.lse:
+        statistics[0] = total.detach()
     if options.entropy:
         statistics.append(-(logs.exp() * logs.clamp(min=-1000)).sum(-1))  # exp(-1000) is 0
-    return picked.contiguous(), torch.stack(statistics)
+    return picked.reshape(args.ids.shape).contiguous(), torch.stack(statistics)
 
 
 def log_probs_gradient(args: Any, options: Any) -> Tensor:
     """Computes the gradient of x from those of log-probabilities and statistics; 0 where `log_probs` has none."""
-    many, is_token, ignored = _tokens(args, options)
-    values, _, _, frozen = _weighted_rows(args, options, ignored)
+    (ids, is_token, _), (values, *_), frozen = _rows(args, options)
     logs = values.log_softmax(-1)
     p = logs.exp()
-    d = torch.zeros_like(logs).scatter_add(-1, many, torch.where(is_token, args.d_out.reshape(many.shape), 0.0))
+    d = torch.zeros_like(logs).scatter_add(-1, ids, torch.where(is_token, args.d_out.reshape(ids.shape), 0.0))
     if args.d_entropy is not None:
         d = d - args.d_entropy.unsqueeze(-1) * p * (logs.clamp(min=-1000) + 1)
-    d = d - p * d.sum(-1, keepdim=True)
+    total = d.sum(-1, keepdim=True)
     if args.d_lse is not None:
-        d = d + args.d_lse.unsqueeze(-1) * (values - values.logsumexp(-1, keepdim=True)).exp()
+        total = total - args.d_lse.unsqueeze(-1)
     if has_voids(args, options):
         frozen = frozen | ~(logs > -INF)
-    dx = _chained(d.movedim(-1, options.dim), args.x, args.scale, args.temperature, options.softcap)
-    return torch.where(frozen.movedim(-1, options.dim), 0.0, dx).to(args.x.dtype).contiguous()
+    d, frozen = (d - p * total).movedim(-1, options.dim), frozen.movedim(-1, options.dim)
+    dx = _chained(d, args.x, args.scale, args.temperature, options.softcap)
+    return torch.where(frozen, 0.0, dx).to(args.x.dtype).contiguous()
 
 
 def differentiate(
     function: Callable[..., Any], args: Any, options: Any, needs: tuple[bool, ...], dresults: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """Returns gradients of function(args, options) for arguments that need one, differentiable where autograd records them."""
-    leaves = {name: t for name, t, needs_gradient in zip(args._fields, args, needs, strict=True) if needs_gradient}
+    leaves = {name: t for name, t, needs_gradient in zip(args._fields, args, needs, strict=False) if needs_gradient}
 
     def used(leaves: dict[str, Tensor]) -> tuple[Tensor, ...]:
         results = function(args._replace(**leaves), options)
-        results = (results,) if isinstance(results, Tensor) else results
+        if isinstance(results, Tensor):
+            results = (results,)
         return tuple(y for y, dy in zip(results, dresults, strict=True) if dy is not None)
 
     (gradients,) = torch.func.vjp(used, leaves)[1](tuple(dy for dy in dresults if dy is not None))

@@ -96,8 +96,8 @@ def _ours() -> Provider:
     """Returns this package's operators. Gradients are timed as autograd calls them, without its thread, like those of peers."""
     from portable_softmax import log_softmax, softmax, token_log_probs
 
-    softmaxes = importlib.import_module("portable_softmax.operators.softmax")
-    of_tokens = importlib.import_module("portable_softmax.operators.tokens")
+    softmaxes = importlib.import_module("portable_softmax.api.functional")
+    of_tokens = importlib.import_module("portable_softmax.api.tokens")
 
     def gradient(dy: torch.Tensor, y: torch.Tensor, dim: int) -> Any:
         args = softmaxes.GRADIENT.Args(dy, y)

@@ -15,7 +15,7 @@ from benchmark.results import COPY, OURS
 from benchmark.timing import Call, Timed
 from portable_probe.closeness import worst_error
 from portable_softmax import softmax
-from portable_softmax.operators.softmax import GRADIENT
+from portable_softmax.api.functional import GRADIENT
 
 SCALE = 0.125
 CHECKED = 4  # rows of a result

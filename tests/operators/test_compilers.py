@@ -6,8 +6,8 @@ from calls import recording, results
 from torch.utils._pytree import tree_map_only
 
 from portable_softmax import softmax, token_log_probs
-from portable_softmax.operators.softmax import SOFTMAX
-from portable_softmax.operators.tokens import TOKENS
+from portable_softmax.api.functional import SOFTMAX
+from portable_softmax.api.tokens import TOKENS
 
 pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]  # one process imports them
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from portable_softmax import linear_token_log_probs, log_softmax, softmax, token_log_probs
-from portable_softmax.operators import reference, tokens
+from portable_softmax.api import tokens
+from portable_softmax.operators import reference
 
 pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]
 SIZES = 5, 32, 70, 257, 1024
@@ -66,8 +67,7 @@ def test_ids_are_a_mask(where):
     keeps[0, [3, 31, 32]], keeps[1, [0, 69]] = True, True
     for kept in (ids, ids.int()):
         words = tokens.mask_of("token_log_probs", keeps.float(), kept, None, -1)
-        assert torch.equal(reference.unpacked(words, 70, -1), keeps)
-    assert torch.equal(reference.keeps(ids, 70), keeps)
+        assert torch.equal(reference.kept(words, 70, -1), keeps)
     x = torch.randn(2, 70, device=where)
     torch._dynamo.reset()
     packed = torch.compile(lambda x, ids: token_log_probs(x, ids[:, 0], kept=ids), fullgraph=True, backend="aot_eager")

@@ -6,7 +6,7 @@ from torch._subclasses import FakeTensorMode
 from torch.library import opcheck
 from torch.utils._pytree import tree_map
 
-from portable_softmax.operators import softmax, tokens  # noqa: F401  (register them)
+from portable_softmax.api import functional, tokens  # noqa: F401  (register operators)
 
 SHAPE = 2, 3, 4
 ALL = "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"

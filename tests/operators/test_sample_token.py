@@ -5,8 +5,8 @@ import torch
 from torch.library import opcheck
 
 from portable_softmax import batch_invariant, sample_token, token_log_probs
+from portable_softmax.api.tokens import SAMPLE
 from portable_softmax.operators import reference
-from portable_softmax.operators.tokens import SAMPLE
 
 pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]
 

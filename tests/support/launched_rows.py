@@ -13,9 +13,9 @@ import torch
 from exact import IGNORED, INF, assert_right, logits
 from table import GRADIENTS, KINDS, NAN, hostile, random, values
 
+from portable_softmax.api.tokens import SAMPLE
 from portable_softmax.operators import reference
 from portable_softmax.operators.launch import MASKS
-from portable_softmax.operators.tokens import SAMPLE
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime.bind import Loaded, bind

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 from triton.backends.compiler import GPUTarget
 
 from portable_softmax.devices import detect
-from portable_softmax.operators import arguments, launch
+from portable_softmax.operators import launch
 
 
 def recorded(kind: str) -> dict[str, dict[str, Any]]:
@@ -67,8 +67,8 @@ class Machine:
         """Makes this process's torch one that has these devices, until the context ends."""
         forget()
         patch.setattr(HostTensor, "kind", self.kind)
-        patch.setattr(arguments, "Parameter", HostTensor)  # a plain tensor of a device is of no other class than torch's own
-        patch.setattr(arguments, "_dispatch_isTensorSubclassLike", lambda x: False)
+        patch.setattr(launch, "Parameter", HostTensor)  # a plain tensor of a device is of no other class than torch's own
+        patch.setattr(launch, "_dispatch_isTensorSubclassLike", lambda x: False)
         key = self.kind.upper()
         if not hasattr(torch, self.kind):
             _set_up(self.kind)
