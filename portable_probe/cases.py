@@ -19,8 +19,7 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import how_to_install
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, GridError, PlanError, PortableSoftmaxError
-from portable_softmax.planning.cost import Terms
-from portable_softmax.planning.facts import GB_PER_S
+from portable_softmax.planning.cost import GB_PER_S, Terms
 from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import read_arguments, value_of
 from portable_softmax.row_kernels.compiling import reason_in
@@ -121,9 +120,10 @@ def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:
     bandwidth, resident = device.hardware.memory_bandwidth_gb_per_s, device.resident(planned.occupancy)
     time = [expected(planned.terms, device)] if planned.terms else []
     if bandwidth and resident:
-        us = planned.facts.memory_us
-        moved = in_units(us * GB_PER_S * bandwidth, "B")
-        time.append(f"{in_units(us / 1e6, 's')} at least, for {moved} at the data sheet's bandwidth")
+        traffic, work = planned.work
+        moved = work.turns * traffic.row
+        least = in_units(moved / (GB_PER_S * bandwidth) / 1e6, "s")
+        time.append(f"{least} at least, for {in_units(moved, 'B')} at the data sheet's bandwidth")
     launch: dict[str, Scalar] = {"tiling": str(planned.tiling), "num_programs": planned.num_programs}
     text: Text = {"plan": [f"{planned.tiling}, num_programs {planned.num_programs}"]}
     warned = list(planned.warnings)

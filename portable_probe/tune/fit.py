@@ -1,34 +1,34 @@
 """Least squares of the numbers of a launch's cost, and the errors of the times that they predict."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from portable_softmax.devices.schema import COST_NUMBERS, CostNumbers
-from portable_softmax.planning.cost import Facts, cost
+from portable_softmax.planning.cost import Terms
 
 NEAR, FAR_WEIGHT = 1.1, 0.03  # launches within NEAR times the fastest of their problem have weight 1, others FAR_WEIGHT
 TOLERATED = 0.05  # relative error from which a launch counts less than its square
 PRIOR = 5e-4  # weight of the initial numbers, in parts of all launches'
 HELD = "walking", "latency_us", "launch_ns"  # numbers that softmaxes hardly depend on, and row kernels do: they stay
-FOLDS, STEP, TURNS = 5, 1e-4, 24
+FOLDS, STEP, TURNS = 5, 1e-4, 12
 Array = Any  # of numpy
 
 
 class Timed(NamedTuple):
-    """A timed launch: its problem, the facts of the cost, and microseconds."""
+    """A timed launch: its problem, its cost by numbers of a device, and microseconds."""
 
     problem: str
-    facts: Facts
+    expected: Callable[[CostNumbers], Terms]
     us: float
 
 
 class Launches(NamedTuple):
-    """Timed launches: an array of every fact, and of every column."""
+    """Timed launches: their costs, and arrays of other columns."""
 
-    facts: Facts
+    expected: list[Callable[[CostNumbers], Terms]]
     us: Array
     slower: Array  # us, in parts of the fastest launch's of the problem
     problem: Array  # its number
@@ -36,20 +36,21 @@ class Launches(NamedTuple):
 
 def prepared(timed: Iterable[Timed]) -> Launches:
     """Returns the launches of problems with at least three; raises ValueError if they are too few to fit."""
-    by_problem = (list(launches) for _, launches in groupby(sorted(timed), lambda launch: launch.problem))
+    in_order = sorted(timed, key=lambda launch: launch.problem)
+    by_problem = (list(launches) for _, launches in groupby(in_order, lambda launch: launch.problem))
     problems = [launches for launches in by_problem if len(launches) > 2]
     listed = [(launch, at) for at, launches in enumerate(problems) for launch in launches]
     if len(listed) < 2 * len(COST_NUMBERS) or len(problems) < FOLDS:
         raise ValueError(f"{len(listed)} launches of {len(problems)} problems are too few to fit; increase --minutes")
     us, problem = np.array([launch.us for launch, _ in listed]), np.array([at for _, at in listed])
     slower = us / np.array([min(launch.us for launch in launches) for launches in problems])[problem]
-    facts = Facts(*np.array([launch.facts for launch, _ in listed], float).T)
-    return Launches(facts, us, slower, problem)
+    return Launches([launch.expected for launch, _ in listed], us, slower, problem)
 
 
 def times(launches: Launches, numbers: Array) -> Array:
     """Returns the expected microseconds of every launch."""
-    return np.asarray(cost(launches.facts, CostNumbers(**dict(zip(COST_NUMBERS, numbers, strict=True))), np.maximum).total)
+    named = CostNumbers(**dict(zip(COST_NUMBERS, map(float, numbers), strict=True)))
+    return np.array([expected(named).total for expected in launches.expected])
 
 
 def fitted(launches: Launches, prior: Array, used: Array = True) -> tuple[Array, Array]:

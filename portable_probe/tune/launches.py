@@ -16,7 +16,8 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.facts import Launch, Traffic, launch_facts, limits_of, row_work
+from portable_softmax.planning.cost import Launch, Traffic, cost, limits_of
+from portable_softmax.planning.facts import row_work
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, launch_of
 from portable_softmax.planning.planner import ranked
@@ -82,7 +83,11 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
         call = bind(launch, loaded(problem, tiling, device), result.device)
         return partial(call, result, x, *last, *[None] * (4 - len(last))), result, exact  # no mask, factors, sink
 
-    return Timed(f"{shape} {problem.x_dtype} {problem.backward}", launch.facts, median_us(prepared, device))
+    return Timed(
+        f"{shape} {problem.x_dtype} {problem.backward}",
+        partial(cost, *launch.work, limits_of(device)),
+        median_us(prepared, device),
+    )
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -127,14 +132,13 @@ def time_kernel(shape: tuple[int, int], dtype: str, block: int, num_warps: int, 
         clocks=clocks,
         chained=chained,
     )
-    facts = launch_facts(traffic, launch, limits_of(device))
 
     def prepared() -> Any:
         y, x = operands(shape, dtype, 2, device)
         scale = (x.double().square().mean(1, keepdim=True) + 1e-6).rsqrt()
         return partial(row_kernel[(programs,)], y, x, *shape, **options), y, x.double() * scale
 
-    return Timed(f"kernel {shape} {dtype}", facts, median_us(prepared, device))
+    return Timed(f"kernel {shape} {dtype}", partial(cost, traffic, launch, limits_of(device)), median_us(prepared, device))
 
 
 def kernel_resources(shape: tuple[int, ...], dtype: str, options: dict[str, Any], device: Device) -> tuple[Any, list[Loop]]:

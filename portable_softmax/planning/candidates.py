@@ -3,14 +3,13 @@
 There is no order of preference among them: they are compared by cost.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.facts import WORD_BYTES, Limits, limits_of
+from portable_softmax.planning.cost import WORD_BYTES, Limits, limits_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_of_2
 from portable_softmax.planning.tiling import Tiling
 
@@ -74,17 +73,13 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     return [problem, replace(problem, vector=problem.widest, unaligned=True)]
 
 
-def candidates(problem: Problem, device: Device, left_out: Counter[str]) -> list[Tiling]:
-    """Returns the launches of a problem that is read in one way; counts others in `left_out`, by reason."""
-    sizes, kept = device.profile.launch.registers, list[Tiling]()
+def candidates(problem: Problem, device: Device) -> list[Tiling]:
+    """Returns the tilings of a problem that is read in one way."""
+    sizes, limits = device.profile.launch.registers, limits_of(device)
     if not device.hardware.warp_size:
         return list(dict.fromkeys(_of_vector_cores(problem, device)))
-    for tiling in dict.fromkeys(_of_warps(problem, device)):
-        if reason := _excluded(problem, tiling, limits_of(device)):
-            left_out[reason] += 1
-        else:
-            kept += [replace(tiling, max_registers=size) for size in sizes.value] if sizes else [tiling]
-    return kept
+    kept = [tiling for tiling in dict.fromkeys(_of_warps(problem, device)) if not _excluded(problem, tiling, limits)]
+    return [replace(tiling, max_registers=size) for tiling in kept for size in sizes.value] if sizes else kept
 
 
 def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
@@ -139,22 +134,21 @@ def _tiling(
     return Tiling(rows, width, num_warps, 1, splits, blocks=blocks, held=held, walk=False, two_launches=two_launches)
 
 
-def _excluded(problem: Problem, tiling: Tiling, limits: Limits) -> str | None:
-    """Returns the reason why a tiling is no candidate; None if it is one."""
+def _excluded(problem: Problem, tiling: Tiling, limits: Limits) -> bool:
+    """True if a tiling is no candidate: of too few elements, too many registers, or too many loads."""
     threads, rows, held = tiling.warps * limits.warp, tiling.tile_rows, tiling.held
     elements, most = rows * tiling.tile_cols * problem.loads, min(limits.registers, threads * limits.registers_per_thread)
     is_scalar = held and not problem.across and tiling.width * problem.element <= VECTOR_BYTES
     many = problem.tiles(rows) * tiling.splits > MAX_OF_ONE_WARP * limits.multiprocessors
-    reasons = {
-        "more elements than registers": 2 * rows * tiling.block_cols * problem.loads > most,
-        "blocks that compile for minutes": held and tiling.blocks > MAX_BLOCKS,
-        "narrow two-pass blocks": not held and rows * tiling.width < MIN_TWO_PASS,
-        "splits of few elements": tiling.splits > 1 and elements < 2 * FEW * threads,
-        "idle threads": tiling.warps > 1 and rows * min(tiling.tile_cols, problem.width) < threads,
-        "splits of one warp": held and tiling.is_shared and tiling.warps == 1 and many,
-        "many narrow loads": is_scalar and (tiling.blocks > MAX_SCALAR_BLOCKS or elements > FEW * problem.vector * threads),
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    return (
+        2 * rows * tiling.block_cols * problem.loads > most
+        or (held and tiling.blocks > MAX_BLOCKS)
+        or (not held and rows * tiling.width < MIN_TWO_PASS)
+        or (tiling.is_shared and elements < 2 * FEW * threads)
+        or (tiling.is_shared and held and tiling.warps == 1 and many)
+        or (tiling.warps > 1 and rows * min(tiling.tile_cols, problem.width) < threads)
+        or (is_scalar and (tiling.blocks > MAX_SCALAR_BLOCKS or elements > FEW * problem.vector * threads))
+    )
 
 
 def _of_vector_cores(problem: Problem, device: Device) -> Iterator[Tiling]:

@@ -1,62 +1,107 @@
-"""Expected microseconds of a launch: a sum of terms, from its facts and a few numbers that were measured on a device.
+"""Expected microseconds of a launch: a sum of terms, from what its programs do and a few measured numbers of a device.
 
-Programs of a multiprocessor hide each other's waiting, but in their first tiles. docs/cost.md has a table of the terms.
+Programs of a multiprocessor hide each other's waiting, but in their first turns. docs/cost.md has a table of the terms.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import functools
+import math
+from typing import NamedTuple
 
+from portable_softmax.devices.device import Device
 from portable_softmax.devices.schema import CostNumbers
 
 NS = 1e-3  # microseconds of a nanosecond
-IN_STEP = 12  # tiles for which programs still wait at the same time, at most
+WORD_BYTES = 4
+GB_PER_S = 1 / NS  # bytes of a microsecond
+IN_STEP = 12  # turns for which programs still wait at the same time, at most
 CHAINED = 3  # times that a load takes which others wait for, in parts of one that others hide: 0.57 us on an H100
 SHARE = 1.4  # of the memory's bandwidth that a multiprocessor moves at most, in parts of an equal share
-FLOOR = 4  # power of a sum of times that hide each other
 SECOND = 0.6  # start of a launch that follows another one, in parts of the first one's: 2.7 us on an H100
+# Accesses of a warp that take as long as a cache line, and as the words of another program, which take twice as long while
+# programs of later waves load.
+LINE_PART, LOOKUP = 1 / 3, 3
+UNALIGNED = 2  # times that bytes count that are read again, if rows start anywhere: warps store parts of the same sectors
 
 
-class Facts(NamedTuple):
-    """Facts of a launch that its cost depends on; numbers, or arrays of them for many launches at once."""
+class Limits:
+    """Numbers of a device that launches depend on, 1 in place of an unknown one; of a multiprocessor, or in bytes."""
 
-    memory_us: Any  # moving all bytes at the data sheet's bandwidth, with those read again that have left the L2 cache
-    l2_us: Any  # the same for bytes that the L2 cache moves besides: sectors of short pieces, spilled registers
-    programs: Any  # of the grid
-    resident: Any  # programs that a multiprocessor holds at once
-    waves: Any  # of programs, until all are done
-    tiles: Any  # that a program takes, or rows
-    loads: Any  # of a tile, that wait for one another
-    elements: Any  # per thread and tile, of one operand; once more per exponential
-    issued: Any  # accesses and shuffles of a program's warps for a tile
-    unused: Any = 0  # bytes of cache lines per byte that is moved
-    exchanges: Any = 0  # 1 where programs wait for row statistics of others, and half for each doubling of their warps
-    tail: Any = 0  # part of the time of moving in which programs wait for those that share their rows and begin later
-    launches: Any = 1  # one, or two of which the second reads what the first has reduced
-    largest: Any = 1  # part of all bytes that the largest program moves, times the multiprocessors; at least 1
-    clocks: Any = 0  # in which a program issues its instructions of a tile, if it is alone; 0 if unknown
-    all_clocks: Any = 0  # of all programs of a multiprocessor, and of a warp, or less with stages: few warps hide little
-    chained: Any = 0  # loads of a tile of which each begins after another one has come; 0 if unknown
+    def __init__(self, device: Device) -> None:
+        hardware, launch = device.hardware, device.profile.launch
+        line, sector = (words.value if words else 1 for words in (launch.line_elements, launch.min_line_elements))
+        self.warp = hardware.warp_size or 1  # threads
+        self.max_threads = hardware.max_threads_per_program or self.warp  # of a program
+        self.resident_threads = self.warp * (hardware.max_warps_per_multiprocessor or 1)
+        self.registers = hardware.registers_per_multiprocessor or 1
+        self.registers_per_thread = hardware.max_registers_per_thread or self.registers
+        self.multiprocessors = hardware.multiprocessor_count or 1
+        self.partitions = hardware.partitions_per_multiprocessor or 1  # each issues instructions of one warp at a time
+        self.line, self.sector = WORD_BYTES * line, WORD_BYTES * sector  # of the cache, and the least that moves
+        self.l2_bytes = hardware.l2_cache_bytes or 1
+        self.per_us = GB_PER_S * (hardware.memory_bandwidth_gb_per_s or self.multiprocessors)  # that memory moves at most
+
+
+limits_of = functools.lru_cache(Limits)
+
+
+class Traffic(NamedTuple):
+    """Bytes, accesses and operations of a turn, which is a row, or a tile of rows; and of a program beside its turns."""
+
+    row: float = 0  # bytes that memory moves; not those that a cache has, of weights or of a row that is read once more
+    program: float = 0
+    again: float = 0  # bytes that are read once more
+    element: float = WORD_BYTES  # bytes of the largest part of them
+    row_operands: float = 0  # loads and stores of all elements
+    program_operands: float = 0
+    reductions: float = 0  # by all threads of a program
+    block_reductions: float = 0  # likewise, per block that the kernel loops over
+    exponents: float = 0  # per element
+    loads: float = 0  # of all elements
+    loaded: float = 0  # their bytes
+    lines: float = 0  # cache lines that a warp requests per element; 0 if those of an access are adjacent
+    unused: float = 0  # bytes of lines per byte that is moved
+    partial: float = 0  # bytes of sectors that are moved once more, per byte that is moved
+    words: float = 0  # numbers of other programs that are read
+
+
+class Launch(NamedTuple):
+    """Programs of a launch, and how they divide their work."""
+
+    turns: int  # of all programs
+    programs: int  # of the grid
+    resident: int  # that a multiprocessor holds at once
+    warps: int  # of a program
+    elements: float  # of a turn, with masked ones
+    vector: float  # elements of a thread's access
+    blocks: int = 1  # of a turn that are loaded one after another
+    ahead: int = 0  # turns that are loaded ahead
+    in_turn: float = 1  # times that arithmetic takes, as warps of a partition issue in turn; 1 if `clocks` are known
+    splits: int = 1  # programs that exchange numbers
+    launches: int = 1  # one, or two of which the second reads once more what the first has reduced
+    spilled_bytes: int = 0  # of a thread
+    clocks: float = 0  # of a warp, in which it issues its instructions of a turn; 0 if unknown
+    chained: float = 0  # loads of a turn of which each begins after another one has come; 0 if unknown
 
 
 class Terms(NamedTuple):
-    """Microseconds of a launch by their cause; their sum is the expected time. Arrays where facts are."""
+    """Microseconds of a launch by their cause; their sum is the expected time."""
 
-    start: Any  # the launch, if it did nothing
-    memory: Any  # moving all bytes
-    lines: Any  # more of it, where pieces of cache lines are moved, or registers are spilled
-    waiting: Any  # more of it, for programs that begin later, and with fixed shares of the rows
-    latency: Any  # waiting for memory, where nothing hides it
-    elements: Any  # arithmetic of a thread, where nothing hides it
-    exchange: Any  # waiting for row statistics of other programs, where nothing hides it
-    issue: Any  # accesses and shuffles of a multiprocessor's programs, where nothing hides them
-    turnover: Any  # starting programs that follow others
-    turns: Any  # later tiles, as far as moving does not hide them
-    arithmetic: Any  # instructions of all tiles, as far as neither moving nor waiting hides them
-    chains: Any  # loads of a program that wait for one another, as far as nothing else hides them
-    programs: Any  # starting all programs, as far as all else does not hide it
+    start: float  # the launch, if it did nothing
+    memory: float  # moving all bytes
+    lines: float  # more of it, where pieces of cache lines are moved, or registers are spilled
+    waiting: float  # more of it, for programs that begin later, and with fixed shares of the rows
+    latency: float  # waiting for memory, where nothing hides it
+    elements: float  # arithmetic of a thread, where nothing hides it
+    exchange: float  # waiting for row statistics of other programs, where nothing hides it
+    issue: float  # accesses and shuffles of a multiprocessor's programs, where nothing hides them
+    turnover: float  # starting programs that follow others
+    turns: float  # later turns, as far as moving does not hide them
+    arithmetic: float  # instructions of all turns, as far as neither moving nor waiting hides them
+    chains: float  # loads of a program that wait for one another, as far as nothing else hides them
+    programs: float  # starting all programs, as far as all else does not hide it
 
     @property
-    def total(self) -> Any:
+    def total(self) -> float:
         """Returns the expected microseconds."""
         return sum(self)
 
@@ -66,49 +111,72 @@ class Terms(NamedTuple):
         return f"{self.total:.1f} us: {', '.join(f'{name} {value:.1f}' for value, name in terms if round(value, 1))}"
 
 
-def cost(facts: Facts, numbers: CostNumbers, maximum: Callable[[Any, Any], Any] = max) -> Terms:
-    """Returns the terms of a launch; of many, where facts are arrays and `maximum` is numpy's."""
-    latency = numbers.latency_us * facts.loads
-    elements = NS * numbers.element_ns * facts.elements
-    exchange = numbers.exchange_us * facts.exchanges
-    issue = NS * numbers.issue_ns * facts.issued * facts.resident
-    tile = latency + elements + exchange + issue
+def cost(traffic: Traffic, launch: Launch, limits: Limits, numbers: CostNumbers) -> Terms:
+    """Returns the terms of a launch."""
+    threads, per_program = launch.warps * limits.warp, -(-launch.turns // launch.programs)
+    slots = limits.multiprocessors * launch.resident
+    waves = -(-launch.programs // slots)
+    resident = min(launch.resident, max(1.0, launch.programs / limits.multiprocessors))
+    all_turns, ahead = waves * per_program, min(launch.ahead, per_program - 1)
+    later, deep = all_turns - 1, resident * (1 + ahead)
+    issue, exchange, tail = NS * numbers.issue_ns * resident, 0.0, 0.0
+    if traffic.words:
+        exchange = numbers.exchange_us * (1 + math.log2(launch.warps) / 2)
+        tail = launch.splits / slots if launch.programs > slots else 0.0
 
-    memory = facts.memory_us * maximum(1 / numbers.bandwidth, facts.largest / SHARE)
-    lines = memory * numbers.line * facts.unused + facts.l2_us / numbers.l2_bandwidth
-    walking = numbers.walking * (1 - 1 / facts.tiles)
-    waiting = (memory + lines) * (walking + facts.tail)
-    moving = memory + lines + waiting
+    operands, access = launch.elements * traffic.row_operands, launch.vector * limits.warp
+    shuffles = (traffic.reductions + launch.blocks * traffic.block_reductions) * math.log2(threads) * launch.warps
+    lines = operands * (traffic.lines or max(1 / access, traffic.element / limits.line))
+    issued = operands / access + shuffles + LINE_PART * lines + LOOKUP * (2 - 1 / waves) * traffic.words
+    own = issue * launch.elements / launch.blocks * traffic.program_operands / access
+    latency = numbers.latency_us * launch.blocks
+    elements = NS * numbers.element_ns * launch.elements / threads * (1 + traffic.exponents) * launch.in_turn
+    turn = latency + elements + exchange + issue * issued
 
-    later = facts.waves * facts.tiles - 1
-    in_step = 1 + IN_STEP * later / (later + IN_STEP) / facts.resident
-    turnover = numbers.turnover_us * (facts.waves - 1) / facts.resident
-    streaming = (moving**2 + (later * tile) ** 2) ** (1 / 2)
+    again = launch.turns * traffic.again
+    between = traffic.row * (launch.turns if launch.launches > 1 else resident * limits.multiprocessors) / limits.l2_bytes
+    missed = again * between**3 / (1 + between**3)  # of the L2 cache
+    if launch.vector == 1:
+        missed *= UNALIGNED
+    moved = launch.turns * traffic.row + launch.programs * traffic.program + missed
+    cached = traffic.partial * (launch.turns * traffic.row + again) + 2 * launch.spilled_bytes * threads * launch.turns
+    cached += (launch.launches - 1) * (again - missed)
+    largest = limits.multiprocessors * per_program / launch.turns  # part of all turns, times the multiprocessors
+    memory = moved / limits.per_us * max(1 / numbers.bandwidth, largest / SHARE)
+    more = memory * numbers.line * traffic.unused + cached / limits.per_us / numbers.l2_bandwidth
+    walking = numbers.walking * (1 - 1 / per_program)
+    waiting = (memory + more) * (walking + tail)
+    moving = memory + more + waiting
+
+    in_step = 1 + IN_STEP * later / (later + IN_STEP) / deep
+    turnover = numbers.turnover_us * (waves - 1) / deep
+    streaming = math.hypot(moving, later * turn + (waves - 1) * own)
     # no multiprocessor issues more than an instruction of a partition per clock, and no program loads ahead of a chain
-    clock, every = NS * numbers.launch_ns, later + 1
-    issuing = every * clock * facts.all_clocks * (1 + walking)
-    chain = every * (clock * facts.clocks + CHAINED * numbers.latency_us * facts.chained)
-    computing = maximum(streaming, _hidden(streaming, issuing))
-    all_tiles = maximum(computing, _hidden(streaming, maximum(issuing, chain)))
+    computing = done = streaming
+    if launch.clocks:
+        clocks, in_partition = NS * numbers.launch_ns * launch.clocks * all_turns, launch.warps / limits.partitions
+        issuing = clocks * (in_partition * resident + 1 / (1 + ahead)) * (1 + walking)
+        chain = clocks * max(1, in_partition) + CHAINED * numbers.latency_us * all_turns * max(1, launch.chained)
+        computing, done = _hidden(streaming, issuing), _hidden(streaming, max(issuing, chain))
 
-    rest = tile * in_step + turnover + all_tiles
+    rest = turn * in_step + own + turnover + done
     return Terms(
-        start=numbers.start_us * (1 + SECOND * (facts.launches - 1)),
+        start=numbers.start_us * (1 + SECOND * (launch.launches - 1)),
         memory=memory,
-        lines=lines,
+        lines=more,
         waiting=waiting,
         latency=latency * in_step,
         elements=elements * in_step,
         exchange=exchange * in_step,
-        issue=issue * in_step,
+        issue=issue * issued * in_step + own,
         turnover=turnover,
         turns=streaming - moving,
         arithmetic=computing - streaming,
-        chains=all_tiles - computing,
-        programs=maximum(NS * numbers.launch_ns * facts.programs * facts.launches - rest, 0),
+        chains=done - computing,
+        programs=max(NS * numbers.launch_ns * launch.programs * launch.launches - rest, 0),
     )
 
 
-def _hidden(a: Any, b: Any) -> Any:
-    """Returns the time of two causes that hide each other: little more than the larger one."""
-    return (a**FLOOR + b**FLOOR) ** (1 / FLOOR)
+def _hidden(a: float, b: float) -> float:
+    """Returns the time of two causes that hide each other, little more than the larger one: (a**4 + b**4) ** (1 / 4)."""
+    return math.sqrt(math.hypot(a * a, b * b))

@@ -1,187 +1,48 @@
-"""Facts of a launch that its cost depends on: what its programs do, in which order, and the bytes they move."""
+"""What programs of a launch do, from which its cost is computed: the traffic of a softmax, and the loops of a row kernel."""
 
-import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.backends.machine_code import Loop
-from portable_softmax.devices.device import Device
-from portable_softmax.planning.cost import NS, Facts
+from portable_softmax.planning.cost import Launch, Limits, Traffic
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.tiling import Tiling
 
-WORD_BYTES = 4
-GB_PER_S = 1 / NS  # bytes of a microsecond
-# Accesses of a warp that take as long as a cache line, and as the words of another program, which take twice as long while
-# programs of later waves load.
-LINE_PART, LOOKUP = 1 / 3, 3
-UNALIGNED = 2  # times that bytes count that are read again, if rows start anywhere: warps store parts of the same sectors
 IN_TURN = 0.6  # of the time of an element, in which its partition computes for no other warp: least regret, H100s and an H200
 
 
-class Limits(NamedTuple):
-    """Numbers of a device that launches depend on, 1 in place of an unknown one; of a multiprocessor, or in bytes."""
-
-    warp: int  # threads
-    max_threads: int  # of a program
-    resident_threads: int
-    registers: int
-    registers_per_thread: int
-    multiprocessors: int
-    partitions: int  # of a multiprocessor, each of which issues instructions of one warp at a time
-    line: int  # of the cache
-    sector: int  # the least that moves
-    l2_bytes: int
-    per_us: float  # that memory moves at the data sheet's bandwidth
-
-
-@functools.lru_cache
-def limits_of(device: Device) -> Limits:
-    """Returns the limits of a device."""
-    hardware, launch = device.hardware, device.profile.launch
-    registers = hardware.registers_per_multiprocessor or 1
-    warp, multiprocessors = hardware.warp_size or 1, hardware.multiprocessor_count or 1
-    line, sector = (words.value if words else 1 for words in (launch.line_elements, launch.min_line_elements))
-    return Limits(
-        warp,
-        hardware.max_threads_per_program or warp,
-        warp * (hardware.max_warps_per_multiprocessor or 1),
-        registers,
-        hardware.max_registers_per_thread or registers,
-        multiprocessors,
-        hardware.partitions_per_multiprocessor or 1,
-        WORD_BYTES * line,
-        WORD_BYTES * sector,
-        hardware.l2_cache_bytes or 1,
-        GB_PER_S * (hardware.memory_bandwidth_gb_per_s or multiprocessors),
-    )
-
-
-class Traffic(NamedTuple):
-    """Bytes, accesses and operations of a turn, which is a row, or a tile of rows; and of a program beside its turns."""
-
-    row: float = 0  # bytes that memory moves; not those that a cache has, of weights or of a row that is read once more
-    program: float = 0
-    again: float = 0  # bytes that are read once more
-    element: float = WORD_BYTES  # bytes of the largest part of them
-    row_operands: float = 0  # loads and stores of all elements
-    reductions: float = 0  # by all threads of a program
-    block_reductions: float = 0  # likewise, per block that the kernel loops over
-    exponents: float = 0  # per element
-    loads: float = 0  # of all elements
-    loaded: float = 0  # their bytes
-    lines: float = 0  # cache lines that a warp requests per element; 0 if those of an access are adjacent
-    unused: float = 0  # bytes of lines per byte that is moved
-    partial: float = 0  # bytes of sectors that are moved once more, per byte that is moved
-    words: float = 0  # numbers of other programs that are read
-
-
-class Launch(NamedTuple):
-    """Programs of a launch, and how they divide their work."""
-
-    turns: int  # of all programs
-    programs: int  # of the grid
-    resident: int  # that a multiprocessor holds at once
-    warps: int  # of a program
-    elements: float  # of a turn, with masked ones
-    vector: float  # elements of a thread's access
-    blocks: int = 1  # of a turn that are loaded one after another
-    splits: int = 1  # programs that exchange numbers
-    launches: int = 1  # one, or two of which the second reads once more what the first has reduced
-    spilled_bytes: int = 0  # of a thread
-    clocks: float = 0  # of a turn, as of `row_work`
-    chained: float = 0
-
-
-def launch_facts(traffic: Traffic, launch: Launch, limits: Limits) -> Facts:
-    """Returns the facts of a launch."""
-    turns, programs, threads = launch.turns, launch.programs, launch.warps * limits.warp
-    slots, of_program = limits.multiprocessors * launch.resident, -(-turns // programs)
-    waves, in_partition = -(-programs // slots), launch.warps / limits.partitions
-    resident = min(launch.resident, max(1.0, programs / limits.multiprocessors))
-    between = traffic.row * (turns if launch.launches > 1 else resident * limits.multiprocessors)
-    again = turns * traffic.again
-    missed = again * lost(between, limits) * (UNALIGNED if launch.vector == 1 else 1)
-    l2_bytes = traffic.partial * (turns * traffic.row + again) + 2 * launch.spilled_bytes * threads * turns
-    if launch.launches > 1:
-        l2_bytes += again - missed
-    accesses = launch.elements * traffic.row_operands / launch.vector
-    shuffles = (traffic.reductions + launch.blocks * traffic.block_reductions) * math.log2(threads) * launch.warps
-    lines = traffic.lines or max(1 / (launch.vector * limits.warp), traffic.element / limits.line)
-    lines *= launch.elements * traffic.row_operands
-    return Facts(
-        memory_us=(turns * traffic.row + programs * traffic.program + missed) / limits.per_us,
-        l2_us=l2_bytes / limits.per_us,
-        unused=traffic.unused,
-        programs=programs,
-        resident=resident,
-        waves=waves,
-        tiles=of_program,
-        loads=launch.blocks,
-        elements=launch.elements / threads * (1 + traffic.exponents),
-        issued=accesses / limits.warp + shuffles + LINE_PART * lines + LOOKUP * (2 - 1 / waves) * traffic.words,
-        exchanges=1 + math.log2(launch.warps) / 2 if traffic.words else 0,
-        tail=launch.splits / slots if traffic.words and programs > slots else 0,
-        launches=launch.launches,
-        largest=max(1, limits.multiprocessors * of_program / max(1, turns)),
-        clocks=launch.clocks * max(1, in_partition),
-        all_clocks=launch.clocks * (in_partition * resident + 1),
-        chained=max(1.0, launch.chained) if launch.clocks else 0,
-    )
-
-
-def softmax_facts(problem: Problem, tiling: Tiling, device: Device, programs: int, resident: int, spilled: int = 0) -> Facts:
-    """Returns the facts of a softmax's launch; `resident` programs fit a multiprocessor, at least 1."""
-    limits, statistics = limits_of(device), problem.pairs * (1 if problem.backward else 2)  # a sum, and a maximum
+def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int, resident: int) -> tuple[Traffic, Launch]:
+    """Returns what the programs of a softmax do, of which a multiprocessor holds `resident`, if no registers are spilled."""
     turns, threads = problem.tiles(tiling.tile_rows) * tiling.splits, tiling.warps * limits.warp
-    covered, vector = tiling.covers(problem.width) // tiling.splits, vector_of(problem, limits, tiling)
-    once, stores = tiling.held or problem.log_probs is not None, int(problem.stores)
-    blocks = 1 if tiling.held and problem.pairs else (1 if once else 2) * -(-covered // tiling.width)
-    elements = problem.n_rows * problem.n_cols / turns
-    read = elements * problem.loads * DTYPE_BYTES[problem.y_dtype if problem.backward else problem.x_dtype]
-    written = elements * stores * DTYPE_BYTES[problem.x_dtype if problem.backward else problem.y_dtype]
+    covered, elements = tiling.covers(problem.width) // tiling.splits, problem.n_rows * problem.n_cols / turns
+    vector = problem.vector
+    if problem.across:
+        vector = min(vector, max(1, tiling.tile_rows * tiling.width // threads))
+    blocks, loads, read, written = -(-covered // tiling.width), problem.loads, problem.x_dtype, problem.y_dtype
+    if problem.backward:
+        read, written = written, read
+    if not tiling.held and problem.log_probs is None:  # in a second pass too
+        blocks, loads = 2 * blocks, 2 * loads
+    elif tiling.held and problem.pairs:
+        blocks = 1
+    bytes_read, bytes_written = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written]
     unused, partial, lines = _pieces(problem, limits, tiling, vector, resident)
-    exchanges = tiling.is_shared and not tiling.two_launches
+    sums = _sums(problem, tiling, threads, vector) / (threads * math.log2(threads))
     traffic = Traffic(
-        row=read + written + elements * _mask(problem),
-        again=read if not once or tiling.two_launches else 0,
-        element=problem.element,
-        row_operands=problem.loads * (1 if once else 2) + stores,
-        reductions=statistics * _sums(problem, tiling, threads, vector) / (threads * math.log2(threads)),
+        row=elements * (bytes_read + bytes_written + _mask(problem)),
+        again=elements * bytes_read if loads > problem.loads or tiling.two_launches else 0,
+        row_operands=loads + problem.stores,
+        reductions=problem.pairs * (sums if problem.backward else 2 * sums),  # a sum, and a maximum
         exponents=0 if problem.backward else 1,
         lines=lines,
         unused=unused,
         partial=partial,
-        words=problem.pairs * tiling.tile_rows * tiling.splits if exchanges else 0,
+        words=problem.pairs * tiling.tile_rows * tiling.splits if tiling.is_shared and not tiling.two_launches else 0,
     )
-    launch = Launch(
-        turns,
-        programs,
-        resident,
-        tiling.warps,
-        tiling.tile_rows * covered,
-        vector,
-        blocks,
-        splits=tiling.splits,
-        launches=2 if tiling.two_launches else 1,
-        spilled_bytes=spilled,
-    )
-    facts = launch_facts(traffic, launch, limits)
-    return facts._replace(elements=facts.elements * max(1.0, IN_TURN * tiling.warps / limits.partitions))
-
-
-def vector_of(problem: Problem, limits: Limits, tiling: Tiling) -> int:
-    """Returns the number of neighbouring elements of a thread."""
-    threads, elements, vector = tiling.warps * limits.warp, tiling.tile_rows * tiling.width, problem.vector
-    return min(vector, max(1, elements // threads)) if problem.across else vector
-
-
-def lost(other_bytes: float, limits: Limits) -> float:
-    """Returns the part that the L2 cache no longer holds at a second read, after so many other bytes were moved."""
-    x = other_bytes / limits.l2_bytes
-    return x**3 / (1 + x**3)
+    in_turn = max(1.0, IN_TURN * tiling.warps / limits.partitions)
+    launch = Launch(turns, programs, resident, tiling.warps, tiling.tile_rows * covered, vector, blocks, in_turn=in_turn)
+    return traffic, launch._replace(splits=tiling.splits, launches=2 if tiling.two_launches else 1)
 
 
 def _mask(problem: Problem) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.cost import Facts, Terms, cost
-from portable_softmax.planning.facts import softmax_facts
+from portable_softmax.planning.cost import Launch, Terms, Traffic, cost, limits_of
+from portable_softmax.planning.facts import softmax_work
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.tiling import Tiling
 
@@ -46,16 +46,17 @@ class LaunchPlan(Plan):
     decisions: tuple[str, ...] = ()  # reasons for the tiling, which holds for a bucket of problems
 
     @cached_property
-    def facts(self) -> Facts:
-        """Returns what the expected time depends on, of a launch that fits."""
-        resident, spilled = self.occupancy.programs_per_multiprocessor, spilled_by(self.resources)
-        return softmax_facts(self.problem, self.tiling, self.device, self.num_programs, resident, spilled)
+    def work(self) -> tuple[Traffic, Launch]:
+        """Returns what its programs do, if they fit."""
+        about = limits_of(self.device), self.num_programs, self.occupancy.programs_per_multiprocessor
+        traffic, launch = softmax_work(self.problem, self.tiling, *about)
+        return traffic, launch._replace(spilled_bytes=spilled_by(self.resources))
 
     @cached_property
     def terms(self) -> Terms | None:
         """Returns the expected microseconds by cause; None if the profile has no cost, or no program fits."""
         numbers, fits = self.device.profile.launch.cost, self.occupancy.programs_per_multiprocessor
-        return cost(self.facts, numbers) if numbers and fits and self.num_programs else None
+        return cost(*self.work, limits_of(self.device), numbers) if numbers and fits and self.num_programs else None
 
     @cached_property
     def us(self) -> float:

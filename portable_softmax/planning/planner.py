@@ -7,7 +7,6 @@ left should be faster than the best of these by what it really uses. Row kernels
 import math
 import statistics
 import time as clock
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -98,22 +97,19 @@ def choose_launch(
         PlanError: no candidate compiles and fits; lists them all.
         TargetError: this Triton does not compile for the device.
     """
-    left_out = Counter[str]()
-    left = ranked(problem, device, left_out)
-    n_launches = len(left)
+    launches = ranked(problem, device)
+    left = launches.copy()
 
-    def compiled(launches: Sequence[LaunchPlan]) -> Iterator[LaunchPlan | str]:
-        for launch in launches:
-            left.remove(launch)
+    def compiled(some: Sequence[LaunchPlan]) -> Iterator[LaunchPlan | str]:
+        for one in some:
+            left.remove(one)
             try:
-                used = compile(launch.problem, launch.tiling, device)
+                launch = launch_of(one.problem, one.tiling, device, compile(one.problem, one.tiling, device))
+                yield f"{one.tiling}: {launch.unfit}" if launch.unfit else launch
             except TargetError:
                 raise  # no candidate would compile
             except CompileError as error:
-                yield f"{launch.tiling}: does not compile: {error}"
-                continue
-            launch = launch_of(launch.problem, launch.tiling, device, used)
-            yield f"{launch.tiling}: {launch.unfit}" if launch.unfit else launch
+                yield f"{one.tiling}: does not compile: {error}"
 
     used, rejected = compile_best(lambda: left, compiled, max(count, MAX_COMPILED), count)
     if not used:
@@ -121,29 +117,28 @@ def choose_launch(
             rejected = [f"{len(rejected)} launches, and each {rejected[0].partition(': ')[2]}"]
         request = f"{problem.name} of {size or problem.size}"
         raise PlanError(f"no launch of a {request} fits {device}; tried:\n  " + "\n  ".join(rejected))
-    words, warnings = "", list[str]()
+    decisions, warnings = list[str](), list[str]()
     best: LaunchPlan = used[0]
     if time:
         some = [one for one in used if not spilled_by(one.resources)][:count]
         at, words = measured(some, [str(one.tiling) for one in some], lambda: time(some))
-        best = [*some, best][at]
+        best, decisions = [*some, best][at], [words]
     spilled = spilled_by(best.resources)
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
-        warnings = [f"slow: spills into {spilled} bytes per thread; no other of {n_launches} launches should be faster"]
-    counted = ", ".join(f"{number} {reason}" for reason, number in left_out.most_common())
-    reasons = words, *runner_up(used, left, n_launches), *(f"rejected {reason}" for reason in rejected)
-    reasons = *reasons, f"left out: {counted}" if counted else ""
-    return replace(best, decisions=tuple(filter(None, reasons)), warnings=tuple(warnings))
+        warnings = [f"slow: spills into {spilled} bytes per thread; no other of {len(launches)} launches should be faster"]
+    decisions += [*runner_up(used, left, len(launches)), *(f"rejected {reason}" for reason in rejected)]
+    return replace(best, decisions=tuple(decisions), warnings=tuple(warnings))
 
 
-def ranked(problem: Problem, device: Device, left_out: Counter[str] | None = None) -> list[LaunchPlan]:
+def ranked(problem: Problem, device: Device) -> list[LaunchPlan]:
     """Returns the launches of a problem that should fit, with estimated resources, the one of the least cost first.
 
-    Where the cost is unknown, vectorized access goes first, and launches keep their order. Others are counted in `left_out`. If
-    none should fit, all are returned: the compiler may need less than is estimated.
+    Where the cost is unknown, vectorized access goes first, and launches keep their order. If none should fit, all are
+    returned: the compiler may need less than is estimated.
     """
-    launches, left_out = list[LaunchPlan](), Counter() if left_out is None else left_out
-    for reading in reversed(readings(problem, device)):
-        tilings = candidates(reading, device, left_out)
-        launches += [launch_of(reading, tiling, device, estimated(reading, tiling, device)) for tiling in tilings]
+    launches = [
+        launch_of(reading, tiling, device, estimated(reading, tiling, device))
+        for reading in reversed(readings(problem, device))
+        for tiling in candidates(reading, device)
+    ]
     return sorted((one for one in launches if not one.unfit), key=lambda launch: launch.us) or launches

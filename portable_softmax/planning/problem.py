@@ -141,9 +141,9 @@ class Problem:
         return bool(self.scores) or self.log_probs is not None
 
     @property
-    def stores(self) -> bool:
-        """True if a result per element is written, not numbers per row alone."""
-        return self.log_probs is None or self.log_probs.gradient
+    def stores(self) -> int:
+        """Returns the number of operands of which every element is written: none if results are numbers per row."""
+        return 1 if self.log_probs is None or self.log_probs.gradient else 0
 
     @property
     def loads(self) -> int:

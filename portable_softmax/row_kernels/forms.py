@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.facts import Traffic
+from portable_softmax.planning.cost import Traffic
 from portable_softmax.row_kernels import addresses
 from portable_softmax.row_kernels.decorators import jit_function
 from portable_softmax.row_kernels.row_settings import Request
@@ -193,6 +193,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         moving = elements if PROGRAM in one.address.sources else 0.0  # others are in a cache
         if walks and len(trips) == len(one.loops):
             counts["program"] += size * moving
+            counts["program_operands"] += elements / cols
             continue
         now = min(moving, share.get(one.root, math.inf) - moved[part])
         moved[part] += now

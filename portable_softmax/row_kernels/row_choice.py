@@ -13,8 +13,8 @@ from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.candidates import FEW, REGISTERS, available
-from portable_softmax.planning.cost import Terms, cost
-from portable_softmax.planning.facts import Launch, Traffic, launch_facts, limits_of, row_work
+from portable_softmax.planning.cost import Launch, Terms, Traffic, cost, limits_of
+from portable_softmax.planning.facts import row_work
 from portable_softmax.planning.planner import MAX_COMPILED, compile_best, measured, runner_up
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
 from portable_softmax.row_kernels import addresses, forms
@@ -269,11 +269,12 @@ class Choice:
             blocks * setting.block,
             at_once,
             blocks,
+            ahead=max(0, setting.stages - 2) if request.multiple > 1 and not in_blocks else 0,
             spilled_bytes=one.resources.spilled_bytes_per_thread,
             clocks=clocks,
             chained=chained,
         )
-        return cost(launch_facts(self._traffic, launch, limits_of(device)), numbers)
+        return cost(self._traffic, launch, limits_of(device), numbers)
 
     def _reasons(self, request: Request, one: RowPlan) -> Iterator[str]:
         walks, blocks = request.grid is None, -(-request.cols // one.setting.block)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.candidates import holds_as_loaded
-from portable_softmax.planning.facts import limits_of
+from portable_softmax.planning.cost import limits_of
 from portable_softmax.planning.problem import LogProbs, Problem, Scores, next_power_of_2
 from portable_softmax.planning.tiling import Tiling
 
