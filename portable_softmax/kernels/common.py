@@ -16,6 +16,7 @@ LN2 = tl.constexpr(0.6931471824645996)  # in float32
 LN2_REST = tl.constexpr(-1.9046542121259336e-09)
 NEG_INF = tl.constexpr(float("-inf"))
 HIGHEST = tl.constexpr(3e38)
+LEAST = tl.constexpr(-3.4028234663852886e38)  # the least finite number of float32
 LOWEST = tl.constexpr(-110.0)  # exp of anything lower is 0 in float32, subnormal numbers included
 END, START, BOTH, ELEMENTS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
 
@@ -222,13 +223,18 @@ def opaque(block, PACK: tl.constexpr, C: tl.constexpr):
 
 # ---------------------------------------------------------------- arithmetic
 @triton.jit
-def exp(x, C: tl.constexpr):
-    """Returns exp(x) for x <= 0 or nan. EXACT also corrects the rounding of x * log2(e), up to |x| * 2**-24 of the result."""
+def exp(x, C: tl.constexpr, IN_SUM: tl.constexpr = False):
+    """Returns exp(x) for x <= 0 or nan. EXACT also corrects the rounding of x * log2(e), up to |x| * 2**-24 of the result.
+
+    What is left, 2.7e-9 * |x| of the result, is corrected but for IN_SUM: what counts in a sum of n has |x| of about log(n).
+    """
     if C.FUSED:
         x = bounded(x) if C.EXACT else x  # the rest of -inf would be nan
         rounded = x * LOG2E
         y = tl.exp2(rounded)
-        y = fma(y, fma(rounded, -LN2_REST, fma(rounded, -LN2, x, C), C), y, C) if C.EXACT else y
+        if C.EXACT:
+            rest = fma(rounded, -LN2, x, C)
+            y = fma(y, rest if IN_SUM else fma(rounded, -LN2_REST, rest, C), y, C)
     else:
         y = tl.exp(x)
     return y
@@ -249,8 +255,8 @@ def clamped(x, LIMIT: tl.constexpr):
 
 @triton.jit
 def finite(peak):
-    """Returns the maximum, but 0 for rows that are all -inf: -inf - -inf is nan."""
-    return tl.where(peak == NEG_INF, 0.0, peak)
+    """Returns the maximum, but a finite number for rows that are all -inf: -inf - -inf is nan."""
+    return tl.maximum(peak, LEAST)
 
 
 @triton.jit

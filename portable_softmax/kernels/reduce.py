@@ -23,7 +23,7 @@ def sum_of_exp(scores, base, temperature, C: tl.constexpr):
     sums = None
     for k in tl.static_range(C.BLOCKS):
         s = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
-        e = exp(shift(s, base, temperature, C), C)
+        e = exp(shift(s, base, temperature, C, True), C, True)
         sums = opaque(e if k == 0 else sums + e, 1, C)
     return tl.sum(sums, C.AXIS, keep_dims=True)
 
@@ -54,19 +54,19 @@ def add_block(score, peaks, sums, moments, temperature, FIRST: tl.constexpr, C: 
     top = tl.max(score, C.FOLD)
     folded_temperature = tl.expand_dims(temperature, C.FOLD) if C.TEMPERATURE != "" else temperature
     base = finite(top) if C.GROUP > 0 or C.ENTROPY else finite(tl.maximum(peaks, top))
-    shifted = shift(score, tl.expand_dims(base, C.FOLD), folded_temperature, C)
-    e = exp(shifted, C)
+    shifted = shift(score, tl.expand_dims(base, C.FOLD), folded_temperature, C, True)
+    e = exp(shifted, C, True)
     part = sum_of_part(e, C)
     moment = sum_of_part(product(e, bounded(shifted), C), C) if C.ENTROPY else part  # no fma: its order would be that of lanes
     if C.GROUP == 0 and not C.ENTROPY:  # the largest of all is the base of a block too
-        shrink = exp(shift(peaks, base, temperature, C), C)
+        shrink = exp(shift(peaks, base, temperature, C, True), C, True)
         peaks, sums = tl.maximum(peaks, top), sums * shrink + part
     elif FIRST:
         peaks, sums, moments = top, part, moment
     else:
         highest, rises = tl.maximum(peaks, top), top > peaks
-        drop = shift(tl.minimum(peaks, top), finite(highest), temperature, C)
-        shrink, smaller, larger = exp(drop, C), tl.where(rises, sums, part), tl.where(rises, part, sums)
+        drop = shift(tl.minimum(peaks, top), finite(highest), temperature, C, True)
+        shrink, smaller, larger = exp(drop, C, True), tl.where(rises, sums, part), tl.where(rises, part, sums)
         if C.ENTROPY:
             lesser = fma(smaller, bounded(drop), tl.where(rises, moments, moment), C)
             moments = fma(lesser, shrink, tl.where(rises, moment, moments), C)
@@ -113,7 +113,7 @@ def merge_row(peaks, sums, moments, best, at, temperature, C: tl.constexpr):
 @triton.jit
 def merge(peaks, peak, sums, moments, temperature, AXIS: tl.constexpr, C: tl.constexpr):
     """Returns (sum, moment) of rows from those of their parts, which have maxima; `peak` is that of the row."""
-    drop = shift(peaks, finite(peak), temperature, C)
-    shrink = exp(drop, C)
+    drop = shift(peaks, finite(peak), temperature, C, True)
+    shrink = exp(drop, C, True)
     total = tl.sum(sums * shrink, AXIS, keep_dims=True)
     return total, tl.sum(shrink * (moments + sums * bounded(drop)), AXIS, keep_dims=True) if C.ENTROPY else total

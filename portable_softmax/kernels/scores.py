@@ -148,14 +148,16 @@ def slope_of(scale, temperature, C: tl.constexpr):
 
 
 @triton.jit
-def shift(score, peak, temperature, C: tl.constexpr):
-    """Returns differences to a maximum; -inf for all below it in greedy rows."""
+def shift(score, peak, temperature, C: tl.constexpr, IN_SUM: tl.constexpr = False):
+    """Returns differences to a maximum; -inf for all below it in greedy rows, or IN_SUM what has no weight from 1e-36 on."""
     shifted = score - peak
     if C.TEMPERATURE != "":
-        if C.FUSED:
+        gain = (temperature == 0).to(tl.float32) * HIGHEST + 1.0
+        if IN_SUM:
+            shifted *= gain
+        elif C.FUSED:
             shifted = tl.where((temperature == 0) & (shifted < 0), NEG_INF, shifted)
         else:  # three times: so does the smallest difference become infinite
-            gain = (temperature == 0).to(tl.float32) * HIGHEST + 1.0
             shifted = shifted * gain * gain * gain
     return shifted
 
