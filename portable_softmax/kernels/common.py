@@ -18,7 +18,7 @@ NEG_INF = tl.constexpr(float("-inf"))
 HIGHEST = tl.constexpr(3e38)
 LEAST = tl.constexpr(-3.4028234663852886e38)  # the least finite number of float32
 LOWEST = tl.constexpr(-110.0)  # exp of anything lower is 0 in float32, subnormal numbers included
-END, START, BOTH, ELEMENTS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
+END, START, BOTH, ELEMENTS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3), tl.constexpr(7)
 
 
 @triton.jit
@@ -139,6 +139,13 @@ def columns_from(start, WIDTH: tl.constexpr, C: tl.constexpr):
 
 
 @triton.jit
+def columns_of_ends(row_end, C: tl.constexpr):
+    """Returns the columns of the first and the last vector of unaligned rows."""
+    i = tl.expand_dims(tl.arange(0, 2 * C.VECTOR), 0)
+    return tl.where(i < C.VECTOR, i, row_end // C.VECTOR * C.VECTOR + i - C.VECTOR)
+
+
+@triton.jit
 def row_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for elements of the row."""
     mask = (columns < row_end) & exists if EDGE % 2 == END else exists
@@ -164,20 +171,14 @@ def load(ptr, columns, stride, misalignment, row_end, exists, EDGE: tl.constexpr
 
 @triton.jit
 def store(ptrs, value, columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Stores elements of the row: whole vectors, then what these leave at the ends of unaligned rows."""
+    """Stores elements of the row; of unaligned rows whole vectors, and with ELEMENTS what these leave."""
     mask = row_mask(columns, misalignment, row_end, exists, EDGE, C)
-    if C.UNALIGNED and EDGE > 0:
+    if C.UNALIGNED:
         first, last = (misalignment + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, row_end // C.VECTOR * C.VECTOR
-        tl.store(ptrs, value, mask=row_mask(columns, first, last, exists, EDGE, C))
-        if EDGE == START:
-            mask = mask & (columns < first)
-        elif EDGE == END:
-            mask = mask & (columns >= last)
-        elif EDGE == BOTH:
+        if EDGE == ELEMENTS:
             mask = mask & ((columns < first) | (columns >= last))
-        else:  # by comparisons other than those for loads: their results would stay in registers
-            at_start = (columns - misalignment).to(tl.uint32) < (first - misalignment).to(tl.uint32)
-            mask = exists & (at_start | ((columns - last).to(tl.uint32) < (row_end - last).to(tl.uint32)))
+        else:
+            mask = row_mask(columns, first, last, exists, EDGE, C)
     tl.store(ptrs, value, mask=mask)
 
 

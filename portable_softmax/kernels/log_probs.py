@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ELEMENTS, HIGHEST, NEG_INF, append_block, bounded, columns_from, end_of_split, exp,
-    find_tile, first_column, get_block, last_tile, load_per_row, offsets_of_result, store,
+    BOTH, ELEMENTS, HIGHEST, NEG_INF, append_block, bounded, columns_from, columns_of_ends, end_of_split,
+    exp, find_tile, first_column, get_block, last_tile, load_per_row, offsets_of_result, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
 from portable_softmax.kernels.noise import DRAW_GROUP, DRAW_TOKEN, REDRAW_GROUP, REDRAW_TOKEN, gumbel
@@ -207,7 +207,8 @@ def token_log_probs_backward_kernel(
         rows, head, query, exists, x_at, misalignment = find_tile(tile, n_rows, n_heads, n_queries, x_batch, x_head, x_query, C)
         dx_at = x_at if C.OUT_LIKE_X else offsets_of_result(rows, head, query, n_queries, n_cols, C)
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, C)
-        x, dx, split_end = x_ptr + x_at, dx_ptr + dx_at, end_of_split(misalignment + n_cols, split, n_cols, C)
+        x, dx, row_end = x_ptr + x_at, dx_ptr + dx_at, misalignment + n_cols
+        split_end = end_of_split(row_end, split, n_cols, C)
         scales = load_per_row(scale, rows, exists, C.SCALE, C)
         temperatures = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         lse = tl.load(statistics_ptr + rows, mask=exists, other=0.0)
@@ -232,34 +233,31 @@ def token_log_probs_backward_kernel(
         slope = slope_of(scales, temperatures, C)
         idle = (total == 0) & (d_entropy == 0)
 
-        for start in tl.range(first, tl.max(split_end), C.BLOCK):
-            columns = columns_from(start, C.BLOCK, C)
-            ds = tl.zeros((C.ROWS, C.BLOCK), tl.float32)
-            if some:  # else zeros are stored as fast as memory takes them
-                _columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, split_end, reads, BOTH, C)
-                score = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
-                log_p = score - lse - rest
-                weight = total + d_entropy * bounded(log_p) if C.ENTROPY else total
-                ds = tl.where(idle, 0.0, -exp(log_p, C) * weight) + tl.where(columns == token, d_out, 0.0)
-                for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
-                    another, more = load_gradient(ids + k, d_outs + k, exists, misalignment, n_cols, ignored)
-                    ds += tl.where(columns == another, more, 0.0)
-                none = ds == 0
-                if C.TEMPERATURE != "":
-                    none = none | (temperatures == 0)
-                if C.HIDES or C.MASKED_ROWS_ZERO:  # nothing hidden has a gradient, nor have rows without a finite sum
-                    none = none | (score == NEG_INF) | (tl.abs(lse) == float("inf")) | (lse != lse)
-                ds *= slope
-                if C.CAP != 0.0:
-                    u = score * (temperatures * (1.0 / C.CAP))
-                    ds *= 1.0 - u * u
-                ds = tl.where(none, 0.0, ds)
-            # On an H200, 2048 x 50257 takes 142 us with entropies, and 161 without; 168 and 191 the other way round.
-            ends = (start == 0) | (start + C.BLOCK > tl.min(split_end))
-            if ends if C.UNALIGNED and C.ENTROPY else True:
-                store(dx + columns, ds, columns, misalignment, split_end, exists, BOTH if C.ENTROPY else BOTH | ELEMENTS, C)
-            else:
-                store(dx + columns, ds, columns, misalignment, split_end, exists, 0, C)
+        for EDGE in tl.static_range(BOTH, ELEMENTS + 1 if C.UNALIGNED else ELEMENTS, ELEMENTS - BOTH):
+            for start in tl.range(split if EDGE == ELEMENTS else first, 1 if EDGE == ELEMENTS else tl.max(split_end), C.BLOCK):
+                columns = columns_of_ends(row_end, C) if EDGE == ELEMENTS else columns_from(start, C.BLOCK, C)
+                ds = tl.zeros((C.ROWS, columns.shape[1]), tl.float32)
+                if some:  # else zeros are stored as fast as memory takes them
+                    at = columns if EDGE == ELEMENTS else start
+                    _columns, shown, vectors, added = load_mask(mask, at, m_col, misalignment, row_end, reads, EDGE, C)
+                    score = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
+                    log_p = score - lse - rest
+                    weight = total + d_entropy * bounded(log_p) if C.ENTROPY else total
+                    ds = tl.where(idle, 0.0, -exp(log_p, C) * weight) + tl.where(columns == token, d_out, 0.0)
+                    for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
+                        another, more = load_gradient(ids + k, d_outs + k, exists, misalignment, n_cols, ignored)
+                        ds += tl.where(columns == another, more, 0.0)
+                    none = ds == 0
+                    if C.TEMPERATURE != "":
+                        none = none | (temperatures == 0)
+                    if C.HIDES or C.MASKED_ROWS_ZERO:  # nothing hidden has a gradient, nor have rows without a finite sum
+                        none = none | (score == NEG_INF) | (tl.abs(lse) == float("inf")) | (lse != lse)
+                    ds *= slope
+                    if C.CAP != 0.0:
+                        u = score * (temperatures * (1.0 / C.CAP))
+                        ds *= 1.0 - u * u
+                    ds = tl.where(none, 0.0, ds)
+                store(dx + columns, ds, columns, misalignment, row_end, exists, EDGE, C)
 
 
 @triton.jit

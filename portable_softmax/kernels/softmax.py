@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, NEG_INF, append_block, columns_from, end_of_split, exp, find_tile, finite, first_column, fma, get_block, last_tile,
-    load, load_per_row, offsets_of, offsets_of_result, opaque, opaque_column, row_mask, store,
+    BOTH, ELEMENTS, NEG_INF, append_block, columns_from, columns_of_ends, end_of_split, exp, find_tile, finite, first_column,
+    fma, get_block, last_tile, load, load_per_row, offsets_of, offsets_of_result, opaque, opaque_column, row_mask, store,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, load_partials, of_rows, publish, words_of
 from portable_softmax.kernels.reduce import add_block, fold, merge_row, no_statistics, sum_of_exp
@@ -86,23 +86,25 @@ def softmax_kernel(
         # Store: what is in registers; else blocks that are loaded again.
         if C.STEP != "reduce":
             peak, total = add_sink(peak, total, sink_ptr, rows, exists, row_temperature, C)
-            if late if C.IN_REGISTERS else True:
-                for start in tl.range(first, tl.max(split_end), C.BLOCK):
-                    columns, shown, vectors, added = load_mask(
-                        mask, start, m_col, misalignment, visible_split_end, exists, BOTH, C
-                    )
-                    ptrs = x + offsets_of(columns, x_col, C)
-                    score = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
-                    result = result_of(score, peak, total, row_temperature, C)
-                    store(y + offsets_of(columns, y_col, C), result, columns, misalignment, split_end, exists, BOTH, C)
-            else:
-                begin = opaque_column(first, C)
-                for k in tl.static_range(C.BLOCKS):
-                    columns = columns_from(begin + k * C.BLOCK, C.BLOCK, C)
-                    score = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
-                    result = result_of(score, peak, total, row_temperature, C)
-                    ptrs = y + offsets_of(columns, y_col, C)
-                    store(ptrs, result, columns, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
+            for EDGE in tl.static_range(BOTH, ELEMENTS + 1 if C.UNALIGNED else ELEMENTS, ELEMENTS - BOTH):
+                if (split == 0) if EDGE == ELEMENTS else (late if C.IN_REGISTERS else True):
+                    for start in tl.range(first, first + 1 if EDGE == ELEMENTS else tl.max(split_end), C.BLOCK):
+                        where = columns_of_ends(row_end, C) if EDGE == ELEMENTS else opaque_column(start, C)
+                        columns, shown, vectors, added = load_mask(
+                            mask, where, m_col, misalignment, visible_end, exists, EDGE, C
+                        )
+                        ptrs = x + offsets_of(columns, x_col, C)
+                        score = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
+                        result = result_of(score, peak, total, row_temperature, C)
+                        store(y + offsets_of(columns, y_col, C), result, columns, misalignment, row_end, exists, EDGE, C)
+                elif EDGE < ELEMENTS:
+                    begin = opaque_column(first, C)
+                    for k in tl.static_range(C.BLOCKS):
+                        columns_k = columns_from(begin + k * C.BLOCK, C.BLOCK, C)
+                        score_k = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
+                        result_k = result_of(score_k, peak, total, row_temperature, C)
+                        ptrs_k = y + offsets_of(columns_k, y_col, C)
+                        store(ptrs_k, result_k, columns_k, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
 
 
 @triton.jit
@@ -188,26 +190,31 @@ def softmax_backward_kernel(
 
         # Store, as above.
         if C.STEP != "reduce":
-            if late if C.IN_REGISTERS else True:
-                for start in tl.range(first, tl.max(split_end), C.BLOCK):
-                    columns = columns_from(start, C.BLOCK, C)
-                    a = load(dy, columns, dy_col, misalignment, split_end, exists, BOTH, C)
-                    b = load(y, columns, y_col, misalignment, split_end, exists, BOTH, C)
-                    c = load(x, columns, y_col, misalignment, split_end, exists, BOTH, C) if C.CAP != 0.0 else b
-                    ds = gradient_of(a, b, c, total, row_scale, row_temperature, C)
-                    store(dx + offsets_of(columns, y_col, C), ds, columns, misalignment, split_end, exists, BOTH, C)
-            else:
-                begin = opaque_column(first, C)
-                for k in tl.static_range(C.BLOCKS):
-                    columns = columns_from(begin + k * C.BLOCK, C.BLOCK, C)
-                    a = opaque(get_block(dys, k, C), 2, C).to(tl.float32)
-                    b = opaque(get_block(ys, k, C), 2, C).to(tl.float32)
-                    c = b
-                    if C.CAP != 0.0:
-                        c = load(x, columns, y_col, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
-                    ds = gradient_of(a, b, c, total, row_scale, row_temperature, C)
-                    ptrs = dx + offsets_of(columns, y_col, C)
-                    store(ptrs, ds, columns, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
+            for EDGE in tl.static_range(BOTH, ELEMENTS + 1 if C.UNALIGNED else ELEMENTS, ELEMENTS - BOTH):
+                if (split == 0) if EDGE == ELEMENTS else (late if C.IN_REGISTERS else True):
+                    for start in tl.range(first, first + 1 if EDGE == ELEMENTS else tl.max(split_end), C.BLOCK):
+                        columns = (
+                            columns_of_ends(row_end, C)
+                            if EDGE == ELEMENTS
+                            else columns_from(opaque_column(start, C), C.BLOCK, C)
+                        )
+                        a = load(dy, columns, dy_col, misalignment, row_end, exists, EDGE, C)
+                        b = load(y, columns, y_col, misalignment, row_end, exists, EDGE, C)
+                        c = load(x, columns, y_col, misalignment, row_end, exists, EDGE, C) if C.CAP != 0.0 else b
+                        ds = gradient_of(a, b, c, total, row_scale, row_temperature, C)
+                        store(dx + offsets_of(columns, y_col, C), ds, columns, misalignment, row_end, exists, EDGE, C)
+                elif EDGE < ELEMENTS:
+                    begin = opaque_column(first, C)
+                    for k in tl.static_range(C.BLOCKS):
+                        columns_k = columns_from(begin + k * C.BLOCK, C.BLOCK, C)
+                        dy_k = opaque(get_block(dys, k, C), 2, C).to(tl.float32)
+                        y_k = opaque(get_block(ys, k, C), 2, C).to(tl.float32)
+                        x_k = y_k
+                        if C.CAP != 0.0:
+                            x_k = load(x, columns_k, y_col, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
+                        ds_k = gradient_of(dy_k, y_k, x_k, total, row_scale, row_temperature, C)
+                        ptrs_k = dx + offsets_of(columns_k, y_col, C)
+                        store(ptrs_k, ds_k, columns_k, misalignment, split_end, exists, C.EDGES >> 2 * k & 3, C)
 
 
 @triton.jit
