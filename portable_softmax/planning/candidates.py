@@ -92,7 +92,8 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     can_split = bool(device.profile.launch.polls) and not problem.in_place
     exchanges = can_split and not problem.batch_invariant  # a late program may be waited for or not, and bits differ
     in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
-    in_steps = exchanges and not (problem.is_sample or problem.unaligned)  # both take 8 to 29% longer block by block in splits
+    slow = problem.is_sample or (problem.log_probs and problem.unaligned)  # 8 to 29% longer block by block in splits
+    in_steps = exchanges and not slow
     narrow, wide = 1, limits.max_threads * vector // width
     held = [vector, limits.max_threads * width]  # elements of a thread in a block
     least = min(vector, VECTOR_BYTES // WORD_BYTES) if problem.stores else vector  # a thread has groups of log-probabilities
