@@ -99,25 +99,23 @@ SOFTMAX: Any = _Softmax()
 def _compute(
     log: bool, inputs: tuple[Any, ...], softcap: Any, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Tensor | None
 ) -> Tensor:
-    name, args, tensors = FORMS[log], SOFTMAX.Args(*inputs), {"input": inputs[0]}
-    if out is not None:
-        tensors["out"] = out
-    for argument, t in tensors.items():
-        checks.require(isinstance(t, Tensor), TypeError, name, argument, "be Tensor, not {}", type(t).__name__)
+    x, *_ = args = SOFTMAX.Args(*inputs)
+    name = FORMS[log]
+    checks.require(isinstance(x, Tensor), TypeError, name, "input", "be Tensor, not {}", type(x).__name__)
+    checks.require(out is None or isinstance(out, Tensor), TypeError, name, "out", "be Tensor, not {}", type(out).__name__)
     if not args.scale is args.temperature is args.sink is None:
         args = checks.normalized(name, args)
     if dtype is None:
-        dtype = checks.dtype_of(args.x)
+        dtype = checks.dtype_of(x)
     options = softcap, log, dim, dtype, causal, checks.zero_rows_of(name, masked_rows)
     if out is not None and SOFTMAX.launch_into(out, args, options):
         return out
     y: Tensor = SOFTMAX.call(args, options)
     if out is None:
         return y
-    checks.check_tensor(name, "out", out)
-    for what, expected, actual in (("dtype", y.dtype, out.dtype), ("device", y.device, out.device)):
-        if actual != expected:
-            raise RuntimeError(f"Expected out tensor to have {what} {expected}, but got {actual} instead")
+    checks.check_tensor(name, "out", out, y)
+    if out.dtype != y.dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {y.dtype}, but got {out.dtype} instead")
     return torch.mul(y, 1, out=out)  # resized with torch's warning, or refused with its errors
 
 
@@ -140,11 +138,9 @@ def softmax(
             16-bit inputs under torch.autocast.
         scale: a number, or a tensor that broadcasts against the input, with size 1 along `dim`.
         temperature: a number or tensor as `scale`, by which the scores are divided. A row with temperature 0 is greedy: its
-            largest unmasked scores share the weight equally, regardless of the sink and an added mask, and its gradients are
-            0. Tensors are never read by the host.
+            largest unmasked scores share the weight, regardless of the sink and an added mask, and its gradients are 0.
         mask: a tensor that broadcasts against the input: boolean, True to keep an element; floating-point, which is added; or
-            int32 with ceil(n / 32) words along `dim` for n elements, of which bit j of word k keeps element 32 k + j, as in
-            xgrammar, vLLM and SGLang.
+            int32 with ceil(n / 32) words along `dim` for n elements, of which bit j of word k keeps element 32 k + j.
         causal: True or "upper_left" keeps column j of row i if j <= i, in the last two dimensions; "lower_right" aligns the
             last row with the last column. `dim` must be the last dimension.
         softcap: a positive number, or None.
@@ -153,8 +149,8 @@ def softmax(
         masked_rows: "nan" returns nan for rows with scores of -inf alone, as torch does; "zero" returns 0 (-inf for
             log_softmax) with gradients of 0, as a sink does. With "zero", a sink, a boolean mask or causal, gradients are 0 in
             nan rows and where scores are -inf; an added mask alone leaves them to torch's rule, as `input + mask` does.
-        out: the tensor to write the result to, of the same dtype and device. It is written directly if it is the input or
-            shares no memory with inputs; otherwise the result is copied. It is resized as by torch. Not differentiable.
+        out: the tensor to write the result to, of the same dtype and device, resized as by torch. It is written directly if it
+            is the input or shares no memory with inputs; otherwise the result is copied. Not differentiable.
 
     Returns:
         A contiguous tensor of the input's shape, or `out`.
@@ -178,15 +174,10 @@ def log_softmax(
     return _compute(True, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
 
 
-def softmin(
-    input: Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, temperature: Factor = None,
-    mask: Tensor | None = None, causal: bool | str = False, softcap: float | None = None, sink: Factor = None,
-    masked_rows: str = "nan", out: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+def softmin(input: Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, scale: Factor = None, **options: Any) -> Tensor:
     """Computes `softmax` with the negative of `scale`. Arguments, result and errors are those of `softmax`."""
     scale = checks.as_float("softmin", "scale", scale)
-    scale = -1.0 if scale is None else -scale
-    return _compute(False, (input, mask, scale, temperature, sink), softcap, dim, dtype, causal, masked_rows, out)
+    return softmax(input, dim, dtype, scale=-1.0 if scale is None else -scale, **options)
 
 
 class Softmax(torch.nn.Softmax):

@@ -30,8 +30,8 @@ def linear_token_log_probs(
     Args:
         hidden, weight, bias: floating-point numbers of shape (..., H), (V, H) and (V,); `bias` may be None.
         chunk_rows: rows of a chunk. None: as many multiples of 128 as have at most 400 MB of logits.
-        accumulate: torch.float32 to sum the gradient of the weight over chunks in float32, which takes 4 bytes for each of its
-            elements and a summand as large as the weight. None: in the dtype of the weight, rounded once per chunk.
+        accumulate: torch.float32 to sum the gradient of the weight over chunks in float32, which takes 4 bytes per element and
+            a summand as large as the weight. None: in the dtype of the weight, rounded once per chunk.
         others, results: see `token_log_probs` of logits of shape (..., V); mask, scale and temperature have no gradient.
 
     Raises:
@@ -44,10 +44,9 @@ def linear_token_log_probs(
     if weight.dim() != 2 or hidden.shape[-1:] != weight.shape[1:] or (bias is not None and bias.shape != weight.shape[:1]):
         shapes = ", ".join(f"{tuple(t.shape)}" for t in (hidden, weight, bias) if t is not None)
         raise ValueError(f"{NAME}(): requires hidden of shape (..., H), weight (V, H) and bias (V,), not {shapes}")
-    is_valid = chunk_rows is None or (type(chunk_rows) is int and chunk_rows > 0)
-    require(is_valid, ValueError, NAME, "chunk_rows", "be a positive integer or None, not {!r}", chunk_rows)
-    is_valid = accumulate in (None, torch.float32)
-    require(is_valid, ValueError, NAME, "accumulate", "be torch.float32 or None, not {!r}", accumulate)
+    is_size, kinds = chunk_rows is None or (type(chunk_rows) is int and chunk_rows > 0), (None, torch.float32)
+    require(is_size, ValueError, NAME, "chunk_rows", "be a positive integer or None, not {!r}", chunk_rows)
+    require(accumulate in kinds, ValueError, NAME, "accumulate", "be torch.float32 or None, not {!r}", accumulate)
     lead, n_rows = hidden.shape[:-1], hidden.shape[:-1].numel()
     logits = hidden.new_empty(()).expand(*lead, len(weight))  # for checks, which read no elements
     mask = mask if kept is None else mask_of(NAME, logits, kept, mask, -1)
@@ -67,13 +66,13 @@ def linear_token_log_probs(
     chunk_rows = chunk_rows or max(1, CHUNK_BYTES // max(1, len(weight) * hidden.element_size()) // 128) * 128
     inputs = hidden.reshape(n_rows, weight.shape[1]), weight, bias, ids.reshape(n_rows, *ids.shape[len(lead) :]), *rows
     results = _Chunks.apply(chunk_rows, accumulate, options, *inputs)  # type: ignore[no-untyped-call]
-    results = tuple(y.reshape(lead + y.shape[1:]) for y in results if y is not None)
+    results = tuple(y.reshape(lead + y.shape[1:]) for y in results)
     return results if len(results) > 1 else results[0]
 
 
 class _Chunks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, chunk_rows: int, accumulate: Any, options: Any, *inputs: Any) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, chunk_rows: int, accumulate: Any, options: Any, *inputs: Any) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         save(ctx, inputs)
         hidden, _, _, ids, *_ = inputs
@@ -84,11 +83,10 @@ class _Chunks(torch.autograd.Function):
             chunks = [chunk for chunk, has_tokens in zip(chunks, have_tokens, strict=True) if has_tokens]
         ctx.rest = chunks, accumulate, options
         picked = hidden.new_zeros(ids.shape, dtype=torch.promote_types(hidden.dtype, torch.float32))
-        results = picked, *(picked.new_zeros(len(ids)) if wanted else None for wanted in (options.lse, options.entropy))
+        results = picked, *(picked.new_zeros(len(ids)) for is_requested in (options.lse, options.entropy) if is_requested)
         for chunk in chunks:
             for result, part in zip(results, compute(_args_of(chunk, *inputs), options), strict=True):
-                if result is not None:
-                    result[chunk] = part
+                result[chunk] = part
         return results
 
     @staticmethod

@@ -42,9 +42,8 @@ class _Tokens(Operator):
             checks.require(isinstance(value, bool), TypeError, name, argument, "be bool, not {}", type(value).__name__)
         ignore_index, dim = checks.as_integer(name, "ignore_index", ignore_index), checks.wrap_dim(name, dim, x.dim())
         has_tokens, rows = x.dim() and not checks.is_known(x.shape[dim] == 0), checks.with_size(x, dim)
-        checks.require(
-            has_tokens, ValueError, name, "logits", "have at least one token per row, not the shape {}", tuple(x.shape)
-        )
+        shape = "have at least one token per row, not the shape {}"
+        checks.require(has_tokens, ValueError, name, "logits", shape, tuple(x.shape))
         is_of_rows = ids.dim() <= x.dim() and not checks.differ(ids.shape[: len(rows)], rows)
         shape = "have the shape {} of logits without dim, or one more dimension, not {}"
         checks.require(is_of_rows, ValueError, name, "ids", shape, rows, tuple(ids.shape))
@@ -155,15 +154,13 @@ GRADIENT: Any = _Gradient()
 SAMPLE: Any = _Sample()
 
 
-def compute(args: Any, options: tuple[Any, ...], grad_inplace: bool = False) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Computes (log-probabilities, logsumexp or None, entropies or None); see api.tokens.token_log_probs."""
+def compute(args: Any, options: tuple[Any, ...], grad_inplace: bool = False) -> tuple[Tensor, ...]:
+    """Computes (log-probabilities, logsumexp if requested, entropies if requested); see token_log_probs."""
     if not args.scale is args.temperature is None:
         args = checks.normalized(TOKENS.name, args)
-    (picked, statistics), (*_, entropy, has_lse, _) = TOKENS.call(args, options, grad_inplace), options
-    if not entropy and not has_lse:
-        return picked, None, None
-    lse, *_, entropies = statistics.unbind()  # which are saved: a caller may modify copies
-    return picked, lse.clone() if has_lse else None, entropies.clone() if entropy else None
+    (picked, statistics), (*_, entropy, lse, _) = TOKENS.call(args, options, grad_inplace), options
+    requested = [at for at, is_requested in ((0, lse), (2, entropy)) if is_requested]
+    return picked, *(statistics[at].clone() for at in requested)  # they are saved: a caller may modify copies
 
 
 def mask_of(name: str, x: Tensor, kept: Tensor, mask: Any, dim: Any) -> Tensor:
@@ -221,41 +218,38 @@ def token_log_probs(
         logits: a tensor of at least one dimension, with any strides; a slice such as `logits[:, :-1]` is not copied.
         ids: integers, of the shape of logits without `dim`, or with one more dimension, for K tokens per row.
         dim, scale, temperature, softcap: see `softmax`.
-        mask: as in `softmax`. Probabilities, entropies and the logsumexp are those of the kept tokens. Others have
-            log-probability -inf and, unless the mask is added, gradient 0, also where they are in `ids`.
+        mask: as in `softmax`. Results are those of the kept tokens. Others have log-probability -inf and, unless the mask is
+            added, gradient 0, also where they are in `ids`.
         kept: ids of the kept tokens in place of a mask: int64 or int32 of the shape of logits without `dim`, and K per row,
             -1 where a row keeps fewer; an id may occur twice. Other ids out of range keep no token; eager calls on a CPU, where
             the host reads them, raise an IndexError.
         masked_rows: "nan" for rows without a kept token; "zero" for a log-probability of -inf, entropy and gradient of 0.
         ignore_index: the id of ignored positions, which have a log-probability and gradient of 0.
         entropy: True to also return the entropy of each row, including ignored ones. Masked logits (-inf) add 0 to it.
-        return_lse: True to also return the logsumexp of each row's scores, which is inf if one of them is. That of a greedy row
-            has no gradient.
+        return_lse: True to also return the logsumexp of each row's scores, inf if one of them is. In greedy rows it has no
+            gradient.
         grad_inplace: True to write the gradient over the logits, which are lost, if a kernel computes it: not on the CPU, nor
             under torch.compile or torch.func, nor for a batch of gradients, nor with those of mask, scale or temperature.
 
     Returns:
         Log-probabilities of the shape of ids, in float32 (float64 for float64 logits), nan for ids out of range. With
-        `return_lse` or `entropy`, a tuple (log-probabilities, logsumexp, entropies); the latter have the shape of logits
-        without `dim`.
+        `return_lse` or `entropy`, (log-probabilities, logsumexp, entropies); these have the shape of logits without `dim`.
 
     Raises:
-        ValueError: logits have no dimension, ids or `kept` have another shape, or there are `mask` and `kept`.
+        ValueError: there is no token, ids or `kept` have another shape, or there are `mask` and `kept`.
         RuntimeError: with `grad_inplace`, logits are a leaf, a part of split() or unbind(), or share memory with each other.
         DtypeError: logits are not floating-point numbers of 16 bits or more, ids are not integers, or a mask has another dtype.
         others: see `softmax`.
     """
-    kind = type(grad_inplace).__name__
-    checks.require(isinstance(grad_inplace, bool), TypeError, TOKENS.name, "grad_inplace", "be bool, not {}", kind)
-    zero_rows = checks.zero_rows_of(TOKENS.name, masked_rows)
+    name, kind = TOKENS.name, type(grad_inplace).__name__
+    checks.require(kind == "bool", TypeError, name, "grad_inplace", "be bool, not {}", kind)
+    options = softcap, dim, ignore_index, entropy, return_lse, checks.zero_rows_of(name, masked_rows)
     if kept is not None:
-        mask = mask_of(TOKENS.name, logits, kept, mask, dim)
-    args = TOKENS.Args(logits, ids, mask, scale, temperature)
+        mask = mask_of(name, logits, kept, mask, dim)
     if grad_inplace:
-        _check_inplace(TOKENS.name, logits)
-    options = softcap, dim, ignore_index, entropy, return_lse, zero_rows
-    picked, *more = (t for t in compute(args, options, grad_inplace) if t is not None)
-    return (picked, *more) if more else picked
+        _check_inplace(name, logits)
+    results = compute(TOKENS.Args(logits, ids, mask, scale, temperature), options, grad_inplace)
+    return results if len(results) > 1 else results[0]
 
 
 def sample_token(
@@ -264,10 +258,10 @@ def sample_token(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Draws a token per row from softmax(scores, dim=-1), in one read of the logits, and returns its log-probability.
 
-    The scores are those of `softmax`. A token depends on the scores of its row, the seed and the position alone: not on other
-    rows, the layout or dtype of the logits, the launch or, for all but one row in a million, the device. It is the maximum of
-    scores with Gumbel noise from Philox4x32-7: noise for the logsumexp of 8 adjacent tokens, then for each of these. A mask of
-    other tokens than the one drawn may change it.
+    A token depends on the scores of its row, which are those of `softmax`, the seed and the position alone: not on other rows,
+    the layout or dtype of the logits, the launch or, for all but one row in a million, the device. It is the maximum of scores
+    with Gumbel noise from Philox4x32-7: noise for the logsumexp of 8 adjacent tokens, then for each of these. A mask of other
+    tokens than the one drawn may change it.
 
     Args:
         logits: a tensor of at least one dimension, the last of which is the vocabulary, with any strides.
@@ -287,8 +281,7 @@ def sample_token(
         has a gradient: compute that of a log-probability with `token_log_probs`.
 
     Raises:
-        TypeError: an argument has another type, or there is a `generator`.
-        ValueError: `min_p`, `softcap`, an integer or the vocabulary is out of range.
+        TypeError, ValueError: `generator` is not None; `min_p`, an integer or the vocabulary is out of range.
         others: see `token_log_probs`.
     """
     kind = type(generator).__name__

@@ -105,10 +105,9 @@ def check_tensor(name: str, argument: str, t: Any, x: Tensor | None = None) -> N
     require(isinstance(t, Tensor), TypeError, name, argument, "be Tensor, not {}", type(t).__name__)
     is_strided = t.layout is torch.strided and not t.is_nested
     require(is_strided, LayoutError, name, argument, "be strided, not {}; use to_dense() or to_padded_tensor()", t.layout)
-    device = (x if x is not None else t).device
-    require(
-        device == t.device, RuntimeError, name, argument, "be on the same device as the input, {}, not {}", device, t.device
-    )
+    if x is not None:
+        same = "be on the same device as the input, {}, not {}"
+        require(t.device == x.device, RuntimeError, name, argument, same, x.device, t.device)
 
 
 def check_alike(name: str, argument: str, t: Tensor | None, x: Tensor, shape: Any, dtype: torch.dtype) -> None:

@@ -46,10 +46,10 @@ class Operator:
         fields, results = signature.split(") -> ")
         kinds = {name: kind for kind, name in (field.split(" ") for field in fields.split(", "))}
         tensors, named_tuple = [name for name in kinds if kinds[name].startswith("Tensor")], namedtuple
-        self.fields, self.numbers = list(kinds), [name for name in tensors if f"{name}_number" in kinds]
+        others = [name for name in kinds if name not in tensors and not name.endswith("_number")]
         self.Args: Any = named_tuple("Args", tensors, defaults=[None for name in tensors if "?" in kinds[name]])
-        self.Options: Any = named_tuple("Options", self.fields[len(tensors) + len(self.numbers) :])
-        self.has_one_result = results == "Tensor"
+        self.Options: Any = named_tuple("Options", others)
+        self.fields, self.has_one_result = list(kinds), results == "Tensor"
         self.registered = torch.library.custom_op(
             f"portable_softmax::{self.name}",
             lambda *values: self.launched(*self.joined(values)),
@@ -155,8 +155,8 @@ class Operator:
     def joined(self, values: tuple[Any, ...]) -> tuple[Any, Any]:
         """Returns the arguments and options of a call of the registered operator, after checks."""
         named = dict(zip(self.fields, values, strict=True))
-        for name in self.numbers:
-            number = named[f"{name}_number"]
+        for name in self.Args._fields:
+            number = named.get(f"{name}_number")
             if number is not None and named[name] is not None:
                 raise ValueError(f"'{name}' and '{name}_number' exclude each other: pass a tensor or a number")
             if number is not None:

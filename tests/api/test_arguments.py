@@ -52,7 +52,7 @@ WRONG = [
     ({"mask": torch.ones(5).to_sparse()}, LayoutError, "use to_dense"),
     ({"sink": torch.ones(7)}, RuntimeError, "argument 'sink'"),
     ({"out": torch.empty_like(X, dtype=torch.half)}, RuntimeError, "Expected out tensor to have dtype"),
-    ({"out": torch.empty_like(X, device="meta")}, RuntimeError, "Expected out tensor to have device"),
+    ({"out": torch.empty_like(X, device="meta")}, RuntimeError, "'out' must be on the same device"),
     ({"out": 3}, TypeError, "argument 'out' must be Tensor, not int"),
     ({"out": torch.ones(1).expand(X.shape)}, RuntimeError, "single memory location"),
     ({"out": torch.empty_like(X).requires_grad_()}, RuntimeError, "support automatic differentiation"),
