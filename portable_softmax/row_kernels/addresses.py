@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from portable_softmax.row_kernels.row_settings import Request
-from portable_softmax.row_kernels.trace import Trace
+from portable_softmax.row_kernels.trace import accesses_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of
 from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, Access
 
@@ -17,48 +17,43 @@ MEET = {"store": ["store"], "atomic": ["store"], "load": ["store", "atomic"]}  #
 
 def corners(
     function: Function, arguments: Mapping[str, Any], grid: tuple[int, int, int], block: int = 0, rows: int = 0
-) -> list[Trace]:
+) -> list[Access]:
     """Traces programs at the ends of a grid, and one that may take the last of so many rows; `block` is that of Trace."""
     x, y, z = grid
     ends = sorted({0, 1, (rows - 1) % max(1, x), x - 2, x - 1} & {*range(x)})
     programs = itertools.product(ends, sorted({0, y - 1}), sorted({0, z - 1}))
-    return [Trace(function, arguments, program, grid, block=block) for program in programs]
+    return accesses_of(function, arguments, programs, grid, block=block)
 
 
-def conflict(traces: Sequence[Trace], several: Collection[str] = ()) -> str:
+def conflict(accesses: Sequence[Access], several: Collection[str] = ()) -> str:
     """Returns a sentence about an element that is stored to for one row, and that another row accesses too; "" if none is.
 
     A row is a program's, or that of a turn of its loop; to parameters in `several` a program stores for all of its rows. Rows
     may share an element in atomic operations alone, and a program may load its rows ahead.
     """
-    every = [(trace.program[0], one) for trace in traces for one in trace.accesses]
-    for root in dict.fromkeys(one.root for _, one in every if one.kind != "load"):
-        of_root = [(program, one) for kind in MEET for program, one in every if (one.root, one.kind) == (root, kind)]
-        bounds = np.unique(np.concatenate([one.runs.reshape(-1) for _, one in of_root]))
+    for root in dict.fromkeys(one.root for one in accesses if one.kind != "load"):
+        of_root = [one for kind in MEET for one in accesses if (one.root, one.kind) == (root, kind)]
+        bounds = np.unique(np.concatenate([one.runs.reshape(-1) for one in of_root]))
         earlier = {kind: np.full((2, len(bounds)), -1) for kind in MEET}  # the first and the last access to what is between
-        for number, (program, one) in enumerate(of_root):
+        for number, one in enumerate(of_root):
             first, end = np.searchsorted(bounds, one.runs).T
             at = np.repeat(end - np.cumsum(end - first), end - first) + np.arange((end - first).sum())
-            for other in (other for kind in MEET[one.kind] for other in np.unique(earlier[kind][:, at]) if other >= 0):
-                other_program, previous = of_root[other]
-                is_other_turn = one.of_rows[0] is previous.of_rows[0] and one.of_rows != previous.of_rows
-                if program != other_program or (one.kind == "store" and root not in several and is_other_turn):
-                    return _sentence(root, program, one, other_program, previous)
+            for other in (of_root[n] for kind in MEET[one.kind] for n in np.unique(earlier[kind][:, at]) if n >= 0):
+                is_other_turn = one.row[0] is other.row[0] and one.row != other.row and root not in several
+                if one.program != other.program:
+                    words = f"program {other.program} {VERBS[other.kind]}"
+                elif one.kind == "store" and is_other_turn:
+                    words = f"it {VERBS[other.kind]} for another row"
+                else:
+                    continue
+                text = f"program {one.program} {VERBS[one.kind]} an element of {root} that {words} ({one.op.line})"
+                if one.kind == "store" and one.runs[0, 0] != other.runs[0, 0]:
+                    text += ", as rows overlap: a mask or a larger stride is missing"
+                return text
             firsts, lasts = earlier[one.kind]
             firsts[at] = np.where(firsts[at] < 0, number, firsts[at])
             lasts[at] = number
     return ""
-
-
-def _sentence(root: str, program: int, one: Access, other_program: int, other: Access) -> str:
-    """Returns a sentence about two accesses to an element."""
-    conflicting = f"program {other_program} {VERBS[other.kind]}"
-    if other_program == program:
-        conflicting = f"it {VERBS[other.kind]} for another row"
-    text = f"program {program} {VERBS[one.kind]} an element of {root} that {conflicting} ({one.op.line})"
-    if one.kind == "store" and one.runs[0, 0] != other.runs[0, 0]:
-        text += ", as rows overlap: a mask or a larger stride is missing"
-    return text
 
 
 def extent_of(tensor: Any) -> int | None:
@@ -70,37 +65,27 @@ def extent_of(tensor: Any) -> int | None:
     return 1 + sum((int(size) - 1) * int(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def out_of_bounds(traces: Sequence[Trace], arguments: Mapping[str, Any]) -> Iterator[tuple[Access, str]]:
-    """Yields accesses of traced programs outside of their tensors, of each line the furthest, and sentences about them."""
-    worst: dict[tuple[str, str, str], Access] = {}
+def out_of_bounds(accesses: Sequence[Access], arguments: Mapping[str, Any]) -> Iterator[tuple[Access, str]]:
+    """Yields accesses outside of their tensors, of each line the furthest, and sentences about them."""
+    worst: dict[tuple[str, str], Access] = {}
     sizes = {name: (extent_of(value), getattr(value, "itemsize", None)) for name, value in arguments.items()}
-    for one in (one for trace in traces for one in trace.accesses if one.sure):
+    for one in (one for one in accesses if one.sure):
         extent, itemsize = sizes.get(one.root, (None, None))
         is_inside = extent is None or (one.runs.min() >= 0 and one.runs.max() <= extent)
         if not is_inside and itemsize in (one.op.size, None):
-            key = one.root, one.kind, one.op.line
+            key = one.words, one.op.line
             worst[key] = max(worst.get(key, one), one, key=lambda one: int(one.runs.max()))
-    for (root, _, line), one in worst.items():
-        end = int(one.runs.min()) if one.runs.min() < 0 else int(one.runs.max()) - 1
-        yield one, f"{one.words} reaches element {end:,}, and {root} has {sizes[root][0]:,} ({line})"
+    for one in worst.values():
+        end = min(int(one.runs.min()), 0) or int(one.runs.max()) - 1
+        yield one, f"{one.words} reaches element {end:,}, and {one.root} has {sizes[one.root][0]:,} ({one.op.line})"
 
 
-def unhidden(traces: Sequence[Trace], cols: int, block: int) -> Access | None:
-    """Returns an access to a block of columns of which no mask ever hides one, where blocks do not divide a row."""
-    accesses = [one for trace in traces for one in trace.accesses if {COLUMNS, PROGRAM} <= one.address.sources]
-    of_columns = [one for one in accesses if one.op.elements % block == 0 and cols % block]
-    hiding = {one.op for one in of_columns if one.hides or not one.is_known}
-    return next((one for one in of_columns if one.op not in hiding), None)
-
-
-def missing(traces: Sequence[Trace], arguments: Mapping[str, Any], cols: int, block: int) -> Access | None:
-    """Returns the last access to a block of columns, if what is left of its row is left out up to the tensor's end."""
-    accesses = [one for trace in traces for one in trace.accesses if one.is_known]
-    for last in {one.root: one for one in sorted(accesses, key=lambda one: int(one.runs.max()))}.values():
-        left = (extent_of(arguments.get(last.root)) or 0) - int(last.runs.max())
-        if COLUMNS in last.address.sources and not last.hides and 0 < left < cols and (cols - left) % block == 0:
-            return last
-    return None
+def overflows(accesses: Sequence[Access]) -> Iterator[str]:
+    """Yields a sentence about the offset that is farthest outside of 32 bits, in which it is computed."""
+    one = max(accesses, key=lambda one: abs(one.address.wide), default=None)
+    if one and one.address.wide:
+        words = f"the offset of {one.words} reaches {one.address.wide:,} in 32 bits ({one.op.line})"
+        yield f"{words}; cast the number of the row, or of the program, to tl.int64"
 
 
 def check(request: Request, function: Function, grid: tuple[int, int, int], block: int) -> tuple[list[str], list[str]]:
@@ -108,40 +93,39 @@ def check(request: Request, function: Function, grid: tuple[int, int, int], bloc
     errors, (_, cols, size) = list[str](), request.names
     if not request.rows:
         return [], []
-    traces = corners(function, request.arguments, grid, block, request.rows)
+    accesses = corners(function, request.arguments, grid, block, request.rows)
     computed, row = size not in request.meta, f"a row of {request.cols} elements"
     if request.grid is None:
-        errors += filter(None, [conflict(traces)])
-        traces += corners(function, request.arguments, (1, 1, 1), block)  # which takes the last row in any case
-    warnings = [*overflows(traces)]
-    if computed and (one := unhidden(traces, request.cols, block)):
-        words = f"no mask of {one.words} hides what is behind a row ({one.op.line}), and the computed {size}={block}"
+        errors += filter(None, [conflict(accesses)])
+        accesses += corners(function, request.arguments, (1, 1, 1), block)  # which takes the last row in any case
+    warnings = [*overflows(accesses)]
+    hiding = {one.op for one in accesses if one.hides}
+    of_columns = (one for one in accesses if {COLUMNS, PROGRAM} <= one.address.sources and one.op.elements % block == 0)
+    unhidden = next((one for one in of_columns if one.op not in hiding), None)
+    if computed and request.cols % block and unhidden:
+        words = f"no mask of {unhidden.words} hides what is behind a row ({unhidden.op.line}), and the computed {size}={block}"
         errors.append(f"{words} does not divide {row}; add mask=cols < {cols}, or pass {size}=")
-    for one, text in out_of_bounds(traces, request.arguments):
-        if request.num_programs and PROGRAM in one.address.sources and not one.of_rows[0]:
+    for one, text in out_of_bounds(accesses, request.arguments):
+        if request.num_programs and PROGRAM in one.address.sources and not one.row[0]:
             text += f"; {one.root} has no part for each of num_programs={request.num_programs}"
         elif computed and PROGRAM in one.address.sources and COLUMNS not in one.address.sources:
             text += f"; pass {size}=, which is {block} here, or tensors of a size that follows from plan(...).meta"
         (warnings if one.kind == "load" else errors).append(text)
-    if block < request.cols and (one := missing(traces, request.arguments, request.cols, block)):
-        text = f"{one.words} leaves elements of {row} out, as {size}={block} is shorter ({one.op.line})"
-        (errors if computed else warnings).append(text)
+    last = {one.root: one for one in sorted(accesses, key=lambda one: int(one.runs.max())) if one.is_known}
+    for one in last.values():  # is the rest of its row left out, up to the tensor's end?
+        left = (extent_of(request.arguments.get(one.root)) or 0) - int(one.runs.max())
+        is_whole = one.hides or COLUMNS not in one.address.sources or (request.cols - left) % block
+        if 0 < left < request.cols and block < request.cols and not is_whole:
+            text = f"{one.words} leaves elements of {row} out, as {size}={block} is shorter ({one.op.line})"
+            (errors if computed else warnings).append(text)
+            break
     return errors, warnings
 
 
 def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], grid: tuple[int, int, int] | None) -> list[str]:
     """Returns what is wrong with a compiled kernel at its sizes, or needed beside it; of an unknown grid, of one program."""
-    traces = corners(parsed_of(compiled, jit), values, grid or (1, 1, 1))
-    warnings = [*overflows(traces), *(text for _, text in out_of_bounds(traces, values))]
+    accesses = corners(parsed_of(compiled, jit), values, grid or (1, 1, 1))
+    warnings = [*overflows(accesses), *(text for _, text in out_of_bounds(accesses, values))]
     if scratch := getattr(compiled.metadata, "global_scratch_size", 0):
         warnings.append(f"a program needs {scratch} bytes of global memory for itself: triton.set_allocator(...) gives them")
     return warnings
-
-
-def overflows(traces: Sequence[Trace]) -> Iterator[str]:
-    """Yields a sentence about the offset of traced programs that is farthest outside of 32 bits, in which it is computed."""
-    every = [one for trace in traces for one in trace.accesses if one.address.wide]
-    if every:
-        one = max(every, key=lambda one: abs(one.address.wide))
-        words = f"the offset of {one.words} reaches {one.address.wide:,} in 32 bits ({one.op.line})"
-        yield f"{words}; cast the number of the row, or of the program, to tl.int64"

@@ -47,10 +47,25 @@ def compiled_for(
         computed: the configurations are this package's, so that they win over decorators.
     """
     jit = jit_function(kernel)
-    hooks = any(config and config.pre_hook for config in configs)  # which change the arguments
-    threads = 1 if hooks or triton_version() < (3, 4) else os.cpu_count() or 1  # 3.3 does not compile in threads
     last = max((at for at, name in enumerate(jit.arg_names, 1) if name in RESERVED), default=0)
-    first = jit.arg_names[: max(positional, last)]
+
+    def run(config: Any) -> Any:
+        """Compiles a configuration, with the first arguments by position as far as possible; returns it, or the error."""
+        if device.index:  # a thread begins with the first one
+            getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
+        passed = {name: detached(value) for name, value in values.items()}
+        if computed:
+            passed = config.all_kwargs() | passed
+        try:
+            named = arguments_of(kernel, config, passed, unknown)
+            if triton_version() < (3, 5) and (named.get("num_ctas") or 1) > 1:
+                raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
+            first = itertools.takewhile(named.__contains__, jit.arg_names[: max(positional, last)])
+            return jit.run(*[named.pop(name) for name in [*first]], **named, grid=(1,), warmup=True)
+        except Exception as error:
+            return error
+
+    hooks = any(config and config.pre_hook for config in configs)  # which change the arguments
     with contextlib.ExitStack() as left:
         key = left.enter_context(absent(device))
         check_target(device)
@@ -59,31 +74,14 @@ def compiled_for(
         jit.pre_run_hooks = []
         left.callback((jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop, key, None)  # an absent device's
         left.callback(vars(jit).update, {"binder": None} if hasattr(jit, "binder") else {})  # of 3.2, for all backends
-        pool = left.enter_context(ThreadPoolExecutor(threads))
-        passed = [{**(config.all_kwargs() if computed else {}), **values} for config in configs]
-        pairs = zip(configs, passed, strict=True)
-        runs = [functools.partial(_run, kernel, *pair, first, device, unknown) for pair in pairs]
-        results = [future.result() for future in [pool.submit(run) for run in runs]]
-        results = [_explained(result, run) for result, run in zip(results, runs, strict=True)]
+        if hooks or triton_version() < (3, 4):  # 3.3 does not compile in threads
+            results = [*map(run, configs)]
+        else:
+            results = [*left.enter_context(ThreadPoolExecutor(os.cpu_count())).map(run, configs)]
+        results = [_explained(result, functools.partial(run, config)) for result, config in zip(results, configs, strict=True)]
     if errors := [result for result in results if isinstance(result, OSError)]:
         raise unwritable(errors[0]) from errors[0]
     return [_in_words(result, jit, device, values, unknown) for result in results]
-
-
-def _run(
-    kernel: Any, config: Any, values: Mapping[str, Any], first: Sequence[str], device: Device, unknown: Collection[str]
-) -> Any:
-    """Compiles a kernel, with its first arguments by position as far as possible; returns it, or the error."""
-    if device.index:  # a thread begins with the first one
-        getattr(importlib.import_module("torch"), device.vendor.torch_device_type).set_device(device.index)
-    try:
-        named = arguments_of(kernel, config, {name: detached(value) for name, value in values.items()}, unknown)
-        if triton_version() < (3, 5) and (named.get("num_ctas") or 1) > 1:
-            raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
-        by_position = [named.pop(name) for name in itertools.takewhile(named.__contains__, first)]
-        return jit_function(kernel).run(*by_position, **named, grid=(1,), warmup=True)
-    except Exception as error:
-        return error
 
 
 def _explained(error: Any, again: Callable[[], Any]) -> Any:

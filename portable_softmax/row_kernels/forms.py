@@ -3,17 +3,17 @@
 import functools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.cost import Traffic
-from portable_softmax.row_kernels import addresses
+from portable_softmax.row_kernels.addresses import conflict
 from portable_softmax.row_kernels.decorators import jit_function
 from portable_softmax.row_kernels.row_settings import Request
-from portable_softmax.row_kernels.trace import Trace, traces
+from portable_softmax.row_kernels.trace import Trace, accesses_of
 from portable_softmax.row_kernels.ttir import Function, Op
-from portable_softmax.row_kernels.values import PROGRAM, Loop
+from portable_softmax.row_kernels.values import PROGRAM, Access, Loop, Turns
 
 ROWS, PROGRAMS = (5, 40, 300), (1, 2, 3, 7)  # small launches that are traced
 MAX_SUM = 4096  # programs that are traced in turn
@@ -32,44 +32,44 @@ class Form(NamedTuple):
     decisive: frozenset[str] = frozenset()  # parameters of which the values decide all of this
 
 
-def form_of(
-    function: Function, arguments: Mapping[str, Any], rows: str | None, cols: str, block: int, computed: bool = True
-) -> Form:
-    """Returns the form of a kernel on rows of several blocks of so many elements, unless that is impossible.
+def _launch(
+    function: Function, arguments: Mapping[str, Any], programs: Iterable[int], of_all: int, turns: int = 2
+) -> list[Access]:
+    """Returns the accesses of some programs of a launch along axis 0."""
+    return accesses_of(function, arguments, [(program, 0, 0) for program in programs], (of_all, 1, 1), turns=turns)
 
-    `rows` and `cols` name the parameters that are the numbers of rows, if one is, and of elements of a row; `computed` is True
-    if the grid is.
-    """
-    form = Form(True)  # with a grid that was passed, which programs there are is not asked
-    if computed:
-        form = _of_launches(function, arguments, rows)
-        if form.walks and rows:
-            count = arguments[rows]  # programs of which two differ by any period
-            programs = {*range(min(count, FIRST)), *(1 << power for power in range((count - 1).bit_length()))}
-            if why := addresses.conflict(traces(function, arguments, sorted(programs), count)):
-                form = Form(False, what=why)
-    (trace,) = traces(function, arguments, [0], 1)
+
+def form_of(function: Function, request: Request, block: int) -> Form:
+    """Returns the form of a kernel on rows of several blocks of so many elements, unless that is impossible."""
+    (rows, cols, _), arguments, form = request.names, request.arguments, Form(True)
+    if request.grid is None and rows:  # else which programs there are is not asked
+        form, count = _of_launches(function, arguments, rows), arguments[rows]
+        programs = {*range(min(count, FIRST)), *(1 << power for power in range((count - 1).bit_length()))}
+        if form.walks and (why := conflict(_launch(function, arguments, sorted(programs), count))):
+            form = Form(False, what=why)
+    trace = Trace(function, arguments, (0, 0, 0), (1, 1, 1))
     strides = [one.address.sources for one in trace.accesses if one.root in form.parts]
-    decisive = {name for name in trace.decisive.union(*strides) if isinstance(arguments.get(name), int)}
-    n_cols = max(arguments[cols], BLOCKS * block) if cols in function.parameters.values() else arguments[cols]
-    in_blocks = _in_blocks(function, {**arguments, cols: n_cols}, -(-n_cols // block), block)
-    return form._replace(in_blocks=in_blocks, decisive=frozenset(decisive))
+    decisive = frozenset(name for name in trace.decisive.union(*strides) if isinstance(arguments.get(name), int))
+    n_cols = arguments[cols]
+    if cols in function.parameters.values():
+        n_cols = max(n_cols, BLOCKS * block)
+    in_blocks = _in_blocks(_launch(function, {**arguments, cols: n_cols}, [0], 1), -(-n_cols // block), block)
+    return form._replace(in_blocks=in_blocks, decisive=decisive)
 
 
-def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: str | None) -> Form:
+def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: str) -> Form:
     """Returns the form of a kernel, by small launches.
 
     A kernel walks over rows if launches of 1, 2, 3 and 7 programs make the same accesses in all, every element that is stored
     to is accessed for one row alone, unless all do so by atomic operations, and nothing that is stored, nor whether it is, is
     carried from an earlier row. Beside that, every program may store to a part of its own of a parameter.
     """
-    form = Form(False, what=UNKNOWN_ROWS)
-    if axes := {"xyz".index(op.text.split()[1]) for op in function.every if op.kind == "get_program_id"} - {0}:
-        return Form(False, what=f"it reads tl.program_id({min(axes)})")
+    form, axes = Form(False, what=UNKNOWN_ROWS), {op.text.split()[1] for op in function.every if op.kind == "get_program_id"}
+    if axes - {"x"}:
+        return Form(False, what=f"it reads tl.program_id({'xyz'.index(min(axes - {'x'}))})")
     for rows in ROWS:
-        sized = {**arguments, **({rows_name: rows} if rows_name else {})}
-        launches = [traces(function, sized, range(programs), programs, max(ROWS)) for programs in PROGRAMS]
-        counted = [Counter(one.place for trace in launch for one in trace.accesses) for launch in launches]
+        launches = [_launch(function, {**arguments, rows_name: rows}, range(n), n, max(ROWS)) for n in PROGRAMS]
+        counted = [Counter(one.place for one in launch) for launch in launches]
         odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
         written = {(root, kind) for count in counted for root, kind, _ in count if kind != "load" and root in odd}
         common = {root for root, *_ in counted[0]} - odd
@@ -78,43 +78,41 @@ def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: st
             return Form(False, what=what if common else UNKNOWN_ROWS)
         if not common:
             continue
-        why = addresses.conflict(launches[-1]) or addresses.conflict(launches[0], odd) or _carried(launches, odd)
+        why = conflict(launches[-1]) or conflict(launches[0], odd) or _carried(launches, odd)
         if why:
             return Form(False, what=why)
         form = Form(True, parts=frozenset(root for root, kind in written if kind == "store"))
-        one, two, three = (Counter(access.root for access in launch[-1].accesses) for launch in launches[:3])
+        one, two, three = (Counter(one.root for one in launches[n] if one.program == n) for n in range(3))  # of the last
         if any(one[root] > two[root] and three[root] for root in common):
             break  # three programs share it
     return form
 
 
-def _is_part(root: str, launches: Sequence[Sequence[Trace]]) -> bool:
+def _is_part(root: str, launches: Sequence[Sequence[Access]]) -> bool:
     """True if all programs of all launches access as many elements of a parameter."""
-    of_programs = [[one for one in trace.accesses if one.root == root] for launch in launches for trace in launch]
-    if not all(several and all(one.is_known for one in several) for several in of_programs):
-        return False
-    return len({tuple(int((one.runs[:, 1] - one.runs[:, 0]).sum()) for one in several) for several in of_programs}) == 1
+    sizes = defaultdict[Any, list[int]](list)
+    for number, one in ((number, one) for number, launch in enumerate(launches) for one in launch if one.root == root):
+        if not one.is_known:
+            return False
+        sizes[number, one.program].append(int((one.runs[:, 1] - one.runs[:, 0]).sum()))
+    return len(sizes) == sum(PROGRAMS) and all(size == sizes[0, 0] for size in sizes.values())
 
 
-def _carried(launches: Sequence[Sequence[Trace]], odd: Collection[str]) -> str:
+def _carried(launches: Sequence[Sequence[Access]], odd: Collection[str]) -> str:
     """Returns a sentence about what is stored and differs with the number of programs; "" if nothing does."""
-    counted = [
-        Counter((one.place, one.stored, one.op.line) for trace in launch for one in trace.accesses if one.kind != "load")
-        for launch in launches
-    ]
-    for (root, *_), _, line in (key for count in counted for key, _ in count.items() ^ counted[0].items()):
-        if root not in odd:
-            return f"what it stores to {root} depends on other rows of its program ({line})"
+    stores = [[one for one in launch if one.kind != "load" and one.root not in odd] for launch in launches]
+    counted = [Counter((one.root, one.op.line, one.place, one.stored) for one in launch) for launch in stores]
+    for (root, line, *_), _ in (key for count in counted for key in count.items() ^ counted[0].items()):
+        return f"what it stores to {root} depends on other rows of its program ({line})"
     return ""
 
 
-def _in_blocks(function: Function, values: Mapping[str, Any], blocks: int, block: int) -> bool:
+def _in_blocks(accesses: Sequence[Access], blocks: int, block: int) -> bool:
     """True if all that is as long as a block is accessed in loops over the blocks of a row."""
-    (trace,) = traces(function, values, [0], 1)
-    places = {(loop, one.place) for one in trace.accesses for loop, _ in one.loops if loop.trips == blocks > 1}
+    places = {(loop, one.place) for one in accesses for loop, _ in one.loops if loop.trips == blocks > 1}
     counts = Counter((loop, root) for loop, (root, *_) in places)
     moving = {loop for (loop, _), count in counts.items() if count > 1}
-    long = [one for one in trace.accesses if one.op.elements >= block]
+    long = [one for one in accesses if one.op.elements >= block]
     return bool(moving) and all(moving.intersection(loop for loop, _ in one.loops) for one in long)
 
 
@@ -138,10 +136,9 @@ def check_form(form: Form, request: Request) -> None:
 def turns_of_rows(function: Function, arguments: Mapping[str, Any], parts: Collection[str], program: int, programs: int) -> int:
     """Counts the turns of loops over rows in which a program accesses memory; a kernel without such a loop has one."""
     turns = Counter[Loop | None]()
-    (trace,) = traces(function, arguments, [program], programs)
-    for one in (one for one in trace.accesses if one.root not in parts):
-        loop, turn = one.of_rows
-        if loop or PROGRAM in one.address.sources:
+    for one in _launch(function, arguments, [program], programs):
+        loop, turn = one.row
+        if one.root not in parts and (loop or PROGRAM in one.address.sources):
             turns[loop] = max(turns[loop], turn + 1)
     if len(turns) > 1:
         del turns[None]
@@ -171,13 +168,14 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
     Values of arguments may bound loops, and of a tensor no row moves more than its share, if there are so many rows; None if
     their number must not matter. The kernel walks over rows or not.
     """
-    (trace,) = traces(function, values, [0], 1 if walks else max(1, rows or 1))
+    programs = max(1, rows or 1)
+    trace = Trace(function, values, (0, 0, 0), (1 if walks else programs, 1, 1))
     sized = {name: value.numel() for name, value in values.items() if hasattr(value, "numel") and rows is not None}
-    share = {name: numel / max(1, rows or 1) for name, numel in sized.items()}
+    share = {name: numel / programs for name, numel in sized.items()}
     blocks, counts = -(-cols // block), dict.fromkeys(Traffic._fields, 0.0)
     moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # elements of a row, loaded or stored
 
-    def trips_of(loops: Sequence[tuple[Loop, int]]) -> list[int]:
+    def trips_of(loops: Turns) -> list[int]:
         """Returns the turns of loops, but for the one over rows."""
         of_rows = next((loop for loop, _ in loops if walks and PROGRAM in loop.sources), None)
         return [loop.trips or blocks for loop, _ in loops if loop is not of_rows]

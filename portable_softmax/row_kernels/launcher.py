@@ -33,21 +33,17 @@ class Launcher:
     launch = persistent(rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")  # programs loop over rows
     launch(x, w, y, n_rows, n_cols, eps)
     print(launch.plan(x, w, y, n_rows, n_cols, eps, device="amd/mi300x"))
-
     launch = launcher(softmax_kernel, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["x"].shape[0],))
-    launch(x, y, n_cols)
     ```
 
     BLOCK, num_warps, and a constexpr that a loop uses as `num_stages` are computed, and the grid if the kernel is correct for
     any number of programs; any other kernel requires `grid` (docs/row_kernels.md). The first call for a size, dtypes and
     alignments compiles a few configurations, and selects the one with the least expected time; later calls look it up. Neither
-    waits for the device, so a CUDA graph can capture both. torch.compile breaks its graph at a launch, except in an operator of
-    `torch.library.custom_op`.
+    waits for the device, so a CUDA graph can capture both; torch.compile breaks its graph at a launch.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
-        rows, cols: names of the parameters that are the number of rows, and of elements of a row. Without `grid`, rows is
-            required.
+        rows, cols: names of the parameters that are the number of rows, required without `grid`, and of elements of a row.
         block: name of the constexpr that is a block's number of elements.
         grid: as in `kernel[grid]`: a tuple, or a function of the arguments by name that returns one. A call may pass another
             one, and any argument that is not to be computed: constexprs, num_warps and options of Triton's backend, and
@@ -75,10 +71,9 @@ class Launcher:
         self.kernel, self._jit, self._names = kernel, jit_function(kernel), (rows, cols, block)
         self._grid, self._measure = grid, measure
         self._constexprs, known = constexprs_of(self._jit), self._jit.arg_names
-        for role, name in (("rows", rows), ("cols", cols), ("block", block)):
-            if name not in known and (role != "rows" or name is not None):
-                words = f"{role}={name!r}: {self._jit.__name__} has no such parameter; it has {', '.join(known)}"
-                raise TypeError(f"{words}; without a number of rows, pass grid= in place of rows=" if role == "rows" else words)
+        if unknown := {rows or cols, cols, block}.difference(known):
+            words = f"{self._jit.__name__} has no parameter {', '.join(map(repr, unknown))}; it has {', '.join(known)}"
+            raise TypeError(f"{words}; without a number of rows, pass grid= in place of rows=")
         if reserved := {"grid", "warmup", "self"}.intersection(known):
             raise TypeError(f"{self._jit.__name__}: Triton's launch has a {min(reserved)} of its own; rename the parameter")
         if block not in self._constexprs:
@@ -128,7 +123,11 @@ class Launcher:
             device: a Device, or the name of one, which may be absent; None is that of a call. ProfileError if it is unknown.
         """
         request = self.request(*args, **kwargs)
-        return self._plan(request, device_of(request.arguments) if device is None else chosen(device))
+        planned = device_of(request.arguments) if device is None else chosen(device)
+        if planned.backend == "interpreter":
+            return interpreted_plan(request, planned)
+        with self._lock:
+            return self._choice(request, planned).plan(request)
 
     def warm_up(self, /, *args: Any, **kwargs: Any) -> RowPlan:
         """Plans, compiles and, with `measure`, times the launch of a call with these arguments, so that the call does not.
@@ -143,30 +142,26 @@ class Launcher:
         """Returns the request that the choice of a launch depends on; raises the errors of a call."""
         return request_of(self.kernel, self._names, self._grid, args, kwargs)
 
-    def _plan(self, request: Request, device: Device) -> RowPlan:
-        if device.backend == "interpreter":
-            return interpreted_plan(request, device)
-        with self._lock:
-            return self._choice(request, device).plan(request)
-
     def _choice(self, request: Request, device: Device) -> Choice:
         """Returns the choice of a request's launch, which depends on a range of numbers of rows."""
-        numbers = (MANY,) if request.fixed else numbers_of(max(1, request.rows))
-        rows = numbers[0]
-        if (choice := self._choices.get(self._choice_key(request, device, rows))) is None:
+        numbers: Sequence[int] = numbers_of(max(1, request.rows))
+        if request.fixed:
+            numbers = (MANY,)
+        grid = identity_of(request.grid)
+        if request.grid is not None and not callable(request.grid):
+            grid = representative(math.prod(request.grid_of({})) or 1)
+        values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
+
+        def key() -> tuple[Any, ...]:
+            return device, numbers, request.fixed, request.num_programs, grid, self._key((), values)
+
+        if (choice := self._choices.get(key())) is None:
             choice = Choice(request, device, numbers)
             if not (names := choice.form.decisive | choice.form.parts) <= self._exact:  # launches differ in them, too
                 self._exact |= names
                 self._choices, self._ranges, self._launches = Kept(), Kept(), Kept()
-            self._choices[self._choice_key(request, device, rows)] = choice
+            self._choices[key()] = choice
         return choice
-
-    def _choice_key(self, request: Request, device: Device, rows: int) -> tuple[Any, ...]:
-        values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
-        grid = identity_of(request.grid)
-        if request.grid is not None and not callable(request.grid):
-            grid = representative(math.prod(request.grid_of({})) or 1)
-        return device, rows, request.fixed, request.num_programs, grid, self._key((), values)
 
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any], index: Callable[[], int] | None = None) -> tuple[Any, ...]:
         """Returns what launches of such arguments differ in; of most numbers and tensors it is what Triton specializes on."""
@@ -206,13 +201,13 @@ class Launcher:
             if launch := self._launches.get(self._key(args, kwargs, current_index())):  # of another thread
                 return launch
             choice = self._choice(request, device)
-            if is_measured := bool(self._measure and request.rows):
+            if self._measure and request.rows:
                 self._time(choice, request, device, args, kwargs)
             plan = plan_by_range(self._ranges, request, choice)
             for text in plan.warnings:
                 warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=3)
             launch = self._bound(plan, device, args, kwargs)
-            if plan.num_programs and not (is_measured and is_capturing(device)):
+            if plan.num_programs and not (self._measure and is_capturing(device)):
                 self._launches[self._key(args, kwargs, current_index())] = launch
             return launch
 

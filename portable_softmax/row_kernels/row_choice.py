@@ -69,9 +69,7 @@ class Choice:
 
     def _learn(self, probe: RowPlan) -> bool:
         """Reads the form of the kernel; returns True if programs may take blocks of a row."""
-        request, constants = self._request, probe.program.constants
-        about = request.arguments, *request.names[:2], probe.setting.block, request.grid is None
-        self.form = forms.form_of(probe.program.function, *about)
+        self.form = forms.form_of(probe.program.function, request, probe.setting.block)
         forms.check_form(self.form, request)
         splits, longest = False, {request.names[2]: next_power_of_2(request.cols)}
         if callable(request.grid) and request.names[2] not in request.meta:

@@ -3,67 +3,48 @@
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from portable_softmax.row_kernels.ttir import ACCESSES, MASKS, MOVED, SAME, Function, Op
-from portable_softmax.row_kernels.values import (
-    ARITHMETIC,
-    COLUMNS,
-    PROGRAM,
-    UNKNOWN,
-    Access,
-    Loop,
-    Value,
-    ahead,
-    computed,
-    runs_of,
-    sources_of,
-    trips_of,
-    unknown,
-    wide_of,
-)
+from portable_softmax.row_kernels.ttir import ACCESSES, MASKS, Function, Op
+from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, UNKNOWN, Access, Loop, Turns, Value
 
 LABEL = re.compile(r"\^\w+")
 WORK = "reduce", "exp", "exp2"
+WORDS = {"load": "a load of", "store": "a store to", "atomic": "an atomic operation on"}
 FAR = 2**31 - 1  # a turn that loops do not have
 ONE = Value(np.int64(1))
+Axes = tuple[int, int, int]
 
 
+@dataclass
 class Trace:
     """Traces one program of a grid.
 
     What is loaded is unknown, of an unknown condition both branches are traced, and a loop of unknown bounds has one turn. Of
     other loops the first turns and the last one that accesses memory are traced: what a loop changes by the same amount in
     every turn is known in turns that follow others.
-
-    Args:
-        arguments: values of the function's parameters by name.
-        program, grid: its number along each axis, and how many there are.
-        turns: first turns that are traced of loops with turns that depend on the program; of others, two.
-        block: elements of a block: ranges of so many are the columns.
     """
 
-    def __init__(
-        self,
-        function: Function,
-        arguments: Mapping[str, Any],
-        program: tuple[int, int, int],
-        grid: tuple[int, int, int],
-        turns: int = 2,
-        block: int = 0,
-    ) -> None:
-        self.program, self._grid, self._turns, self._block = program, grid, turns, block
+    function: Function
+    arguments: Mapping[str, Any]  # values of its parameters by name
+    program: Axes  # its number along each axis
+    grid: Axes  # programs along each axis
+    turns: int = 2  # first ones that are traced of loops with turns that depend on the program; of others, two
+    block: int = 0  # elements of a block: ranges of so many are the columns
+
+    def __post_init__(self) -> None:
         self.accesses: list[Access] = []
-        self.work: dict[Op, tuple[tuple[Loop, int], ...]] = {}  # reductions and exponents, and the loops around the first
+        self.work: dict[Op, Turns] = {}  # reductions and exponents, and the loops around the first of an operation
         self.decisive: frozenset[str] = frozenset()  # what turns of loops, and branches, depend on
-        self._loops: tuple[tuple[Loop, int], ...] = ()  # around, outermost first, and their turns
+        self._loops: Turns = ()  # around
         self._unknown: tuple[Any, ...] = ()  # identities of unknown conditions around
         self._values = defaultdict[str, Value](Value)
-        for value, name in function.parameters.items():
-            argument: Any = arguments.get(name)
+        for value, name in self.function.parameters.items():
+            argument: Any = self.arguments.get(name)
             known = Value(None, "", frozenset((name,)), name)
             if isinstance(argument, int) and -UNKNOWN < argument < UNKNOWN:
                 known = known._replace(number=np.int64(argument))
@@ -71,7 +52,7 @@ class Trace:
                 known = known._replace(number=np.int64(0), root=name)
             self._values[value] = known
         with np.errstate(all="ignore"):
-            self._region(function.body)
+            self._region(self.function.body)
 
     def _set(self, names: Sequence[str], values: Sequence[Value], sources: frozenset[str] = frozenset()) -> None:
         """Sets values; `sources` is what else they depend on."""
@@ -122,21 +103,23 @@ class Trace:
         for name, several in zip(op.results, results, strict=False):
             value = several[0]
             if len({one.identity for one in several}) > 1:
-                value = unknown(op.words, (condition, *several))
-            self._set([name], [value], sources_of((condition, *several)))
+                value = Value.unknown(op.words, (condition, *several))
+            self._values[name] = value.depends(condition, *several)
 
     def _loop(self, op: Op) -> None:
         """Traces the first turns of a loop, and the last one that accesses memory."""
         names, loops, around = [name for name, _ in op.carried], self._loops, self._unknown
-        bounds = [self._values[bound] for bound in op.bounds]  # none of a while loop
-        loop = Loop(op, sources_of(bounds), trips_of(bounds))
+        bounds, loop = [self._values[bound] for bound in op.bounds], Loop(op)  # none of a while loop
+        if bounds and all(bound.number is not None for bound in bounds) and bounds[2].number:
+            loop.trips = len(range(*(int(bound.number) for bound in bounds)))
+        loop.sources = Value().depends(*bounds).sources
         self._set(names, [self._values[first] for _, first in op.carried], loop.sources)
         states = [[self._values[name] for name in names]]
 
         def begin(turn: int | None) -> Value:
             """Sets what a loop carries into a turn, None behind an unknown number of them; returns the turn's condition."""
             self._loops = (*loops, (loop, turn or 0))
-            carried = [ahead(values, turn and turn + 1 - len(states)) for values in zip(*states[-3:], strict=True)]
+            carried = [Value.ahead(values, turn and turn + 1 - len(states)) for values in zip(*states[-3:], strict=True)]
             self._set(names, carried)
             if bounds:
                 condition = self._index(loop, bounds, turn)
@@ -157,7 +140,7 @@ class Trace:
 
         condition, done = begin(0), 0
         self._decide(condition)
-        turns = self._turns if PROGRAM in loop.sources else 2
+        turns = self.turns if PROGRAM in loop.sources else 2
         while condition.number != 0 and done < turns:
             accesses(done)
             states.append([self._values[name] for name in names])
@@ -180,7 +163,7 @@ class Trace:
 
     def _index(self, loop: Loop, bounds: Sequence[Value], turn: int | None) -> Value:
         """Sets the variable of a for loop in a turn; returns the turn's condition."""
-        index = condition = unknown("", bounds)
+        index = condition = Value.unknown("", bounds)
         if turn is not None and loop.trips is not None:
             index = index._replace(number=bounds[0].number + turn * bounds[2].number)
             condition = condition._replace(number=np.int64(turn < loop.trips))
@@ -189,58 +172,61 @@ class Trace:
 
     def _operation(self, op: Op, operands: Sequence[Value]) -> None:
         """Traces an operation without regions."""
-        if op.kind in ACCESSES:
-            self._access(op, ACCESSES[op.kind], operands)
-        elif op.kind in WORK:
+        value, kind = Value(), op.kind
+        if kind in ACCESSES:
+            self._access(op, ACCESSES[kind], operands)
+        elif kind in WORK:
             self.work.setdefault(op, self._loops)
-        self._set(op.results, [self._result(op, operands)] * len(op.results))
-
-    def _result(self, op: Op, operands: Sequence[Value]) -> Value:
-        """Returns the result of an operation."""
-        kind, root = op.kind, ""
         if kind in ("get_program_id", "get_num_programs"):
-            axes = {"get_program_id": self.program}.get(kind, self._grid)
-            return Value(np.int64(axes["xyz".index(op.text.split()[1])]), sources=frozenset((PROGRAM,)))
-        if kind == "make_range" and op.elements == self._block:
-            return Value(op.literal, sources=frozenset((COLUMNS,)))
-        if kind == "select" and np.shape(operands[0].number) == () and operands[0].number is not None:
-            chosen = operands[1 if operands[0].number else 2]
-            return chosen._replace(sources=chosen.sources | operands[0].sources)
-        if kind in SAME or kind in MOVED:
-            root = operands[0].root
-        result = computed(op, operands)
-        if result is None:
-            return unknown(op.words, operands, root)
-        wide = [one.wide for one in operands]
-        if kind in ARITHMETIC and op.text.rstrip(">").endswith("i32"):
-            wide.append(wide_of(result))
-        return Value(result, root, sources_of(operands), None, max(wide, key=abs, default=0))
+            axes = {"get_program_id": self.program, "get_num_programs": self.grid}[kind]
+            value = Value(np.int64(axes["xyz".index(op.text.split()[1])]), sources=frozenset((PROGRAM,)))
+        elif kind == "make_range" and op.elements == self.block:
+            value = Value(op.literal, sources=frozenset((COLUMNS,)))
+        elif kind == "select" and operands[0].number is not None and operands[0].number.ndim == 0:
+            value = operands[2 - int(operands[0].number)].depends(operands[0])
+        else:
+            value = Value.of(op, operands)
+        self._set(op.results, [value] * len(op.results))
 
     def _access(self, op: Op, kind: str, operands: Sequence[Value]) -> None:
         """Traces a load, store or atomic operation; one that a mask hides entirely is none."""
-        address, values, hides = operands[0], operands[1:2], "array<i32: " in op.text  # bounds are checked
+        address, others, root = operands[0], operands[1:], operands[0].root
         (mask,) = operands[MASKS.get(op.kind, 2) :][:1] or [ONE]
+        hides = "array<i32: " in op.text  # bounds are checked
         if "descriptor" in op.name:
-            place, values = (operands, operands[:0]) if kind == "load" else (operands[:-1], operands[-1:])
-            address, mask, hides = unknown("", place, address.root), ONE, True
+            address = Value.unknown("", {"load": operands}.get(kind, operands[:-1]), root)
+            mask, others, hides = ONE, operands[-1:], True
         if mask.number is not None and not np.any(mask.number):
             return
-        if address.number is None:
-            first = UNKNOWN + hash((address.root, kind, address.identity)) % UNKNOWN
-            runs = np.array([[first, first + 1]])
+        is_known, sure = address.number is not None, not self._unknown
+        if not is_known:
+            first = UNKNOWN + hash((root, kind, address.identity)) % UNKNOWN
+            runs, hides, sure = np.array([[first, first + 1]]), True, False
         elif mask.number is None:
-            runs = runs_of(address.number.reshape(-1)[:1])
+            runs, hides, sure = runs_of(address.number.reshape(-1)[:1]), True, False
         else:
             offsets, seen = np.broadcast_arrays(address.number, mask.number)
-            hides = hides or not np.all(seen)
-            runs = runs_of(offsets[seen != 0])
-        hides, sure = hides or mask.number is None, mask.number is not None and not self._unknown and address.number is not None
-        stored = (*(value.identity for value in values if kind != "load"), mask.key, *self._unknown)
-        self.accesses.append(Access(op, kind, address.root, address, runs, self._loops, hides, sure, stored))
+            runs, hides = runs_of(offsets[seen != 0]), hides or not np.all(seen)
+        place, words = (root, kind, runs.tobytes()), f"{WORDS[kind]} {root}"
+        row = next(((loop, turn) for loop, turn in self._loops if PROGRAM in loop.sources), (None, 0))
+        stored = *(value.identity for value in others[:1]), mask.key, *self._unknown
+        access = Access(
+            op, kind, words, root, address, runs, place, self.program[0], self._loops, row, hides, is_known, sure, stored
+        )
+        self.accesses.append(access)
 
 
-def traces(
-    function: Function, arguments: Mapping[str, Any], programs: Sequence[int], of_all: int, turns: int = 2
-) -> list[Trace]:
-    """Traces some programs of a launch along axis 0."""
-    return [Trace(function, arguments, (program, 0, 0), (of_all, 1, 1), turns) for program in programs]
+def accesses_of(
+    function: Function, arguments: Mapping[str, Any], programs: Iterable[Axes], grid: Axes, **more: int
+) -> list[Access]:
+    """Returns the accesses of some programs of a grid; `more` are other arguments of Trace."""
+    return [one for program in programs for one in Trace(function, arguments, program, grid, **more).accesses]
+
+
+def runs_of(offsets: Any) -> Any:
+    """Returns the intervals of the offsets of elements."""
+    flat = offsets.reshape(-1)
+    if (flat[1:] <= flat[:-1]).any():
+        flat = np.unique(flat)
+    cuts = np.flatnonzero(flat[1:] - flat[:-1] != 1)
+    return np.stack([flat[np.r_[0, cuts + 1]], flat[np.r_[cuts, -1]] + 1], axis=1)
