@@ -17,10 +17,7 @@ from typing import Any
 
 from portable_softmax.row_kernels.decorators import by_position, constexprs_of, jit_function
 
-TENSOR = re.compile(r"(?:torch\.)?(\w+)\[([0-9]{1,19}(?:,[ ]*[0-9]{1,19})*)\]")
-POINTER = re.compile(r"\*(?:torch\.)?(\w+)(:16)?")
-SCALAR = re.compile(r"(\w+)(:16)?")
-
+TYPED = re.compile(r"(\*?)(?:torch\.)?(\w+)(?:\[([0-9]{1,19}(?:,[ ]*[0-9]{1,19})*)\])?(:16)?")
 TORCH = {
     "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "i1": "bool",
     "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2", "fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz",
@@ -46,11 +43,12 @@ def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) ->
         raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(jit.arg_names)}")
     for name, text in [(name, text) for name, text in named.items() if isinstance(text, str)]:
         function = jit.fn.__globals__.get(text)
-        if name not in constexprs_of(jit):
-            named[name], is_known = _argument_of(name, text)
+        named[name] = value = value_of(text)
+        if name in constexprs_of(jit) and hasattr(function, "arg_names"):
+            named[name] = function
+        elif name not in constexprs_of(jit) and not isinstance(value, int | float | None):
+            named[name], is_known = _typed(name, text)
             typed |= set() if is_known else {name}
-        else:
-            named[name] = function if hasattr(function, "arg_names") else value_of(text)
     check_constexprs(jit, named)
     return named, typed
 
@@ -65,17 +63,22 @@ def check_constexprs(jit: Any, values: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} of {jit.__name__} is a constexpr, which Triton hashes: {reason}") from None
 
 
-def _argument_of(name: str, text: str) -> tuple[Any, bool]:
-    """Returns the run-time argument `name=text`, in the syntax above, and False if only its type is known."""
-    if isinstance(value := value_of(text), int | float | None):
-        return value, True
-    if (tensor := TENSOR.fullmatch(text)) and tensor[1] in NAMES:
-        return _tensor(*tensor.groups()), True
-    if (pointer := POINTER.fullmatch(text)) and pointer[1] in NAMES:
-        return SimpleNamespace(dtype=NAMES[pointer[1]], data_ptr=lambda: int(not pointer[2]), ptr_range=lambda: 0), False
-    if (scalar := SCALAR.fullmatch(text)) and (kind := NAMES.get(scalar[1], scalar[1])) in OF_TYPE:
-        other, multiple = OF_TYPE[kind]
-        return multiple if scalar[2] else other, False
+def _typed(name: str, text: str) -> tuple[Any, bool]:
+    """Returns the tensor, or the pointer or number of a type, that `name=text` means, and True if it is a tensor."""
+    match = TYPED.fullmatch(text)
+    pointer, kind, sizes, multiple = match.groups() if match else ("", "", "", "")
+    dtype = NAMES.get(kind, kind)
+    if sizes and dtype in TORCH and not pointer and not multiple:
+        torch = importlib.import_module("torch")
+        shape = [int(size) for size in sizes.split(",")]
+        try:
+            return torch.empty(shape, dtype=getattr(torch, TORCH[dtype]), device="meta"), True
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"{text} is not a valid tensor: {error}; use a smaller shape") from error
+    if pointer and dtype in TORCH and not sizes:
+        return SimpleNamespace(dtype=dtype, data_ptr=lambda: int(not multiple), ptr_range=lambda: 0), False
+    if dtype in OF_TYPE and not pointer and not sizes:
+        return OF_TYPE[dtype][1 if multiple else 0], False
     raise ValueError(
         f"{name}={text}: an argument is a tensor such as f16[4096,4096], a value such as 4096, or a type such as *fp16, i32 or "
         f"fp32, followed by :16 if it is divisible by 16 (bytes, for a pointer); dtypes of tensors are {', '.join(TORCH)}, and "
@@ -97,13 +100,3 @@ def value_of(text: str) -> Any:
         return text
     is_finite = isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value))
     return value if is_finite else text
-
-
-def _tensor(kind: str, sizes: str) -> Any:
-    import torch
-
-    shape = [int(size) for size in sizes.split(",")]
-    try:
-        return torch.empty(shape, dtype=getattr(torch, TORCH[NAMES[kind]]), device="meta")
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"{kind}{shape} is not a valid tensor: {error}; use a smaller shape") from error

@@ -12,19 +12,19 @@ OF_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 def layers(kernel: Any) -> Iterator[Any]:
     """Yields Triton's objects around a kernel, outermost first and its @triton.jit function last; TypeError if there is none.
 
-    Triton's decorators keep what they decorate as `fn`, functools.wraps as `__wrapped__`.
+    Triton's decorators keep what they decorate as `fn`, functools.wraps as `__wrapped__`, torch's wrap_triton as `kernel`.
     """
     from triton.runtime.jit import JITFunction, KernelInterface
 
-    outermost = kernel
-    while kernel is not None and not isinstance(kernel, JITFunction) and type(kernel).__name__ != "InterpretedFunction":
-        if isinstance(kernel, KernelInterface):
-            yield kernel
-        wrapped = (getattr(kernel, name, None) for name in ("fn", "__wrapped__", "kernel"))  # the last of torch's wrap_triton
-        kernel = next((candidate for candidate in wrapped if candidate is not None), None)
-    if kernel is None:
-        raise TypeError(f"{outermost!r} is not a @triton.jit function")
-    yield kernel
+    layer = kernel
+    while not isinstance(layer, JITFunction) and type(layer).__name__ != "InterpretedFunction":
+        if layer is None:
+            raise TypeError(f"{kernel!r} is not a @triton.jit function")
+        if isinstance(layer, KernelInterface):
+            yield layer
+        inner = (getattr(layer, name, None) for name in ("fn", "__wrapped__", "kernel"))
+        layer = next((candidate for candidate in inner if candidate is not None), None)
+    yield layer
 
 
 def jit_function(kernel: Any) -> Any:
@@ -112,7 +112,6 @@ def unwritten(value: Any) -> Any:
 def detached(value: Any) -> Any:
     """Returns a copy of a host's tensor descriptor without memory, so that hooks may set its block; else the value."""
     if hasattr(value, "block_shape") and hasattr(value, "base"):
-        copied = copy.copy(value)
-        vars(copied).update(base=unwritten(value.base), block_shape=list(value.block_shape))
-        return copied
+        value = copy.copy(value)
+        vars(value).update(base=unwritten(value.base), block_shape=list(value.block_shape))
     return value
