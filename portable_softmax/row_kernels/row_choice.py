@@ -69,6 +69,7 @@ class Choice:
 
     def _learn(self, probe: RowPlan) -> bool:
         """Reads the form of the kernel; returns True if programs may take blocks of a row."""
+        request, constants = self._request, probe.program.constants
         self.form = forms.form_of(probe.program.function, request, probe.setting.block)
         forms.check_form(self.form, request)
         splits, longest = False, {request.names[2]: next_power_of_2(request.cols)}
