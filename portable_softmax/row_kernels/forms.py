@@ -1,6 +1,7 @@
 """The form of a kernel, by its TTIR: which rows a program takes, and what it moves."""
 
 import functools
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,10 +34,10 @@ class Form(NamedTuple):
 
 
 def _launch(
-    function: Function, arguments: Mapping[str, Any], programs: Iterable[int], of_all: int, turns: int = 2
+    function: Function, arguments: Mapping[str, Any], programs: Iterable[int], of_all: int, **more: int
 ) -> list[Access]:
     """Returns the accesses of some programs of a launch along axis 0."""
-    return accesses_of(function, arguments, [(program, 0, 0) for program in programs], (of_all, 1, 1), turns=turns)
+    return accesses_of(function, arguments, [(program, 0, 0) for program in programs], (of_all, 1, 1), **more)
 
 
 def form_of(function: Function, request: Request, block: int) -> Form:
@@ -57,7 +58,7 @@ def form_of(function: Function, request: Request, block: int) -> Form:
     return form._replace(in_blocks=in_blocks, decisive=decisive)
 
 
-def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: str) -> Form:
+def _of_launches(function: Function, arguments: Mapping[str, Any], name_of_rows: str) -> Form:
     """Returns the form of a kernel, by small launches.
 
     A kernel walks over rows if launches of 1, 2, 3 and 7 programs make the same accesses in all, every element that is stored
@@ -68,43 +69,33 @@ def _of_launches(function: Function, arguments: Mapping[str, Any], rows_name: st
     if axes - {"x"}:
         return Form(False, what=f"it reads tl.program_id({'xyz'.index(min(axes - {'x'}))})")
     for rows in ROWS:
-        launches = [_launch(function, {**arguments, rows_name: rows}, range(n), n, max(ROWS)) for n in PROGRAMS]
-        counted = [Counter(one.place for one in launch) for launch in launches]
-        odd = {root for count in counted for (root, *_), _ in count.items() ^ counted[0].items()}
-        written = {(root, kind) for count in counted for root, kind, _ in count if kind != "load" and root in odd}
-        common = {root for root, *_ in counted[0]} - odd
-        if unknown := sorted({root for root, _ in written if not _is_part(root, launches)}):
-            what = f"which part of {' and '.join(unknown)} a program writes is unknown"
-            return Form(False, what=what if common else UNKNOWN_ROWS)
+        launches = [_launch(function, {**arguments, name_of_rows: rows}, range(n), n, turns=max(ROWS)) for n in PROGRAMS]
+        odd = {root for (root, *_), *_ in _differing([[(one.place,) for one in launch] for launch in launches])}
+        stores = [[one for one in launch if one.kind != "load"] for launch in launches]
+        common = {one.root for one in launches[0]} - odd
+        if odd and not common:
+            return Form(False, what=UNKNOWN_ROWS)
         if not common:
             continue
-        why = conflict(launches[-1]) or conflict(launches[0], odd) or _carried(launches, odd)
-        if why:
+        made = [[(one.place, one.stored, one.op.line) for one in of_launch if one.root not in odd] for of_launch in stores]
+        carried = (
+            f"what it stores to {place[0]} depends on other rows of its program ({line})" for place, _, line in _differing(made)
+        )
+        if why := conflict(launches[-1]) or conflict(launches[0], odd) or next(carried, ""):
             return Form(False, what=why)
-        form = Form(True, parts=frozenset(root for root, kind in written if kind == "store"))
+        form = Form(
+            True, parts=frozenset(one.root for one in itertools.chain(*stores) if one.root in odd and one.kind == "store")
+        )
         one, two, three = (Counter(one.root for one in launches[n] if one.program == n) for n in range(3))  # of the last
         if any(one[root] > two[root] and three[root] for root in common):
             break  # three programs share it
     return form
 
 
-def _is_part(root: str, launches: Sequence[Sequence[Access]]) -> bool:
-    """True if all programs of all launches access as many elements of a parameter."""
-    sizes = defaultdict[Any, list[int]](list)
-    for number, one in ((number, one) for number, launch in enumerate(launches) for one in launch if one.root == root):
-        if not one.is_known:
-            return False
-        sizes[number, one.program].append(int((one.runs[:, 1] - one.runs[:, 0]).sum()))
-    return len(sizes) == sum(PROGRAMS) and all(size == sizes[0, 0] for size in sizes.values())
-
-
-def _carried(launches: Sequence[Sequence[Access]], odd: Collection[str]) -> str:
-    """Returns a sentence about what is stored and differs with the number of programs; "" if nothing does."""
-    stores = [[one for one in launch if one.kind != "load" and one.root not in odd] for launch in launches]
-    counted = [Counter((one.root, one.op.line, one.place, one.stored) for one in launch) for launch in stores]
-    for (root, line, *_), _ in (key for count in counted for key in count.items() ^ counted[0].items()):
-        return f"what it stores to {root} depends on other rows of its program ({line})"
-    return ""
+def _differing(launches: Sequence[Sequence[Any]]) -> list[Any]:
+    """Returns what is not in all launches equally often."""
+    first, *others = (Counter(launch).items() for launch in launches)
+    return [key for other in others for key, _ in first ^ other]
 
 
 def _in_blocks(accesses: Sequence[Access], blocks: int, block: int) -> bool:
@@ -149,13 +140,12 @@ def check_rows(form: Form, request: Request, function: Function, programs: int) 
     """Raises PlanError if programs of a computed grid take more or fewer turns over rows than one program does."""
     of_program = functools.partial(turns_of_rows, function, request.arguments, form.parts)
     turns, every = functools.cache(functools.partial(of_program, programs=programs)), of_program(0, 1)
-    longer = every % programs  # programs that take a turn more, where programs take rows in turn
 
     def total(first: int, last: int) -> int:
         """Adds the turns of programs; from program to program they grow or fall."""
         if turns(first) == turns(last):
             return turns(first) * (last - first + 1)
-        middle = longer if first < longer <= last else (first + last + 1) // 2
+        middle = (first + last + 1) // 2
         return total(first, middle - 1) + total(middle, last)
 
     if total(0, programs - 1) != every and (programs > MAX_SUM or sum(map(turns, range(programs))) != every):

@@ -23,7 +23,7 @@ from portable_softmax.row_kernels.row_settings import Grid, Request, current_ind
 from portable_softmax.runtime.bind import ONE_LAUNCH, guarded, made_current
 from portable_softmax.runtime.measuring import check_measure, is_capturing
 
-IN_CAPTURE = "{}: nothing is measured while a stream captures; launch it once, or call its warm_up, before the capture"
+IN_CAPTURE = "nothing is measured while a stream captures; launch it once, or call its warm_up, before the capture"
 
 
 class Launcher:
@@ -37,19 +37,18 @@ class Launcher:
     ```
 
     BLOCK, num_warps, and a constexpr that a loop uses as `num_stages` are computed, and the grid if the kernel is correct for
-    any number of programs; any other kernel requires `grid` (docs/row_kernels.md). The first call for a size, dtypes and
-    alignments compiles a few configurations, and selects the one with the least expected time; later calls look it up. Neither
-    waits for the device, so a CUDA graph can capture both; torch.compile breaks its graph at a launch.
+    any number of programs (docs/row_kernels.md). The first call for a size, dtypes and alignments compiles some configurations,
+    and selects the one with the least expected time; later calls look it up. Neither waits for the device, so a CUDA graph can
+    capture both; torch.compile breaks its graph at a launch.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
         rows, cols: names of the parameters that are the number of rows, required without `grid`, and of elements of a row.
         block: name of the constexpr that is a block's number of elements.
         grid: as in `kernel[grid]`: a tuple, or a function of the arguments by name that returns one. A call may pass another
-            one, and any argument that is not to be computed: constexprs, num_warps and options of Triton's backend, and
-            num_programs if the grid is computed.
+            one, and any argument that is not to be computed: constexprs, options such as num_warps, and num_programs.
         measure: number of configurations, such as 4, that are timed at the first call for a range of rows, on copies of the
-            tensors that the kernel stores to; None for none. The fastest is launched in this process.
+            tensors that the kernel stores to; the fastest is launched in this process. None for none.
 
     Raises:
         TypeError: the kernel has no such parameter, or `block` is not a constexpr.
@@ -92,17 +91,13 @@ class Launcher:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Launches the kernel on the device of its tensors, or on the current one if there are none.
 
-        Returns what `kernel[grid](...)` does, or None where there are no rows.
-
-        Warns:
-            RuntimeWarning: offsets do not fit their 32 bits, a load reaches outside of a tensor, or a passed block is shorter
-                than a row, the rest of which is not accessed.
+        Returns what `kernel[grid](...)` does, or None without rows. Warns if offsets do not fit their 32 bits, a load
+        reaches outside of a tensor, or a passed block is shorter than a row, the rest of which is not accessed.
 
         Raises:
             CompileError: it does not compile, in the compiler's own words.
             GridError: the grid is not one to three integers of at least 0, or the device launches none of so many programs.
-            PlanError: the kernel requires `grid`, num_programs or masks, a store reaches outside of a tensor, or no
-                configuration fits the device.
+            PlanError: the kernel requires `grid`, num_programs or masks, a store is outside of its tensor, or nothing fits.
             RuntimeError: tensors are on several devices.
             TypeError: an argument is missing, unknown or of another type.
         """
@@ -197,35 +192,30 @@ class Launcher:
                 run = self._bound(interpreted_plan(request, device), device, args, kwargs)
                 run(*args, **{name: kwargs[name] for name in kwargs if name != "grid"})
             return _nothing
-        with self._lock:
-            if launch := self._launches.get(self._key(args, kwargs, current_index())):  # of another thread
-                return launch
-            choice = self._choice(request, device)
-            if self._measure and request.rows:
-                self._time(choice, request, device, args, kwargs)
-            plan = plan_by_range(self._ranges, request, choice)
-            for text in plan.warnings:
-                warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=3)
-            launch = self._bound(plan, device, args, kwargs)
-            if plan.num_programs and not (self._measure and is_capturing(device)):
-                self._launches[self._key(args, kwargs, current_index())] = launch
-            return launch
-
-    def _time(self, choice: Choice, request: Request, device: Device, args: Any, kwargs: Mapping[str, Any]) -> None:
-        """Lets a choice prefer the fastest of its first launches, once; not while a stream captures."""
-        if choice.measured:
-            return
-        if is_capturing(device):
-            warnings.warn(IN_CAPTURE.format(self._jit.__name__), RuntimeWarning, stacklevel=4)
-            return
 
         def call_of(plan: RowPlan, copies: Mapping[str, Any]) -> Callable[[], Any]:
             values = [copies[name] for name in self._jit.arg_names[: len(args)]]
             named = {name: copies.get(name, kwargs[name]) for name in kwargs}
             return functools.partial(self._bound(plan, device, args, kwargs), *values, **named)
 
-        with made_current(device):
-            choice.measure(request, self._measure or 1, call_of)
+        with self._lock:
+            if launch := self._launches.get(self._key(args, kwargs, current_index())):  # of another thread
+                return launch
+            choice, texts = self._choice(request, device), list[str]()
+            captures = self._measure is not None and is_capturing(device)
+            if self._measure and request.rows and not choice.measured:
+                if captures:
+                    texts.append(IN_CAPTURE)
+                else:
+                    with made_current(device):
+                        choice.measure(request, self._measure, call_of)
+            plan = plan_by_range(self._ranges, request, choice)
+            for text in (*texts, *plan.warnings):
+                warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=3)
+            launch = self._bound(plan, device, args, kwargs)
+            if plan.num_programs and not captures:
+                self._launches[self._key(args, kwargs, current_index())] = launch
+            return launch
 
     def _bound(self, plan: RowPlan, device: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns a function that launches a plan on such arguments."""
