@@ -51,7 +51,8 @@ def absent(device: Device) -> Iterator[object]:
         for backend in backends.values():
             is_its = bool(backend.compiler.supports_target(target))
             replaced.enter_context(mock.patch.object(backend.driver, "is_active", return_value=is_its))
-            base = backend.driver if is_its else base
+            if is_its:
+                base = backend.driver
         methods = _returning(
             get_current_target=target,
             get_current_device=key,
@@ -103,7 +104,7 @@ def _replace_queries(torch: Any, device: Device, facts: dict[str, Any], replaced
     )
     if not hasattr(torch, kind):  # which a vendor's extension of torch adds
         replaced.enter_context(mock.patch.object(torch, kind, StandIn(f"torch.{kind}", **answers), create=True))
-    for module in filter(None, (getattr(torch, kind), getattr(torch, "accelerator", None))):
+    for module in (getattr(torch, kind), torch.accelerator):
         known = {name: answers[name] for name in answers.keys() & vars(module).keys()}
         replaced.enter_context(mock.patch.multiple(module, **known))
     if device.backend in vars(torch.version):
@@ -117,9 +118,9 @@ class StandIn(ModuleType):
     __triton_builtin__ = True  # what kernels of Triton may name; it reads the signature of what they call
     signature = inspect.Signature()
 
-    def __init__(self, name: Any = "a stream or event", *_: Any, **known: Any) -> None:
+    def __init__(self, name: Any = "a stream or event", /, *_: Any, **known: Any) -> None:
         super().__init__(str(name))
-        vars(self).update(known, __path__=[])  # a package: _Finder finds its modules
+        vars(self).update(known, __path__=[])  # of a package
 
     def __getattr__(self, name: str) -> "StandIn":
         if name.startswith("__"):
@@ -134,36 +135,25 @@ class StandIn(ModuleType):
         return arguments[0] if decorates else self  # a function, or one of Triton
 
 
-class _Finder:
-    """Finds modules that no other finder does, below some names."""
-
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        self.modules = modules
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
-        """Returns the spec of a module with one of the names or below it; None for others."""
-        if any(f"{name}.".startswith(f"{root}.") for root in self.modules):
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
-        return None
-
-    def create_module(self, spec: Any) -> ModuleType:
-        """Returns a stand-in, with all that a module has which answers for it."""
-        if not (known := self.modules.get(spec.name)):
-            return StandIn(spec.name)
-        answers = pkgutil.resolve_name(known)  # Triton replaces libdevice by its name
-        return StandIn(answers.__name__, **{name: value for name, value in vars(answers).items() if not name.startswith("__")})
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Imports the submodules with names of their own, which `from module import submodule` would not."""
-        for name in self.modules:
-            if name.rpartition(".")[0] == module.__name__:
-                importlib.import_module(name)
-
-
 @contextlib.contextmanager
 def importable(modules: Mapping[str, str]) -> Iterator[None]:
     """Lets modules be imported that are not installed, and all below them: by name, with the module that answers, or ""."""
-    sys.meta_path.append(finder := _Finder(modules))
+
+    def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
+        is_known = any(f"{name}.".startswith(f"{root}.") for root in modules)
+        return importlib.machinery.ModuleSpec(name, finder, is_package=True) if is_known else None
+
+    def stand_in(name: str) -> StandIn:
+        answers = StandIn(name)
+        if modules.get(name):
+            answers = pkgutil.resolve_name(modules[name])  # Triton replaces libdevice by its name
+        known = {attribute: value for attribute, value in vars(answers).items() if not attribute.startswith("__")}
+        known |= {child.rpartition(".")[2]: stand_in(child) for child in modules if child.rpartition(".")[0] == name}
+        return StandIn(answers.__name__, **known)
+
+    methods = {"find_spec": find_spec, "create_module": lambda spec: stand_in(spec.name), "exec_module": lambda module: None}
+    finder: Any = SimpleNamespace(**methods)
+    sys.meta_path.append(finder)
     try:
         yield
     finally:

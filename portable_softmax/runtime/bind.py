@@ -83,18 +83,18 @@ def _interpreted(kernel: Kernel, grid: Grid, arguments: Sequence[Any]) -> None:
     """
     import numpy as np
 
-    widened = [_widened(value) if isinstance(value, Tensor) else value for value in arguments]
+    widened = [*map(_widened, arguments)]
     with ONE_LAUNCH, np.errstate(all="ignore"):  # a GPU does not warn of nan either
         kernel.function[grid](*widened)
     if widened[0] is not arguments[0]:
         arguments[0].copy_(widened[0])
 
 
-def _widened(x: Tensor) -> Tensor:
+def _widened(x: Any) -> Any:
     """Copies all memory of a tensor of bfloat16 to float32, in the same places; a boolean one is viewed as integers."""
-    if x.dtype == torch.bool:
+    if isinstance(x, Tensor) and x.dtype is torch.bool:
         return x.view(torch.uint8)
-    if x.dtype != torch.bfloat16:
+    if not isinstance(x, Tensor) or x.dtype is not torch.bfloat16:
         return x
     size = x.untyped_storage().nbytes() // x.element_size()
     whole = x.detach().as_strided((size,), (1,), 0).to(torch.float32)

@@ -15,12 +15,11 @@ from portable_softmax.planning.tiling import Tiling
 if TYPE_CHECKING:
     from portable_softmax.kernels.config import KernelConfig
 
-Options = tuple[int | None, int | None, int | None]  # num_warps, num_stages, max_registers
-
 POINTERS = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "bool": "*i8", "bits": "*i32"}
 MASKS = {"bool": "bool", "bits": "bits"}  # others are added
 ALIGNED = {True: ":16", False: ""}
 NUMBERS = {True: "i64", False: "i32"}
+STEPS = {True: ("reduce", "map"), False: ("",)}  # of two launches, or one
 TYPES = {"ids_ptr": "*i64", "words_ptr": "*i64:16", "n_cols": "i32", "n_ids": "i32"}  # of others than float32 and int64
 FACTORS = {"": None, "number": "fp32", "rows": "*fp32"}  # by kind
 INTEGERS = {"": None, "integer": "i64", "rows": "*i64"}
@@ -40,7 +39,7 @@ class Kernel:
 
     function: Any  # of @triton.jit
     parameters: tuple[tuple[str, Any], ...]  # in order, with Triton's type, which is text, or with a constexpr's value
-    options: Options
+    options: tuple[int | None, int | None, int | None]  # num_warps, num_stages, max_registers
 
     @cached_property
     def types(self) -> dict[str, str]:
@@ -74,8 +73,7 @@ def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]
     assert not problem.unaligned or min(problem.n_cols, tiling.width) >= problem.vector, "a row may lie inside of a vector"
     assert tiling.covers(problem.width) >= problem.width, f"{tiling} does not cover {problem.width} columns"
     function, options = _function_of(problem), (tiling.num_warps, tiling.num_stages, tiling.max_registers)
-    steps = ("reduce", "map") if tiling.two_launches else ("",)
-    configs = [_config_of(problem, tiling, device, step) for step in steps]
+    configs = [_config_of(problem, tiling, device, step) for step in STEPS[tiling.two_launches]]
     return [Kernel(function, _parameters_of(function, problem, config), options) for config in configs]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 MAX_KEPT = 4096  # choices
-_choices: dict[tuple[tuple[Any, ...], Device, bool], LaunchPlan] = {}  # by bucket
+_choices: dict[tuple[tuple[Any, ...], Device], LaunchPlan] = {}  # by bucket
 
 
 def plan(
@@ -98,7 +98,7 @@ def warm_up(
         warnings.warn(f"warm_up() does nothing, as there is no device: {error}", stacklevel=2)
         return []
     sizes = [(math.prod(shape[:-1]), math.prod(shape[-1:])) for shape in shapes]
-    requests = product(sizes, dtypes, [False, True] if backward else [False])
+    requests = product(sizes, dtypes, sorted({False, backward}))
     problems = [contiguous_problem(*size, dtype, form, grad, is_batch_invariant()) for size, dtype, grad in requests]
     return [_ready(problem, device, measure) for problem in problems]
 
@@ -128,23 +128,24 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
 def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Time | None = None) -> LaunchPlan:
     """Returns the launch that is chosen for the bucket of a problem, kept; raises the errors of plan_problem.
 
-    With `time`, it is chosen anew, and the fastest of `count` launches. Resources are estimated where nothing compiles for an
-    absent device, and its vendor has an estimate.
+    With `time`, it is chosen anew, and the fastest of `count` launches.
     """
-    estimates = device.index is None and device.vendor.model((1, 1), 4, (), device) is not None
-    estimated = estimates and (interpreting() or device.vendor.missing() is not None)
-    key = bucket_key(problem), device, estimated
+    key = bucket_key(problem), device
     choice = _choices.get(key)
     if choice is None or time:
-        compile = candidates.estimated if estimated else _compile
-        choice = planner.choose_launch(bucket_of(problem), device, compile, problem.size, count, time)
         if len(_choices) >= MAX_KEPT:
             _choices.clear()
-        _choices[key] = choice
+        choice = planner.choose_launch(bucket_of(problem), device, _compile, problem.size, count, time)
+        if not choice.resources.estimated:  # without a compiler, which may be installed meanwhile
+            _choices[key] = choice
     return choice
 
 
 def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
+    """Returns what a program uses, by an estimate where nothing compiles for an absent device, and its vendor has a model."""
+    is_compiled = device.index is not None or not (interpreting() or device.vendor.missing())
+    if not is_compiled and device.vendor.model((1, 1), 4, (), device):
+        return candidates.estimated(problem, tiling, device)
     version = triton_version()  # raises CompileError if there is none
     kernel, *_ = kernels_of(problem, tiling, device)
     if kernel.config.BLOCKS > 1 and version < (3, 3):
