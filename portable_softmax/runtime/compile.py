@@ -12,43 +12,37 @@ from portable_softmax.errors import CompileError, DeviceError, TargetError
 from portable_softmax.runtime.kernel import Kernel
 
 _compiling = threading.Lock()
-_compiled: dict[tuple[Any, ...], Any] = {}
 
 
+@functools.cache
 def compiled(kernel: Kernel, device: Device) -> Any:
-    """Returns Triton's CompiledKernel for a device's architecture, cached.
+    """Returns Triton's CompiledKernel for a device.
 
     Raises:
         CompileError: in the compiler's own words, or for its known fault, or there is no Triton.
         TargetError: this Triton cannot compile for the architecture, or not without the device.
         DeviceError: Triton's cache cannot be written.
     """
-    key = kernel, device.backend, device.arch, device.index  # a loaded kernel belongs to one device; products share the rest
+    name, options = kernel.function.__name__, device.vendor.compile_options(*kernel.options, device.hardware)
     with nullcontext() if device.detected else device.vendor.offline(), _compiling:
-        if key not in _compiled:
-            _compiled[key] = _compile(kernel, device)
-        return _compiled[key]
+        check_target(device)
+        import triton
+
+        try:
+            result = triton.compile(source_of(kernel), target=target_of(device), options=options)
+        except OSError as error:
+            raise unwritable(error) from error
+        except Exception as error:  # every stage of every backend has its own exceptions
+            words = f"{name}({', '.join(kernel.types.values())}) for {device.backend}/{device.arch}"
+            raise CompileError(f"{words}: {error}") from error
+    if fault := device.vendor.known_fault(result):
+        raise CompileError(f"{name} is not used: {fault}")
+    return result
 
 
 def resources_of(kernel: Kernel, device: Device) -> KernelResources:
     """Returns what a program of a kernel uses; raises the errors of `compiled`."""
     return device.vendor.resources(compiled(kernel, device))
-
-
-def _compile(kernel: Kernel, device: Device) -> Any:
-    check_target(device)
-    import triton
-
-    name, options = kernel.function.__name__, device.vendor.compile_options(*kernel.options, device.hardware)
-    try:
-        result = triton.compile(source_of(kernel), target=target_of(device), options=options)
-    except OSError as error:
-        raise unwritable(error) from error
-    except Exception as error:  # every stage of every backend has its own exceptions
-        raise CompileError(f"{name}({', '.join(kernel.types.values())}) for {device.backend}/{device.arch}: {error}") from error
-    if fault := device.vendor.known_fault(result):
-        raise CompileError(f"{name} is not used: {fault}")
-    return result
 
 
 def source_of(kernel: Kernel) -> Any:
@@ -60,11 +54,9 @@ def source_of(kernel: Kernel) -> Any:
     if triton_version() < (3, 3):
         from triton.backends.compiler import AttrsDescriptor
 
-        attributes = AttrsDescriptor.from_hints(dict.fromkeys(aligned, 16))
-        return ASTSource(kernel.function, signature=types, constants=kernel.constexprs, attrs=attributes)
+        return ASTSource(kernel.function, types, kernel.constexprs, AttrsDescriptor.from_hints(dict.fromkeys(aligned, 16)))
     signature = {name: types.get(name, "constexpr") for name, _ in kernel.parameters}
-    attributes = {(at,): [["tt.divisibility", 16]] for at in aligned}
-    return ASTSource(kernel.function, signature=signature, constexprs=kernel.constexprs, attrs=attributes)
+    return ASTSource(kernel.function, signature, kernel.constexprs, {(at,): [["tt.divisibility", 16]] for at in aligned})
 
 
 def unwritable(error: OSError) -> DeviceError:

@@ -30,7 +30,7 @@ def publish(monkeypatch):
     """Returns a function after which kernels publish by another one."""
 
     def by(fault):
-        monkeypatch.setattr(compile, "_compiled", {})
+        compile.compiled.cache_clear()
         publish_by(fault, monkeypatch.setattr)
         machines.code.cache_clear()
 

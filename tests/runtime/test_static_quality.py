@@ -16,7 +16,6 @@ from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import spilled_by
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, Scores
 from portable_softmax.planning.tiling import Tiling
-from portable_softmax.runtime import compile as compiler
 from portable_softmax.runtime.compile import compiled, resources_of
 from portable_softmax.runtime.kernel import kernels_of
 from portable_softmax.runtime.plans import plan_problem
@@ -181,7 +180,7 @@ def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, 
     kernel, *_ = kernels_of(problem, Tiling(1, 256, 1, held=False), device)
     for chosen in (options, {name: value for name, value in options.items() if "fusion" not in name}):
         monkeypatch.setattr(device.vendor, "compile_options", lambda *_, chosen=chosen: chosen)
-        monkeypatch.setattr(compiler, "_compiled", {})
+        compiled.cache_clear()
         binary = compiled(kernel, device)
         counts.append(len(re.findall(pattern, binary.asm[stage])))
     assert counts[0] > counts[1]
