@@ -174,14 +174,10 @@ def made_current(device: Device) -> Any:
 
 def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
     """Returns a call of launches and allocations while the device is the current one; a single device always is."""
-    kind, index = device.vendor.torch_device_type, device.index
-    if index is None or getattr(torch, kind).device_count() == 1:
+    if device.index is None or getattr(torch, device.vendor.torch_device_type).device_count() == 1:
         return call
-    current: Callable[[], int] = getattr(torch, kind).current_device
 
     def on_device(*arguments: Any, **named: Any) -> Result:
-        if current() == index:
-            return call(*arguments, **named)
         with made_current(device):
             return call(*arguments, **named)
 
