@@ -79,7 +79,7 @@ def candidates(problem: Problem, device: Device) -> list[Tiling]:
     if not device.hardware.warp_size:
         return list(dict.fromkeys(_of_vector_cores(problem, device)))
     kept = [tiling for tiling in dict.fromkeys(_of_warps(problem, device)) if not _excluded(problem, tiling, limits)]
-    return [replace(tiling, max_registers=size) for tiling in kept for size in sizes.value] if sizes else kept
+    return [tiling._replace(max_registers=size) for tiling in kept for size in sizes.value] if sizes else kept
 
 
 def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:

@@ -12,8 +12,10 @@ from portable_softmax.planning.tiling import Tiling
 IN_TURN = 0.6  # of the time of an element, in which its partition computes for no other warp: least regret, H100s and an H200
 
 
-def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int, resident: int) -> tuple[Traffic, Launch]:
-    """Returns what the programs of a softmax do, of which a multiprocessor holds `resident`, if no registers are spilled."""
+def softmax_work(
+    problem: Problem, tiling: Tiling, limits: Limits, programs: int, resident: int, spilled: int = 0
+) -> tuple[Traffic, Launch]:
+    """Returns what the programs of a softmax do, of which a multiprocessor holds `resident`; a thread spills some bytes."""
     turns, threads = problem.tiles(tiling.tile_rows) * tiling.splits, tiling.warps * limits.warp
     covered, elements = tiling.covers(problem.width) // tiling.splits, problem.n_rows * problem.n_cols / turns
     vector = problem.vector
@@ -40,9 +42,20 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
         partial=partial,
         words=problem.pairs * tiling.tile_rows * tiling.splits if tiling.is_shared and not tiling.two_launches else 0,
     )
-    in_turn = max(1.0, IN_TURN * tiling.warps / limits.partitions)
-    launch = Launch(turns, programs, resident, tiling.warps, tiling.tile_rows * covered, vector, blocks, in_turn=in_turn)
-    return traffic, launch._replace(splits=tiling.splits, launches=2 if tiling.two_launches else 1)
+    launch = Launch(
+        turns,
+        programs,
+        resident,
+        tiling.warps,
+        tiling.tile_rows * covered,
+        vector,
+        blocks,
+        in_turn=max(1.0, IN_TURN * tiling.warps / limits.partitions),
+        splits=tiling.splits,
+        launches=2 if tiling.two_launches else 1,
+        spilled_bytes=spilled,
+    )
+    return traffic, launch
 
 
 def _mask(problem: Problem) -> float:

@@ -1,5 +1,6 @@
 """Plans of launches, and the launch of a softmax with what follows from it: programs, expected time, and reasons."""
 
+import functools
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -48,9 +49,8 @@ class LaunchPlan(Plan):
     @cached_property
     def work(self) -> tuple[Traffic, Launch]:
         """Returns what its programs do, if they fit."""
-        about = limits_of(self.device), self.num_programs, self.occupancy.programs_per_multiprocessor
-        traffic, launch = softmax_work(self.problem, self.tiling, *about)
-        return traffic, launch._replace(spilled_bytes=spilled_by(self.resources))
+        about = self.num_programs, self.occupancy.programs_per_multiprocessor, spilled_by(self.resources)
+        return softmax_work(self.problem, self.tiling, limits_of(self.device), *about)
 
     @cached_property
     def terms(self) -> Terms | None:
@@ -103,8 +103,8 @@ class LaunchPlan(Plan):
         way = self.problem
         if (problem.vector, problem.unaligned, problem.scattered) != (way.vector, way.unaligned, way.scattered):
             problem = replace(problem, vector=way.vector, unaligned=way.unaligned, scattered=way.scattered)
-        launch = problem, self.tiling, self.device, self.resources, self.occupancy
-        return launch_of(*launch, decisions=self.decisions, warnings=self.warnings)
+        launch = launch_of(problem, self.tiling, self.device, self.resources)
+        return replace(launch, decisions=self.decisions, warnings=self.warnings)
 
     def _because(self) -> Iterator[str]:
         """Yields sentences: how rows are read, unknown registers, and num_programs."""
@@ -121,13 +121,10 @@ class LaunchPlan(Plan):
         yield f"num_programs {self.num_programs}: {number}; {resident} are resident at once ({source})"
 
 
-def launch_of(
-    problem: Problem, tiling: Tiling, device: Device, used: KernelResources, fit: Occupancy | None = None, **said: Any
-) -> LaunchPlan:
-    """Returns the launch of a tiling with a program for each split of a tile, if so many may and need be, which use so much."""
+def launch_of(problem: Problem, tiling: Tiling, device: Device, used: KernelResources) -> LaunchPlan:
+    """Returns the launch of a tiling: with a program for each split of a tile, if so many may and need be."""
     hardware, is_resident = device.hardware, device.profile.launch.grid.value == "resident" and not tiling.is_shared
-    fit = fit or device.vendor.occupancy(used, hardware)
-    threads = (tiling.num_warps or 0) * (hardware.warp_size or 1) or hardware.max_threads_per_program or 1
+    fit, threads = occupancy_of(used, device), tiling.warps * (hardware.warp_size or hardware.max_threads_per_program or 1)
     most = min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)
     tiles = problem.tiles(tiling.tile_rows)
     groups = min(tiles, most // tiling.splits)
@@ -135,9 +132,14 @@ def launch_of(
         groups = min(groups, device.resident(fit) or groups)
     walks = is_resident or groups < tiles  # all walk over equally many tiles
     if tiling.walk != walks:
-        tiling = replace(tiling, walk=walks)
-    programs = groups * tiling.splits
-    return LaunchPlan(problem, tiling, device, num_programs=programs, resources=used, occupancy=fit, **said)
+        tiling = tiling._replace(walk=walks)
+    return LaunchPlan(problem, tiling, device, num_programs=groups * tiling.splits, resources=used, occupancy=fit)
+
+
+@functools.lru_cache(maxsize=4096)
+def occupancy_of(used: KernelResources, device: Device) -> Occupancy:
+    """Returns how many programs that use so much a multiprocessor holds; many candidates use as much."""
+    return device.vendor.occupancy(used, device.hardware)
 
 
 def spilled_by(used: KernelResources) -> int:

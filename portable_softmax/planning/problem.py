@@ -140,12 +140,12 @@ class Problem:
         """True if the kernel needs row numbers, as rows have values of their own in memory."""
         return bool(self.scores) or self.log_probs is not None
 
-    @property
+    @cached_property
     def stores(self) -> int:
         """Returns the number of operands of which every element is written: none if results are numbers per row."""
         return 1 if self.log_probs is None or self.log_probs.gradient else 0
 
-    @property
+    @cached_property
     def loads(self) -> int:
         """Returns the number of operands of which every element is read."""
         return 2 if self.backward else 1

@@ -1,10 +1,9 @@
 """How rows are cut into tiles."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Tiling:
+class Tiling(NamedTuple):
     """Partition of rows into tiles, and the compiler's options.
 
     A tile has `splits`, one per program that shares its rows; a split has `blocks` of `width` columns. A split is held in

@@ -58,7 +58,7 @@ def test_batch_invariance_has_one_bucket(kind, n_cols):
     problems = [replace(problem, log_probs=picks, **kind) for problem in problems]
     assert len(set(map(bucket_of, problems))) == 1
     launches = [choose_launch(bucket_of(problem), H200, light).resized(problem) for problem in problems]
-    assert len({replace(launch.tiling, walk=True) for launch in launches}) == 1
+    assert len({launch.tiling._replace(walk=True) for launch in launches}) == 1
 
 
 def test_a_known_bucket_plans_and_compiles_nothing(monkeypatch):
@@ -74,7 +74,7 @@ def test_a_known_bucket_plans_and_compiles_nothing(monkeypatch):
         launch = plans.plan_problem(contiguous_problem(rows, 4096, "bfloat16"), H200)
         assert launch.problem.n_rows == rows
         assert launch.num_programs % launch.tiling.splits == 0
-        assert any(replace(launch.tiling, walk=False) == replace(one.tiling, walk=False) for one in launches)
+        assert any(launch.tiling._replace(walk=False) == one.tiling._replace(walk=False) for one in launches)
     assert (len(compiled), len(plans._choices)) == (before, made)
 
 

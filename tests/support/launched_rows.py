@@ -82,7 +82,7 @@ def launch(machine, row, named, about, sizes=None):
     """Launches a kernel on tensors and numbers by its parameters, and returns its config; `about` is what Problem describes."""
     layout, tiling = row.lies, row.tiling_of(machine)
     if about.get("log_probs", LogProbs()).gradient:  # which maps alone
-        tiling = replace(tiling, two_launches=False)
+        tiling = tiling._replace(two_launches=False)
     tensors = tuple(named[name] for name in ("dx_ptr", "dy_ptr", "y_ptr", "x_ptr") if name in named)
     if about.get("backward"):
         tensors = tensors[:3]

@@ -42,7 +42,7 @@ class Machine:
     def tiling(self, tiling: Tiling) -> Tiling:
         """Returns a tiling of the table for this machine; tiles of many rows have fewer columns more."""
         warps = tiling.num_warps if self.device.hardware.warp_size or self.device.backend == "interpreter" else None
-        return replace(tiling, width=tiling.width * max(1, self.unit // (8 if tiling.tile_rows > 4 else 1)), num_warps=warps)
+        return tiling._replace(width=tiling.width * max(1, self.unit // (8 if tiling.tile_rows > 4 else 1)), num_warps=warps)
 
     def lacks(self, row) -> str:
         """Returns what a row of the table needs and the device, or its Triton, has not; empty if nothing."""

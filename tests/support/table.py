@@ -5,7 +5,7 @@ tests/support/launched_rows.py launches a row of it, and compares it with float6
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -115,7 +115,7 @@ class Row:
         """Returns the tiling; every second one has fewer programs than tiles."""
         tiling = TILINGS[self.tiling]
         rows = 16 if self.lies.across else tiling.tile_rows
-        return machine.tiling(replace(tiling, tile_rows=rows, walk=self.number % 2 == 0))
+        return machine.tiling(tiling._replace(tile_rows=rows, walk=self.number % 2 == 0))
 
     def shape(self, machine):
         """Returns the shape: the last split of rows is ragged, empty, or now and then full."""
