@@ -27,9 +27,10 @@ MAX_SCALAR_BLOCKS = 5  # of at most one access of a row: more hit lines on their
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
     """Estimates what a program uses, at least: a register per element, or half, and a few; or as the vendor does."""
     lines = tiling.tile_rows, tiling.block_cols
+    if problem.across:
+        lines = lines[::-1]
     edge = {"edge"} if problem.n_cols % tiling.width else set()  # a row ends within a block
-    tile = lines[::-1] if problem.across else lines
-    if modelled := device.vendor.model(tile, DTYPE_BYTES[problem.x_dtype], problem.operations | edge, device):
+    if modelled := device.vendor.model(lines, DTYPE_BYTES[problem.x_dtype], problem.operations | edge, device):
         return modelled
     threads = tiling.warps * limits_of(device).warp
     elements = -(-tiling.tile_rows * tiling.block_cols * problem.loads // threads)
@@ -64,8 +65,9 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     """
     line, vendor = limits_of(device).line, device.vendor
     if problem.across:
-        several = not problem.numbered and vendor.scattered_rows and problem.inner * WORD_BYTES < line
-        return [problem, replace(problem, scattered=True)] if several else [problem]
+        if problem.numbered or not vendor.scattered_rows or problem.inner * WORD_BYTES >= line:
+            return [problem]
+        return [problem, replace(problem, scattered=True)]
     long = problem.n_cols * problem.element >= 2 * line  # the ends of shorter rows cost too much
     vectors = long and problem.alike and problem.vector < problem.widest and problem.aligned and vendor.aligned_access
     if not vectors or problem.batch_invariant or problem.is_sample:
@@ -94,24 +96,30 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
     slow = problem.is_sample or (problem.log_probs and problem.unaligned)  # 8 to 29% longer block by block in splits
     in_steps = exchanges and not slow
-    narrow, wide = 1, limits.max_threads * vector // width
+    narrow, wide, is_long = 1, limits.max_threads * vector // width, problem.width >= limits.max_threads * vector
     held = [vector, limits.max_threads * width]  # elements of a thread in a block
-    least = min(vector, VECTOR_BYTES // WORD_BYTES) if problem.stores else vector  # a thread has groups of log-probabilities
-    split, two_pass = powers(least, vector), powers(vector, FEW * vector)
+    split, two_pass = [vector], powers(vector, FEW * vector)
+    if problem.stores:  # else a thread has groups of log-probabilities
+        split = powers(min(vector, VECTOR_BYTES // WORD_BYTES), vector)
     if problem.across:
-        narrow, wide = _rows_in(problem, limits.sector), _rows_in(problem, 2 * limits.line)
+        narrow, wide, is_long = _rows_in(problem, limits.sector), _rows_in(problem, 2 * limits.line), not problem.scattered
         held = powers(max(vector, WORD_BYTES // problem.element), 2 * problem.widest)[::-1]
         split, two_pass = held[1::-1], held[:1]
     if problem.scattered:
         narrow = max(narrow, next_power_of_2(problem.inner + 1))  # of several matrices
-    is_long = not problem.scattered if problem.across else problem.width >= limits.max_threads * vector
+    splits_held, splits_read = list[int](), [1]  # blocks of a split in registers; splits that are read block by block
+    if is_long and exchanges:
+        splits_held = [*BLOCKS]
+    if is_long and (in_steps or in_two_launches):
+        splits_read = powers(1, MAX_SPLITS)
     for rows, num_warps in product(powers(narrow, wide), powers(1, limits.max_threads // limits.warp)):
         per_row = num_warps * limits.warp / rows  # threads
         yield from (_tiling(problem, rows, num_warps, int(size * per_row)) for size in held)
-        for columns, blocks in product([int(size * per_row) for size in split], BLOCKS if is_long and exchanges else ()):
+        for size, blocks in product(split, splits_held):
+            columns = int(size * per_row)
             if 1 < (splits := -(-problem.width // (max(1, columns) * blocks))) <= MAX_SPLITS:
                 yield _tiling(problem, rows, num_warps, columns, splits)
-        for size, splits in product(two_pass, powers(1, MAX_SPLITS if is_long and (in_steps or in_two_launches) else 1)):
+        for size, splits in product(two_pass, splits_read):
             yield _tiling(problem, rows, num_warps, int(size * per_row), splits, held=False, two_launches=in_two_launches)
 
 

@@ -13,6 +13,7 @@ from portable_softmax.planning.problem import FORMS, NONE, VECTOR_BYTES, Level, 
 MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 TOKEN_LOG_PROBS = "token_log_probs"
+KNOWN = {0: 0, 1: 1}  # strides of a mask that kernels are compiled for
 OF_ROWS = "n_rows", "rows_per_matrix", "levels"  # fields that depend on the number of rows
 OF_BUCKET = operator.attrgetter(*(field.name for field in fields(Problem) if field.name not in OF_ROWS))
 SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
@@ -44,7 +45,7 @@ def problem_of(
     Raises:
         ValueError: a size is too large.
     """
-    n_operands, operands = len(strides), [*strides, strides[0] if mask is None else mask]
+    n_operands, operands = len(strides), [*strides, mask or strides[0]]
     dims: list[Level] = list(zip(shape, zip(*operands, strict=True), strict=True))
     if n_operands > 2 and any(size > 1 and {along[0], *along[2:-1]} != {along[0]} for size, along in dims):
         return None
@@ -53,7 +54,7 @@ def problem_of(
     queries = len(shape) - 2 if fields.get("scores", NONE).causal else -1
     outer = _merged([level for at, level in enumerate(dims) if at not in (dim, queries) and level[0] > 1])
     outer += dims[queries : queries + 1]
-    rows = outer.pop() if outer else (1, none)
+    *outer, rows = outer or [(1, none)]
     across = columns[1][:-1] != ones
     if across and (rows[0] == 1 or rows[1][:-1] != ones or (not scattered and rows[0] < MIN_LINE)):
         return None
@@ -108,9 +109,9 @@ def _mask_of(levels: Sequence[Level], across: bool, vector: int) -> Mask:
     batch, matrix, line, step = (strides[-1] for _, strides in levels)
     row, col = (step, line) if across else (line, step)
     return Mask(
-        step=step if step in (0, 1) else -1,
-        col=col if col in (0, 1) else -1,
-        vector=math.gcd(line, matrix, batch, vector) if step in (0, 1) else 1,
+        step=KNOWN.get(step, -1),
+        col=KNOWN.get(col, -1),
+        vector=math.gcd(line, matrix, batch, vector if step in KNOWN else 1),
         per_batch=levels[1][0] > 1 and row != 0 and matrix == 0,
         shared=any(size > 1 and not stride for (size, _), stride in zip(levels, (batch, matrix, row), strict=False)),
     )
@@ -154,16 +155,14 @@ def contiguous_problem(
 
 def representative(number: int) -> int:
     """Returns the least number of a bucket, for which its launch is chosen: the largest 2**k or 1.5 * 2**k up to `number`."""
-    octave = 1 << number.bit_length() - 1
-    half = octave // 2
-    return octave + half if number >= octave + half else octave
+    low_bits = max(0, number.bit_length() - 2)
+    return number >> low_bits << low_bits
 
 
 def numbers_of(number: int) -> tuple[int, int, int]:
     """Returns the least, the middle and the largest number of the bucket of a number."""
-    least = representative(number)
-    half = max(1, (1 << least.bit_length() - 1) // 2)
-    return least, least + half // 2, least + half - 1
+    least, size = representative(number), 1 << max(0, number.bit_length() - 2)
+    return least, least + size // 2, least + size - 1
 
 
 def bucket_of(problem: Problem) -> Problem:

@@ -92,7 +92,7 @@ class LaunchPlan(Plan):
         return f"only {most} programs are resident at once" if most < self.tiling.splits else None
 
     def __repr__(self) -> str:
-        return f"LaunchPlan({self.problem.name} of {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
+        return f"LaunchPlan({self.problem.name}, {self.problem.size}: {self.tiling}, num_programs {self.num_programs})"
 
     def __str__(self) -> str:
         doubt = "an estimate, not compiled: " if self.resources.estimated else ""
@@ -111,8 +111,6 @@ class LaunchPlan(Plan):
         problem, tiling, launch = self.problem, self.tiling, self.device.profile.launch
         if problem.unaligned:
             yield f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements"
-        if problem.in_place and launch.polls:
-            yield "in place: no programs share a row, as one may read again what another has overwritten"
         if self.resources.registers_per_thread is None and self.device.hardware.registers_per_multiprocessor:
             yield "registers are estimated: the compiler does not report registers or spills"
         tiles, resident = problem.tiles(tiling.tile_rows) * tiling.splits, self.device.resident(self.occupancy)

@@ -115,8 +115,8 @@ def choose_launch(
     if not used:
         if all("does not compile" in reason for reason in rejected):
             rejected = [f"{len(rejected)} launches, and each {rejected[0].partition(': ')[2]}"]
-        request = f"{problem.name} of {size or problem.size}"
-        raise PlanError(f"no launch of a {request} fits {device}; tried:\n  " + "\n  ".join(rejected))
+        request = f"{problem.name}, {size or problem.size},"
+        raise PlanError(f"no launch of {request} fits {device}; tried:\n  " + "\n  ".join(rejected))
     decisions, warnings = list[str](), list[str]()
     best: LaunchPlan = used[0]
     if time:

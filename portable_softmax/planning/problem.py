@@ -159,14 +159,14 @@ class Problem:
     def skips(self) -> bool:
         """True if rows without a token are not read: the ids must be known first, which does not pay for a few rows."""
         picks = self.log_probs
-        return picks is not None and not (picks.entropy or picks.lse) and (picks.gradient or self.n_rows >= MANY_ROWS)
+        if picks is None or picks.sample or picks.entropy or picks.lse:
+            return False
+        return picks.gradient or self.n_rows >= MANY_ROWS
 
     @property
     def pairs(self) -> int:
         """Returns the pairs of numbers per split that programs exchange; a gradient of log-probabilities needs none."""
-        picks = self.log_probs
-        if picks is None:
-            return 1
+        picks = self.log_probs or LogProbs()
         if picks.gradient:
             return 0
         return 2 if picks.entropy else 1
@@ -207,14 +207,15 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """Returns words for error messages: the output's type, the form and the direction."""
-        picks, form = self.log_probs, f"{self.form} of scores" if self.scores else self.form
-        if self.is_sample:
-            return f"{self.x_dtype} sample of tokens"
-        if picks:
-            form = "log-probabilities of tokens and entropy" if picks.entropy else "log-probabilities of tokens"
-            return f"gradient of {form} in {self.y_dtype}" if picks.gradient else f"{self.y_dtype} {form}"
-        return f"gradient of a {self.y_dtype} {form}" if self.backward else f"{self.y_dtype} {form}"
+        """Returns words for error messages: the direction, the form, and the type of the output."""
+        words, picks = self.form, self.log_probs or LogProbs()
+        if self.log_probs:
+            words = "log-probabilities of tokens"
+        if picks.sample:
+            words = "sample of tokens"
+        if self.backward or picks.gradient:
+            words = f"gradient of {words}"
+        return f"{words} in {self.y_dtype}"
 
     def tiles(self, tile_rows: int) -> int:
         """Returns the number of tiles of `tile_rows` rows that cover all rows."""

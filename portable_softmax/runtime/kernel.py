@@ -125,7 +125,7 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
     unit = 1 if problem.unaligned else problem.vector  # of lengths and strides
     is_log, is_exact = problem.form == "log_softmax" and not of_tokens, DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses
     fields: dict[str, Any] = {"LOG": is_log, "EXACT": is_exact, "FUSED": vendor.fuses, "ENTROPY": picks.entropy}
-    fields |= {"MULTIPLE_IDS": picks.many, "SKIP_IGNORED": problem.skips and not picks.sample}
+    fields |= {"MULTIPLE_IDS": picks.many, "SKIP_IGNORED": problem.skips}
     fields |= {"LEVELS": problem.depth, "VECTOR": problem.vector, "UNALIGNED": problem.unaligned, "UNIT": unit}
     fields |= {"WIDE": problem.n_rows >= WIDE_ROWS, "OUT_LIKE_X": problem.stores and problem.out_like_x}
     if problem.across:

@@ -3,7 +3,6 @@
 import csv
 import itertools
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -76,7 +75,7 @@ def test_only_launches_that_exchange_wait_for_other_programs():
         "softmax": (contiguous_problem(4096, 8192, "bfloat16"), SPLITS, True),
         "log-probabilities": (contiguous_problem(4096, 8192, "bfloat16", form="token_log_probs"), SPLITS, True),
         "their gradient": (contiguous_problem(4096, 8192, "bfloat16", form="token_log_probs", backward=True), SPLITS, False),
-        "two launches": (contiguous_problem(4096, 8192, "bfloat16"), replace(SPLITS, held=False, two_launches=True), False),
+        "two launches": (contiguous_problem(4096, 8192, "bfloat16"), SPLITS._replace(held=False, two_launches=True), False),
         "one program a row": (contiguous_problem(4096, 1024, "bfloat16"), TILES, False),
     }
     for name, (problem, tiling, exchanges) in problems.items():

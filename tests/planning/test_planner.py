@@ -45,10 +45,10 @@ def test_when_nothing_fits_the_error_names_all_attempts():
         return KernelResources(tiling.num_warps, 32, 10**6)
 
     gradient = Problem(64, 4096, "float32", "float32", 1, form="log_softmax", backward=True)
-    with pytest.raises(PlanError, match="no launch of a gradient of a float32 log_softmax of 64 x 4096"):
+    with pytest.raises(PlanError, match="no launch of gradient of log_softmax in float32, 64 x 4096, fits"):
         choose(gradient, Device.from_profile(MI300X), measure)
     with pytest.raises(
-        PlanError, match=r"(?s)float32 softmax of 64 x 4096 fits .*in registers 1 x 4096.*does not fit: shared memory"
+        PlanError, match=r"(?s)softmax in float32, 64 x 4096, fits .*in registers 1 x 4096.*does not fit: shared memory"
     ):
         planned(MI300X, 64, 4096, measure=measure)
 
@@ -56,16 +56,16 @@ def test_when_nothing_fits_the_error_names_all_attempts():
 def test_errors_name_the_rows_of_the_caller(monkeypatch):
     monkeypatch.setattr(plans, "_choices", {})
     monkeypatch.setattr(plans, "_compile", lambda *candidate: KernelResources(4, 32, 10**6))
-    with pytest.raises(PlanError, match="no launch of a float32 softmax of 1000 x 4096 fits"):
+    with pytest.raises(PlanError, match="no launch of softmax in float32, 1000 x 4096, fits"):
         plans.plan(1000, 4096, "float32", H200)
 
 
 @pytest.mark.parametrize(
     ("form", "backward", "name"),
     [
-        ("softmax", False, "float32 softmax"),
-        ("log_softmax", True, "gradient of a float32 log_softmax"),
-        ("token_log_probs", False, "float32 log-probabilities of tokens"),
+        ("softmax", False, "softmax in float32"),
+        ("log_softmax", True, "gradient of log_softmax in float32"),
+        ("token_log_probs", False, "log-probabilities of tokens in float32"),
         ("token_log_probs", True, "gradient of log-probabilities of tokens in float32"),
     ],
 )
