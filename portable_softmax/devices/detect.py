@@ -22,8 +22,8 @@ SETUP = " ".join(backend.setup for backend in BACKENDS.values() if backend.setup
 
 def how_to_install(error: BaseException | None) -> str:
     """Returns what to type where torch or Triton cannot be imported, as the end of a sentence; "" for other errors."""
-    module = (isinstance(error, ImportError) and error.name) or ""
-    return f"; {INSTALL}" if module.partition(".")[0] in ("torch", "triton") else ""
+    is_known = isinstance(error, ImportError) and (error.name or "").partition(".")[0] in ("torch", "triton")
+    return f"; {INSTALL}" if is_known else ""
 
 
 def chosen(device: Device | str | None) -> Device:
@@ -114,13 +114,10 @@ def _active_backend() -> str:
     try:
         name: str = driver.active.get_current_target().backend
     except Exception as error:  # RuntimeError for no driver or for several; OSError if CANN is missing
-        claims = [name for name, backend in backends.items() if backend.driver.is_active()]
-        if len(claims) > 1:
-            hint = "uninstall all but one, or set TRITON_DEFAULT_BACKEND (Triton 3.7 and later)"
-            raise DeviceError(f"Triton's {' and '.join(claims)} drivers claim this machine: {error}\n{hint}") from error
-        if claims:
-            hint = f"is there a device? {SETUP}"
-            raise DeviceError(f"Triton's {claims[0]} driver claims this machine: {error}\n{hint}") from error
+        if claims := [name for name, backend in backends.items() if backend.driver.is_active()]:
+            several = "of several, uninstall all but one, or set TRITON_DEFAULT_BACKEND (Triton 3.7 and later)"
+            what = f"Triton's {' and '.join(claims)} drivers claim this machine: {error}"
+            raise DeviceError(f"{what}\nis there a device? {SETUP}\n{several}") from error
         built = [name for name in BACKENDS if getattr(torch.version, name, None)]
         hint = " ".join(BACKENDS[name].setup for name in built) or INSTALL
         is_for = f"torch {torch.__version__} is built for {' and '.join(built) or 'the CPU only'}; {hint}"
@@ -136,12 +133,11 @@ def _active_backend() -> str:
 
 @functools.cache
 def _interpreter() -> Device:
-    vendor = BACKENDS["interpreter"]
-    if missing := [name for name in ("triton", "numpy") if not importlib.util.find_spec(name)]:
-        names = " and ".join(missing)
-        raise DeviceError(f"TRITON_INTERPRET is set, and Triton's interpreter requires {names}. {vendor.install}")
-    detected = Detected("interpreter", "interpreter", {}, {})
-    return merge(match_profile("interpreter", "interpreter", detected.name), detected, None)
+    if missing := " and ".join(name for name in ("triton", "numpy") if not importlib.util.find_spec(name)):
+        how = BACKENDS["interpreter"].install
+        raise DeviceError(f"TRITON_INTERPRET is set, and Triton's interpreter requires {missing}. {how}")
+    name = "interpreter"
+    return merge(match_profile(name, name, name), Detected(name, name, {}, {}), None)
 
 
 @functools.cache

@@ -5,8 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-
-import msgspec
+from typing import Any
 
 from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.backends.base import Backend, Detected, Occupancy
@@ -78,21 +77,22 @@ class Device:
 
         Without `num_warps` threads are not counted. The `num_ctas` blocks of a program are along x.
         """
-        facts, variable, along_x = self.hardware, self.vendor.more_programs, "programs along x"
+        facts, variable = self.hardware, self.vendor.more_programs
+        numbers = {"programs along x": ("max_programs", grid[0])}
         if num_ctas > 1:
-            along_x = f"blocks, {num_ctas} for each program, along x"
-        numbers = [("max_programs", grid[0] * num_ctas, along_x)]
-        numbers += [("max_programs_y_z", grid[1], "programs along y"), ("max_programs_y_z", grid[2], "programs along z")]
+            numbers = {f"blocks, {num_ctas} for each program, along x": ("max_programs", grid[0] * num_ctas)}
+        numbers |= {"programs along y": ("max_programs_y_z", grid[1]), "programs along z": ("max_programs_y_z", grid[2])}
         if facts.max_programs_y_z is None:
-            numbers = [("max_programs", prod(grid), "programs")]
-        numbers.append(("max_threads", prod(grid) * (num_warps or 0) * (facts.warp_size or 0), "threads"))
-        for fact, number, what in numbers:
+            numbers = {"programs": ("max_programs", prod(grid))}
+        if variable and os.environ.get(variable, "0") != "0":
+            numbers = {}
+        numbers["threads"] = "max_threads", prod(grid) * (num_warps or 0) * (facts.warp_size or 0)
+        for what, (fact, number) in numbers.items():
             most, source = getattr(facts, fact), self.profile.origins.get(fact)
-            is_lifted = fact == "max_programs" and variable is not None and os.environ.get(variable, "0") != "0"
-            if most is not None and number > most and not is_lifted:
+            if most is not None and number > most:
+                has = f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}, and {self.name} launches at most {most:,}"
                 note = f" ({source.title})" if source else ""
                 lifted = f", or set {variable}=1" if variable else ""
-                has = f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}, and {self.name} launches at most {most:,}"
                 return f"{has}{note}; let programs loop over what is left{lifted}"
         return None
 
@@ -108,13 +108,14 @@ def _not_here(profile: DeviceProfile) -> Device:
 
 def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) -> Device:
     """Makes a device of a profile's facts, which the driver's replace, and torch's both; ProfileError if one is missing."""
-    known = {key: value for key, value in msgspec.structs.asdict(profile.hardware).items() if value}
-    layers: list[tuple[str, Mapping[str, int]]] = [("estimated" if profile.estimated else "profile", known)]
-    layers += [("driver", detected.driver), ("torch", detected.torch)] if detected else []
-    facts = {key: value for _, layer in layers for key, value in layer.items()}
+    layers: list[tuple[str, Mapping[str, int]]]
+    layers = [("estimated" if profile.estimated else "profile", profile.hardware.stated())]
+    if detected:
+        layers += [("driver", detected.driver), ("torch", detected.torch)]
+    facts: dict[str, Any] = {key: value for _, layer in layers for key, value in layer.items()}
     origins = {key: origin for origin, layer in layers for key in layer}
     if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:
         raise ProfileError(f"{profile.name}: neither the profile nor the runtime reports {', '.join(missing)}")
-    arch, hardware = (detected or profile).arch, msgspec.convert(facts, Hardware)
+    arch = (detected or profile).arch
     target = int(arch) if str(arch).isdecimal() else arch
-    return Device(profile.backend, target, index, hardware, origins, profile, detected)
+    return Device(profile.backend, target, index, Hardware(**facts), origins, profile, detected)

@@ -23,6 +23,7 @@ SHIPPED = next(filter(Path.is_dir, PLACES), PLACES[0])
 MIN_LIKENESS = 0.8  # by difflib, of a folder's name that is refused for a vendor's: nvida has 0.91, nvidia-lab 0.75
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # safe_load, by libyaml
 WRONG = OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError  # of hostile YAML
+Entry = dict[str, Any]  # of a product or an architecture
 _reading = threading.Lock()
 
 
@@ -128,10 +129,10 @@ def match_profile(backend: str, arch: str, device_name: str | None, warp_size: i
 
 def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
     """Returns the profiles of files: of architectures with their products, then of products that extend one of those."""
-    contents, result = list[tuple[Path, dict[str, Any]]](), list[DeviceProfile]()
+    contents, result = list[tuple[Path, Entry]](), list[DeviceProfile]()
     for path in paths:
         with _errors_of(f"{path}"):
-            contents.append((path, msgspec.convert(yaml.load(path.read_text(encoding="utf-8"), _LOADER), dict[str, Any])))
+            contents.append((path, msgspec.convert(yaml.load(path.read_text(encoding="utf-8"), _LOADER), Entry)))
     vendors = {path.parent.name for path in SHIPPED.glob("*/*.yaml")}
     known = {f"{path.parent.name}/{path.stem}": content for path, content in contents if "extends" not in content}
     for path, content in sorted(contents, key=lambda file: "backend" not in file[1]):
@@ -139,11 +140,10 @@ def read_profiles(paths: Iterable[Path]) -> list[DeviceProfile]:
         with _errors_of(f"{path}"):
             if vendor not in vendors and (meant := get_close_matches(vendor.lower(), vendors, 1, MIN_LIKENESS)):
                 raise ProfileError(f"the folder's name is the vendor's, and {vendor!r} is none; did you mean {meant[0]}?")
-            entries = entries_of(content, vendor, path.stem, known)
+            known |= (entries := entries_of(f"{vendor}/{path.stem}", content, known))
         for name, entry in entries.items():
             with _errors_of(f"{path}: {name}"):
                 result.append(msgspec.convert({**entry, "name": name}, DeviceProfile))
-        known |= entries
     return result
 
 
@@ -155,14 +155,12 @@ def _errors_of(place: str) -> Iterator[None]:
         raise ProfileError(f"{place}: {error or type(error).__name__}") from error
 
 
-def entries_of(
-    content: Mapping[str, Any], vendor: str, stem: str, known: Mapping[str, dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
+def entries_of(name: str, content: Mapping[str, Any], known: Mapping[str, Entry]) -> dict[str, Entry]:
     """Returns the entries of a file by name, with all that they inherit: an architecture and its products, or one product.
 
     An architecture `extends` the launch of another one. A file without `backend` is a product that extends any entry.
     """
-    own, name = dict(content), f"{vendor}/{stem}"
+    own = dict(content)
     products, base = own.pop("products", {}), own.pop("extends", None)
     if base and base not in known:
         raise ProfileError(f"extends: no profile named {base!r} is read before this one")
@@ -170,15 +168,13 @@ def entries_of(
     if "backend" in own:
         inherited = {key: inherited[key] for key in ("launch", "sources") if key in inherited}
         own |= {"family": name, "target_pattern": own.get("arch", ""), "is_product": False}
-    else:
-        own = {"matches": (), **own, "is_product": True}
     entries = {name: _merged(inherited, own)}
     for product, more in products.items():
-        entries[f"{vendor}/{product}"] = _merged(entries[name], {"matches": (), **more, "is_product": True})
+        entries[f"{name.partition('/')[0]}/{product}"] = _merged(entries[name], more)
     return entries
 
 
-def _merged(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> Entry:
     """Returns an entry with its own keys in place of inherited ones; those of hardware, launch and sources one by one."""
     groups = {key: {**inherited.get(key, {}), **own.get(key, {})} for key in ("hardware", "launch", "sources")}
-    return {**inherited, **own, **groups}
+    return {**inherited, "matches": (), "is_product": True, **own, **groups}

@@ -18,7 +18,15 @@ Text = Annotated[str, msgspec.Meta(min_length=1)]
 Value = TypeVar("Value")
 
 
-class Hardware(msgspec.Struct, frozen=True, kw_only=True):
+class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a file; a key that it lacks is refused."""
+
+    def stated(self) -> dict[str, Any]:
+        """Returns the fields that are in the file."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+
+
+class Hardware(Content, frozen=True, kw_only=True):
     """Facts of one device, in Triton's words. None means that a fact is unknown or that there is no such limit.
 
     A *multiprocessor* is what the vendor's driver counts: SM (NVIDIA), CU (AMD CDNA), WGP of two CUs (AMD RDNA),
@@ -49,14 +57,6 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     last_level_cache_bytes: Positive | None = None  # MALL, Infinity Cache
     memory_bytes: Positive | None = None
     memory_bandwidth_gb_per_s: Positive | None = None  # 10^9 bytes per second
-
-
-class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of a file; a key that it lacks is refused."""
-
-    def stated(self) -> dict[str, Any]:
-        """Returns the fields that are in the file."""
-        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
 
 class Source(Content, frozen=True):

@@ -126,7 +126,7 @@ OF_321 = ["numpy", "triton==3.2.0; platform_machine == 'x86_64'", "Triton==3.2.0
 BROKEN = {  # what is wrong with a machine, and the error
     "two drivers": (
         drivers(RuntimeError("2 active drivers"), nvidia=True, ascend=True, amd=False),
-        r"Triton's nvidia and ascend drivers claim this machine: 2 active drivers\nuninstall all but one",
+        r"(?s)Triton's nvidia and ascend drivers claim this machine: 2 active drivers\n.*uninstall all but one",
     ),
     **{f"stock Triton over {name}": (
         tritons("3.8.0", name, "3.2.0"), rf"triton 3\.8\.0 and {name} 3\.2\.0 are both installed.*pip uninstall triton {name}"

@@ -60,7 +60,7 @@ def test_unknown_keys_are_refused_wherever_they_stand(path):
     facts = [fact for group in (*groups, content["sources"]) for fact in group.values()]
     for mapping in (content, *products, *groups, *facts):
         mapping["unknown"] = 1
-        entries = entries_of(content, path.parent.name, path.stem, {content.get("extends"): base})
+        entries = entries_of(f"{path.parent.name}/{path.stem}", content, {content.get("extends"): base})
         named = [{**entry, "name": name} for name, entry in entries.items()]
         with pytest.raises(msgspec.ValidationError, match="unknown field `unknown`"):
             msgspec.convert(named, list[DeviceProfile])

@@ -3,7 +3,6 @@
 import contextlib
 import importlib.metadata
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from portable_softmax.devices.backends.base import Backend
 from portable_softmax.devices.backends.cuda import Cuda
@@ -12,9 +11,7 @@ from portable_softmax.devices.backends.interpreter import Interpreter
 from portable_softmax.devices.backends.npu import Npu
 from portable_softmax.devices.backends.xpu import Xpu
 
-BACKENDS: Mapping[str, Backend] = MappingProxyType(
-    {"cuda": Cuda(), "hip": Hip(), "npu": Npu(), "xpu": Xpu(), "interpreter": Interpreter()}
-)
+BACKENDS: Mapping[str, Backend] = {"cuda": Cuda(), "hip": Hip(), "npu": Npu(), "xpu": Xpu(), "interpreter": Interpreter()}
 
 
 def broken_installation() -> str | None:
@@ -29,12 +26,12 @@ def broken_installation() -> str | None:
             stock, other = importlib.metadata.version("triton"), importlib.metadata.version(name)
             from packaging.requirements import Requirement  # takes 20 ms, where two packages have files of `triton`
 
-            every = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
+            every = map(Requirement, importlib.metadata.requires(name) or ())
             named = [one for one in every if one.name.lower() == "triton"]
             required = [one for one in named if not one.marker or one.marker.evaluate({"extra": ""})]
             if required and all(one.specifier.contains(stock, prereleases=True) for one in required):
                 continue
-            needs = f", which requires {' and '.join(map(str, required))}," if required else ""
-            both = f"triton {stock} and {name} {other}{needs} are both installed, and each overwrites the other's files"
+            needs = " and ".join(map(str, required)) or "no triton"
+            both = f"triton {stock} and {name} {other}, which requires {needs}, are both installed, and have the same files"
             return f"{both}: pip uninstall triton {name}, then install the one for this machine"
     return None

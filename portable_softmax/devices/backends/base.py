@@ -1,8 +1,9 @@
 """The abstract class of a vendor, with defaults, and the types of its results."""
 
 import abc
+import struct
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -136,6 +137,7 @@ class Backend(abc.ABC):
     more_programs: str | None = None  # environment variable that lets Triton launch more than max_programs, if there is one
     elsewhere = "an environment with `pip install triton` does"  # that compiles for its devices, where this one does not
 
+    read_loops: Callable[[Mapping[str, Any], Any], list[Loop]] = staticmethod(lambda asm, arch: [])  # of a kernel's `asm`
     offline: Callable[[], AbstractContextManager[None]] = nullcontext  # where Triton uses a vendor's compiler outside of it
 
     def missing(self) -> str | None:
@@ -186,6 +188,8 @@ class Backend(abc.ABC):
 
     def loops(self, compiled: Any) -> list[Loop]:
         """Returns a kernel's machine code outside loops, then that of every loop; [] if it is not read, or reads oddly."""
+        with suppress(ValueError, KeyError, struct.error):
+            return self.read_loops(compiled.asm, compiled.metadata.target.arch)
         return []
 
     def known_fault(self, compiled: Any) -> str | None:

@@ -4,8 +4,10 @@ NVIDIA documents neither numbers of attributes, which `cuobjdump --dump-elf` pri
 """
 
 import struct
+from collections.abc import Mapping
+from typing import Any
 
-from portable_softmax.devices.backends.machine_code import Instruction, Loop, loop_of, sections, string
+from portable_softmax.devices.backends.machine_code import Instruction, Loop, loop_of, sections
 
 # (symbol index, value) pairs in .nv.info
 FRAME_SIZE = 0x11  # EIATTR_FRAME_SIZE: bytes of local memory per thread
@@ -23,22 +25,16 @@ WAITS = [tuple(barrier for barrier in range(6) if mask >> barrier & 1) for mask 
 ARCH_OF_BYTES = 90  # from here on a branch's distance is in bytes, before in words
 
 
-def kernel_attributes(cubin: bytes, kernel: str) -> dict[int, int]:
-    """Returns the attributes of `kernel` in .nv.info, by number; ValueError if the file is no cubin, or has no such kernel."""
-    by_name, attributes, at = sections(cubin, "cubin"), dict[int, int](), 0
-    info, symbols = by_name[".nv.info"], by_name[".symtab"]
+def largest_attributes(cubin: bytes) -> dict[int, int]:
+    """Returns the attributes in .nv.info by number, of the kernel or a function that it calls; ValueError for another file."""
+    info, attributes, at = sections(cubin, "cubin")[".nv.info"], dict[int, int](), 0
     while at + 4 <= len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, at)
         at += 4
-        if form != SIZED_VALUE:
-            continue
-        if size == 8:
-            symbol, value = struct.unpack_from("<II", info, at)
-            if string(by_name[".strtab"], struct.unpack_from("<I", symbols, symbol * 24)[0]) == kernel:
-                attributes[attribute] = value
-        at += size
-    if REGISTER_COUNT not in attributes:
-        raise ValueError(f"the cubin does not describe the kernel {kernel!r}")
+        if form == SIZED_VALUE:
+            if size == 8:
+                attributes[attribute] = max(attributes.get(attribute, 0), struct.unpack_from("<II", info, at)[1])
+            at += size
     return attributes
 
 
@@ -52,12 +48,12 @@ def _codes(cubin: bytes) -> list[bytes]:
     return [content for name, content in sections(cubin, "cubin").items() if name.startswith(".text.")]
 
 
-def loops(cubin: bytes, arch: int) -> list[Loop]:
+def loops(asm: Mapping[str, Any], arch: int) -> list[Loop]:
     """Returns the code of the only kernel outside loops, then that of every loop; ValueError for any other encoding.
 
     A loop ends in a branch backwards. One from behind the end of the program returns from a rare case.
     """
-    contents = _codes(cubin)
+    contents = _codes(asm["cubin"])
     if len(contents) != 1 or len(contents[0]) % 16 or arch < FIRST_ARCH:
         raise ValueError(f"{len(contents)} kernels for sm_{arch}, and one with instructions of 16 bytes was expected")
     read = [_instruction(at, low, high, arch) for at, (low, high) in enumerate(struct.iter_unpack("<QQ", contents[0]))]
@@ -75,9 +71,7 @@ def loops(cubin: bytes, arch: int) -> list[Loop]:
 
 
 def _instruction(at: int, low: int, high: int, arch: int) -> Instruction:
-    operation, barrier, target, counter = low & 0xFFF, high >> 46 & 7, None, None
-    if operation in LOADS and barrier != NO_BARRIER:
-        counter = barrier
+    operation, barrier, target = low & 0xFFF, high >> 46 & 7, None
     if operation in BRANCHES:
         distance = ((low >> 34 | (high & 0x3FFFF) << 30) ^ 1 << 47) - (1 << 47)
         if arch >= ARCH_OF_BYTES:
@@ -87,6 +81,6 @@ def _instruction(at: int, low: int, high: int, arch: int) -> Instruction:
         target,
         ends=target == at or (operation == EXIT and low >> 12 & 0xF == ALWAYS),
         loads=operation in LOADS or operation == COPY,
-        counter=counter,
+        counter=barrier if operation in LOADS and barrier != NO_BARRIER else None,
         waits=WAITS[high >> 52 & 0x3F],
     )

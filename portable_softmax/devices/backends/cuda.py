@@ -1,15 +1,13 @@
 """NVIDIA."""
 
-import contextlib
 import inspect
 import re
-import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from portable_softmax.devices.backends import cubin, simt
 from portable_softmax.devices.backends.base import TORCH_NAMES, Backend, Count, Detected, KernelResources
-from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.backends.tools import run_tool
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import CompileError
@@ -33,6 +31,7 @@ class Cuda(Backend):
     log2 = "lg2.approx.ftz.f32 $0, $1;"
     tool = "nvidia-smi"
     install = "NVIDIA: pip install torch triton"
+    read_loops = staticmethod(cubin.loops)
     setup = "NVIDIA: `nvidia-smi` lists the devices; CUDA_VISIBLE_DEVICES hides some."
 
     def describe(self, known: Any, arch: Any, properties: Mapping[str, Any]) -> Detected:
@@ -50,24 +49,13 @@ class Cuda(Backend):
 
     def resources(self, compiled: Any) -> KernelResources:
         """Reads the cubin, the spills in its stack frame (CompileError if they are unknown), and Triton's metadata."""
+        used = super().resources(compiled)
         if "cubin" not in compiled.asm:  # another vendor's
-            return super().resources(compiled)
-        attributes = cubin.kernel_attributes(compiled.asm["cubin"], compiled.metadata.name)
-        frame = max(attributes.get(key, 0) for key in (cubin.FRAME_SIZE, cubin.STACK_SIZE))
-        return KernelResources(
-            num_warps=compiled.metadata.num_warps,
-            registers_per_thread=attributes[cubin.REGISTER_COUNT],
-            shared_memory_bytes=compiled.metadata.shared,
-            spilled_bytes_per_thread=spilled_bytes(compiled, frame),
-            stack_frame_bytes=frame,
-            tensor_memory_columns=getattr(compiled.metadata, "tmem_size", None) or None,
-        )
-
-    def loops(self, compiled: Any) -> list[Loop]:
-        """Reads the cubin."""
-        with contextlib.suppress(ValueError, KeyError, struct.error):
-            return cubin.loops(compiled.asm["cubin"], compiled.metadata.target.arch)
-        return []
+            return used
+        attributes, columns = cubin.largest_attributes(compiled.asm["cubin"]), getattr(compiled.metadata, "tmem_size", None)
+        registers, frame = attributes[cubin.REGISTER_COUNT], attributes.get(cubin.STACK_SIZE, 0)
+        used = replace(used, registers_per_thread=registers, stack_frame_bytes=frame, tensor_memory_columns=columns or None)
+        return replace(used, spilled_bytes_per_thread=spilled_bytes(compiled, frame))
 
     def known_fault(self, compiled: Any) -> str | None:
         """Looks for code of two bugs, of which docs/internals/faults_of_others.md has more.
@@ -106,11 +94,10 @@ def spilled_bytes(compiled: Any, frame: int) -> int:
     if not OWN_DATA.search(compiled.asm["ptx"]):
         return cubin.local_stores(compiled.asm["cubin"])
     log, made = _assembled(compiled.asm["ptx"], compiled.metadata)
-    name, keys, binaries = compiled.metadata.name, (cubin.REGISTER_COUNT, cubin.FRAME_SIZE), (compiled.asm["cubin"], made)
-    was, now = ([cubin.kernel_attributes(binary, name).get(key) for key in keys] for binary in binaries)
+    was, now = (cubin.largest_attributes(binary) for binary in (compiled.asm["cubin"], made))
     if was != now:
-        why = f"ptxas was run to report spills, and made a kernel of {now[0]} registers, where Triton's has {was[0]}"
-        raise CompileError(f"{name}: {why}; unset what changes Triton's options of ptxas, such as DISABLE_PTXAS_OPT")
+        why = f"{compiled.metadata.name}: ptxas was run to report spills, and made another kernel than Triton"
+        raise CompileError(f"{why}; unset what changes Triton's options of ptxas, such as DISABLE_PTXAS_OPT")
     return sum(int(stores) for stores in re.findall(r"(\d+) bytes spill stores", log))
 
 
@@ -118,26 +105,16 @@ def _assembled(ptx: str, metadata: Any) -> tuple[str, bytes]:
     """Runs the assembler on PTX as Triton does; returns the output of `ptxas -v`, and the cubin."""
     import triton
 
-    arch = re.search(r"^\.target (sm_(\d+)\w*)", ptx, re.MULTILINE)
-    assert arch, "PTX names its target"
+    ((target, arch),) = re.findall(r"^\.target (sm_(\d+)\w*)", ptx, re.MULTILINE)
     options = (getattr(metadata, "ptx_options", None) or "").split()
     if not metadata.enable_fp_fusion:
         options.append("--fmad=false")
     if tuple(map(int, triton.__version__.split(".")[:2])) >= FIRST_WITH_ALLOCATOR:
         options.append("--regAllocOptLevel=2")
-    command = [
-        _assembler(int(arch[2])),
-        *options,
-        "-lineinfo",
-        "-v",
-        f"--gpu-name={arch[1]}",
-        "kernel.ptx",
-        "-o",
-        "kernel.cubin",
-    ]
-    code, printed, made = run_tool(command, {"kernel.ptx": ptx.encode()}, "kernel.cubin")
+    options += ["-lineinfo", "-v", f"--gpu-name={target}", "kernel.ptx", "-o", "kernel.cubin"]
+    code, printed, made = run_tool([_assembler(int(arch)), *options], {"kernel.ptx": ptx.encode()}, "kernel.cubin")
     if code:
-        raise CompileError(f"{' '.join(command)} ended with {code}: {printed.strip()}")
+        raise CompileError(f"ptxas {' '.join(options)} ended with {code}: {printed.strip()}")
     return printed, made
 
 

@@ -1,9 +1,9 @@
 """AMD. A multiprocessor is what the HIP driver counts: a CU on CDNA, a WGP (two CUs) on RDNA."""
 
-import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from portable_softmax.devices.backends import simt
@@ -22,79 +22,9 @@ OF_64 = "gfx9"  # architectures with one counter of loads and stores, and vector
 CLOCKS = 4  # of an instruction for such a vector
 
 
-class Hip(Backend):
-    """AMD."""
-
-    torch_device_type = "cuda"  # ROCm builds of torch keep the name
-    poll = "atomic"  # Triton 3.8 turns a volatile load into a plain one, and LLVM then moves it out of the polling loop
-    emulated = True  # by amdgcn-cpu
-    register = "=s,0"
-    vector_register = "=v,0"
-    tool = "rocm-smi"
-    install = "AMD: pip install torch --index-url https://download.pytorch.org/whl/rocm6.4"  # brings its Triton
-    setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
-
-    def describe(self, known: Any, arch: Any, properties: Mapping[str, Any]) -> Detected:
-        """Counts the multiprocessors of an RDNA as Triton compiles for them.
-
-        With GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs, which are paired again, because Triton compiles for WGPs.
-        """
-        name = str(arch).partition(":")[0]  # gfx942:sramecc+:xnack- names features, not another architecture
-        detected = super().describe(known, name, properties)
-        if properties["warpSize"] == 32 and properties["max_threads_per_sm"] // 32 <= WARPS_OF_A_CU:
-            pairs = detected.driver["multiprocessor_count"] // 2
-            return detected._replace(driver={**detected.driver, "multiprocessor_count": pairs})
-        return detected
-
-    def resources(self, compiled: Any) -> KernelResources:
-        """Reads the metadata at the end of the assembly. Without scratch memory, which holds arrays too, no spill is in memory.
-
-        `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908.
-        """
-        if not (assembly := compiled.asm.get("amdgcn")):  # another vendor's
-            return super().resources(compiled)
-        metadata = assembly.rpartition("amdhsa.kernels:")[2]
-
-        def count(key: str) -> int:
-            return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", metadata, re.MULTILINE)[-1])
-
-        scratch, spilled = count("private_segment_fixed_size"), 4 * count("vgpr_spill_count")
-        if not scratch:
-            spilled = 0
-        return KernelResources(
-            num_warps=compiled.metadata.num_warps,
-            registers_per_thread=count("vgpr_count"),
-            shared_memory_bytes=compiled.metadata.shared,
-            spilled_bytes_per_thread=spilled,
-            scalar_registers=count("sgpr_count"),
-            stack_frame_bytes=scratch,
-        )
-
-    def loops(self, compiled: Any) -> list[Loop]:
-        """Reads the assembly."""
-        with contextlib.suppress(ValueError, KeyError):
-            return loops_of(compiled.asm["amdgcn"], compiled.metadata.target.arch)
-        return []
-
-    def limits(self, resources: KernelResources, hardware: Hardware) -> dict[str, int]:
-        """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.
-
-        On gfx9 the wavefronts of a SIMD share its 800 SGPRs; later ones have a fixed set for each. A wavefront takes 16
-        more for the trap handler, which LLVM's table up to Triton 3.8 does not count. Sources: AMDGPUBaseInfo.cpp and
-        GCNSubtarget of LLVM; LLVM pull request 201342; ROCm/rocm-systems pull request 10618 (92 SGPRs: 7 on gfx942).
-        """
-        limits = simt.limits_of(resources, hardware)
-        if hardware.warp_size == WARP_OF_CDNA and resources.scalar_registers:
-            wavefronts = SGPRS // (simt.round_up(resources.scalar_registers, 16) + 16)
-            limits["scalar registers"] = (
-                wavefronts * (hardware.partitions_per_multiprocessor or 1) // (resources.num_warps or 1)
-            )
-        return limits
-
-
-def loops_of(assembly: str, arch: str) -> list[Loop]:
+def loops_of(asm: Mapping[str, Any], arch: str) -> list[Loop]:
     """Returns the code of a kernel outside loops, then that of every loop that LLVM's comments name; ValueError without any."""
-    body, end, _ = assembly.partition(".Lfunc_end0:")
+    body, end, _ = asm["amdgcn"].partition(".Lfunc_end0:")
     if not end:
         raise ValueError("the assembly ends no function")
     blocks = defaultdict[tuple[str, int], list[Instruction]](list)
@@ -124,3 +54,63 @@ def _instruction(line: str, arch: str) -> Instruction:
     if of_64 and line.startswith("v_"):
         return Instruction(clocks=CLOCKS)
     return Instruction()
+
+
+class Hip(Backend):
+    """AMD."""
+
+    torch_device_type = "cuda"  # ROCm builds of torch keep the name
+    poll = "atomic"  # Triton 3.8 turns a volatile load into a plain one, and LLVM then moves it out of the polling loop
+    emulated = True  # by amdgcn-cpu
+    register = "=s,0"
+    vector_register = "=v,0"
+    tool = "rocm-smi"
+    read_loops = staticmethod(loops_of)
+    install = "AMD: pip install torch --index-url https://download.pytorch.org/whl/rocm6.4"  # brings its Triton
+    setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
+
+    def describe(self, known: Any, arch: Any, properties: Mapping[str, Any]) -> Detected:
+        """Counts the multiprocessors of an RDNA as Triton compiles for them.
+
+        With GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs, which are paired again, because Triton compiles for WGPs.
+        """
+        name = str(arch).partition(":")[0]  # gfx942:sramecc+:xnack- names features, not another architecture
+        detected = super().describe(known, name, properties)
+        if properties["warpSize"] == 32 and properties["max_threads_per_sm"] // 32 <= WARPS_OF_A_CU:
+            pairs = detected.driver["multiprocessor_count"] // 2
+            return detected._replace(driver={**detected.driver, "multiprocessor_count": pairs})
+        return detected
+
+    def resources(self, compiled: Any) -> KernelResources:
+        """Reads the metadata at the end of the assembly. Without scratch memory, which holds arrays too, no spill is in memory.
+
+        `.vgpr_count` is the allocation of a wavefront: V + A on gfx90a and later, max(V, A) on gfx908.
+        """
+        if not (assembly := compiled.asm.get("amdgcn")):  # another vendor's
+            return super().resources(compiled)
+        metadata = assembly.rpartition("amdhsa.kernels:")[2]
+
+        def count(key: str) -> int:
+            return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", metadata, re.MULTILINE)[-1])
+
+        scratch = count("private_segment_fixed_size")
+        return replace(
+            super().resources(compiled),
+            registers_per_thread=count("vgpr_count"),
+            spilled_bytes_per_thread=4 * count("vgpr_spill_count") if scratch else 0,
+            scalar_registers=count("sgpr_count"),
+            stack_frame_bytes=scratch,
+        )
+
+    def limits(self, resources: KernelResources, hardware: Hardware) -> dict[str, int]:
+        """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.
+
+        On gfx9 the wavefronts of a SIMD share its 800 SGPRs; later ones have a fixed set for each. A wavefront takes 16
+        more for the trap handler, which LLVM's table up to Triton 3.8 does not count. Sources: AMDGPUBaseInfo.cpp and
+        GCNSubtarget of LLVM; LLVM pull request 201342; ROCm/rocm-systems pull request 10618 (92 SGPRs: 7 on gfx942).
+        """
+        limits = simt.limits_of(resources, hardware)
+        if hardware.warp_size == WARP_OF_CDNA and resources.scalar_registers:
+            simds, wavefronts = hardware.partitions_per_multiprocessor or 1, resources.num_warps or 1  # of a CU, of a program
+            limits["scalar registers"] = SGPRS // (simt.round_up(resources.scalar_registers, 16) + 16) * simds // wavefronts
+        return limits

@@ -39,11 +39,9 @@ def loop_of(depth: int, instructions: Sequence[Instruction]) -> Loop:
             done = queue[: max(0, len(queue) - one.left)]
             waited = max([waited, *done])
             pending[counter] = queue[len(done) :]
-        if one.counter is not None and one.loads:
-            pending[one.counter].append(waited + 1)
-            chained = max(chained, waited + 1)
-        elif one.counter is not None:
-            pending[one.counter].append(0)
+        if one.counter is not None:
+            pending[one.counter].append(waited + 1 if one.loads else 0)
+            chained = max(chained, pending[one.counter][-1])
     return Loop(depth, sum(one.clocks for one in instructions), sum(one.loads for one in instructions), chained)
 
 
@@ -55,9 +53,6 @@ def sections(elf: bytes, called: str) -> dict[str, bytes]:
     size, count, names_index = struct.unpack_from("<HHH", elf, 0x3A)
     headers = [struct.unpack_from("<IIQQQQIIQQ", elf, table + i * size) for i in range(count)]
     contents = [elf[header[4] : header[4] + header[5]] for header in headers]
-    return {string(contents[names_index], header[0]): content for header, content in zip(headers, contents, strict=True)}
-
-
-def string(table: bytes, start: int) -> str:
-    """Returns the string of a table that starts at a byte."""
-    return table[start : table.index(b"\0", start)].decode()
+    names = contents[names_index]
+    starts = [header[0] for header in headers]
+    return {names[at : names.index(b"\0", at)].decode(): content for at, content in zip(starts, contents, strict=True)}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from portable_softmax.devices.backends import npu_compiler, npu_stages
-from portable_softmax.devices.backends.base import TORCH_NAMES, Backend, Count, Detected, KernelResources
+from portable_softmax.devices.backends.base import TORCH_NAMES, Backend, Count, KernelResources
 from portable_softmax.devices.schema import Hardware
 
 LANGUAGES = "triton.language.extra.ascend", "triton.language.extra.cann"  # of 3.2.0, and later
@@ -34,10 +34,6 @@ class Npu(Backend):
     more_programs = "TRITON_ALL_BLOCKS_PARALLEL"
     offline = staticmethod(npu_stages.offline)
     missing = staticmethod(npu_compiler.missing)
-
-    def describe(self, known: Any, arch: Any, properties: Mapping[str, Any]) -> Detected:
-        """Names the device by its target."""
-        return super().describe(known, arch, properties)._replace(name=str(arch))
 
     def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Returns no options: the compiler ignores num_warps and num_stages, and warns about them."""

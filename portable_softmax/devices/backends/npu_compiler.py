@@ -94,11 +94,9 @@ def planned(linalg: str, arch: object, options: Mapping[str, Any]) -> KernelReso
     last = printed.rpartition("retrying compilation.")[2]  # of A2 and A3; what was printed ahead of it is of refused plans
     sizes = [int(bits) // 8 for bits in re.findall(r"UB size = (\d+) bits", last)]
     sizes += {A5: [0], A2_A3: _sizes_of_dump(last)}[tool]  # that of the 950 prints none without buffers
-    buffers, advice, cores = "single-buffered", "", 2
+    buffers, advice, cores = "single-buffered", "", 1 if 'mix_mode = "aiv"' in linalg else 2
     if chosen["multibuffer"] and "enable-auto-multi-buffer to false" not in printed:
         buffers, advice = "double-buffered", "; multibuffer=False takes less"
-    if 'mix_mode = "aiv"' in linalg:
-        cores = 1
     if code == 0 and sizes:
         return KernelResources(shared_memory_bytes=max(sizes), multiprocessors=cores, compiler=COMPILED.format(buffers))
     if overflow := re.search(r"error: (ub overflow, requires (\d+) bits while (\d+) bits available!)", last):
@@ -138,7 +136,5 @@ def _why(code: int, printed: str) -> str:
         return f"it had not ended after {SECONDS} s; use smaller blocks"
     words = re.findall(r"(?:error: |Assertion )(?!Failed to run|Failures have been)(.+)", printed)
     words += re.findall(r"error: (.+)", printed)
-    ended = f"it ended with {code or '0, without a plan'}"
-    if code < 0:
-        ended = f"it was ended by signal {-code}"
+    ended = f"it was ended by signal {-code}" if code < 0 else f"it ended with {code or '0, without a plan'}"
     return ": ".join([ended, *(word.strip() for word in words[:1])])

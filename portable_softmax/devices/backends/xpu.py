@@ -93,8 +93,7 @@ class Xpu(Backend):
         With TRITON_XPU_GEN_NATIVE_CODE Triton itself returns the binary. CompileError: ocloc failed; the text is its own.
         """
         metadata, binary, ocloc = compiled.metadata, compiled.asm["spv"], shutil.which(OCLOC)
-        used = KernelResources(metadata.num_warps, shared_memory_bytes=metadata.shared)
-        version = metadata.target.arch["version"]
+        used, version = super().resources(compiled), metadata.target.arch["version"]
         if not binary.startswith(b"\x7fELF"):
             if not ocloc:
                 return used
@@ -120,17 +119,12 @@ def kernel_resources(zebin: bytes, kernel: str, version: str) -> dict[str, Any]:
     The lanes of a hardware thread share its GRFs. ValueError: not a zebin, or the kernel is not in it. Sources: ZEBinary of
     intel/intel-graphics-compiler; hw_cmds_*.h of intel/compute-runtime (GRF sizes).
     """
-    by_name = sections(zebin, "zebin")
-    if ".ze_info" not in by_name:
-        raise ValueError("not a zebin: it has no section .ze_info")
-    kernels = yaml.safe_load(by_name[".ze_info"].rstrip(b"\0"))["kernels"]
-    described = next((entry for entry in kernels if entry["name"] == kernel), None)
-    if described is None:
+    info = yaml.safe_load(sections(zebin, "zebin").get(".ze_info", b"kernels: []").rstrip(b"\0"))
+    kernels = {entry["name"]: entry for entry in info["kernels"]}
+    if kernel not in kernels:
         raise ValueError(f"the zebin does not describe the kernel {kernel!r}")
-    environment, memory = described["execution_env"], described.get("per_thread_memory_buffers", ())
-    lanes, grf_bytes = environment["simd_size"], 32
-    if WIDE_GRF.match(version):
-        grf_bytes = 64
+    environment, memory = kernels[kernel]["execution_env"], kernels[kernel].get("per_thread_memory_buffers", ())
+    lanes, grf_bytes = environment["simd_size"], 64 if WIDE_GRF.match(version) else 32
     frame = sum(buffer["size"] for buffer in memory)
     maybe_spilled = sum(buffer["size"] for buffer in memory if buffer.get("usage") != "private_space")
     spilled = environment.get("spill_size", maybe_spilled)  # older compilers do not say how much of a single space is spilled
