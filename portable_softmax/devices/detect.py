@@ -166,8 +166,9 @@ def _device(backend: str, index: int) -> Device:
 def _import_torch() -> Any:
     try:
         import torch
-    except ImportError as error:
-        raise DeviceError(f"torch is required to find a device: {error}; {INSTALL}") from error
-    except RuntimeError as error:  # torch loads vendors' extensions by itself, and their software may be incomplete
-        raise DeviceError(f"torch cannot be imported: {error}\n{SETUP}") from error
+    except (
+        ImportError,
+        RuntimeError,
+    ) as error:  # of vendors' extensions too, which torch loads
+        raise DeviceError(f"torch is required to find a device: {error}; {INSTALL}\n{SETUP}") from error
     return torch

@@ -77,23 +77,22 @@ class Device:
 
         Without `num_warps` threads are not counted. The `num_ctas` blocks of a program are along x.
         """
-        facts, variable = self.hardware, self.vendor.more_programs
-        numbers = {"programs along x": ("max_programs", grid[0])}
+        facts, variable, along_x = self.hardware, self.vendor.more_programs, "programs along x"
         if num_ctas > 1:
-            numbers = {f"blocks, {num_ctas} for each program, along x": ("max_programs", grid[0] * num_ctas)}
-        numbers |= {"programs along y": ("max_programs_y_z", grid[1]), "programs along z": ("max_programs_y_z", grid[2])}
+            along_x = f"blocks, {num_ctas} for each program, along x"
+        counts = [("max_programs", grid[0] * num_ctas, along_x)]
+        counts += [("max_programs_y_z", grid[1], "programs along y"), ("max_programs_y_z", grid[2], "programs along z")]
         if facts.max_programs_y_z is None:
-            numbers = {"programs": ("max_programs", prod(grid))}
+            counts = [("max_programs", prod(grid), "programs")]
         if variable and os.environ.get(variable, "0") != "0":
-            numbers = {}
-        numbers["threads"] = "max_threads", prod(grid) * (num_warps or 0) * (facts.warp_size or 0)
-        for what, (fact, number) in numbers.items():
+            counts = []
+        counts.append(("max_threads", prod(grid) * (num_warps or 0) * (facts.warp_size or 0), "threads"))
+        for fact, number, what in counts:
             most, source = getattr(facts, fact), self.profile.origins.get(fact)
             if most is not None and number > most:
                 has = f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}, and {self.name} launches at most {most:,}"
-                note = f" ({source.title})" if source else ""
                 lifted = f", or set {variable}=1" if variable else ""
-                return f"{has}{note}; let programs loop over what is left{lifted}"
+                return f"{has}{f' ({source.title})' if source else ''}; let programs loop over what is left{lifted}"
         return None
 
     def __repr__(self) -> str:

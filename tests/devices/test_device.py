@@ -142,7 +142,7 @@ BROKEN = {  # what is wrong with a machine, and the error
         r"hip driver claims to be active, but torch\.cuda\.is_available\(\) is False.*/dev/kfd",
     ),
     "no compiler": (without_a_compiler, "cannot describe device 0"),
-    "torch that dies": (without_cann, r"(?s)torch cannot be imported: Failed to load .*: torch_npu.*BACKEND_AUTOLOAD=0"),
+    "torch that dies": (without_cann, r"(?s)torch is required .*: Failed to load .*: torch_npu.*BACKEND_AUTOLOAD=0"),
     "an unknown backend": (
         lambda monkeypatch: play(monkeypatch, RECORDED["driver_h200"] | {"target": ["tpu", "v6", 32]}),
         "Triton drives a 'tpu' device; this package supports cuda, hip, npu, xpu",

@@ -55,16 +55,15 @@ class KernelResources:
     estimated: bool = False
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__.keys() - {"compiler", "estimated"}:
+        for name, value in vars(self).items():
             least = 1 if name in ("num_warps", "multiprocessors") else 0
-            if (value := getattr(self, name)) is not None and value < least:
+            if isinstance(value, int) and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
 
     def __str__(self) -> str:
         """Returns the numbers with their names; those that are None are left out, and a program on one multiprocessor."""
-        unsaid = {"multiprocessors": 1, "estimated": False}
-        known = [(name, value) for name, value in vars(self).items() if value is not None and unsaid.get(name, ...) != value]
-        return ", ".join(f"{name} {value}" for name, value in known)
+        unsaid = ("multiprocessors", 1), ("estimated", False)
+        return ", ".join(f"{one[0]} {one[1]}" for one in vars(self).items() if one[1] is not None and one not in unsaid)
 
 
 @dataclass(frozen=True)
