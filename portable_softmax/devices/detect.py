@@ -27,11 +27,7 @@ def how_to_install(error: BaseException | None) -> str:
 
 
 def chosen(device: Device | str | None) -> Device:
-    """Returns the requested device: a Device as it is, one by its profile's name, or None for the current device.
-
-    Raises:
-        TypeError, ProfileError, DeviceError: `device` is none of these, no product's name, or None where there is no device.
-    """
+    """Returns a Device as it is, or the one with a name, or the current one for None; the errors of these, and TypeError."""
     if isinstance(device, str):
         return Device.from_profile(device)
     if device is not None and not isinstance(device, Device):

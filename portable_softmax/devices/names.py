@@ -17,12 +17,7 @@ LIST = "`portable-softmax profiles` lists all, 'VENDOR/*' selects one of each ar
 
 
 def find_profile(name: str) -> DeviceProfile:
-    """Returns the product with a name; ProfileError if there is none, TypeError if it is not text.
-
-    A name is `vendor/product`, the product alone, what the driver reports ("NVIDIA H200"), or an architecture: a compiler's
-    target (gfx942, sm_90) or a file (sm90, 910b), which mean their first product. A target without a product, which a file's
-    pattern matches, has the facts of the file's first product. Case, spaces and hyphens do not count.
-    """
+    """Returns the product with a name, as `Device.from_profile` has it; ProfileError without one; TypeError for no text."""
     if not isinstance(name, str):
         raise TypeError(f"a profile's name is a string such as 'vendor/product', not {name!r}")
     products = profiles()

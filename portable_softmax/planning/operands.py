@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from portable_softmax.devices.backends.base import DTYPE_BYTES, check_dtype
+from portable_softmax.devices.backends.base import DTYPE_BYTES
+from portable_softmax.errors import DtypeError
 from portable_softmax.planning.problem import FORMS, NONE, VECTOR_BYTES, Level, LogProbs, Mask, Problem, Scores
 
 MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
@@ -135,7 +136,10 @@ def contiguous_problem(
     if form not in (*FORMS, TOKEN_LOG_PROBS):
         raise ValueError(f"form {form!r} was requested; forms are {', '.join((*FORMS, TOKEN_LOG_PROBS))}")
     name = str(dtype).removeprefix("torch.")
-    check_dtype(name := SHORT.get(name, name))
+    name = SHORT.get(name, name)
+    if name not in DTYPE_BYTES:
+        advice = "convert to one of these first, or pass one as dtype="
+        raise DtypeError(f"a kernel of {name} was requested; kernels compute {', '.join(DTYPE_BYTES)}; {advice}")
     try:
         shape = n_rows, n_cols = operator.index(n_rows), operator.index(n_cols)
     except TypeError as error:

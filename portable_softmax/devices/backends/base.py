@@ -9,16 +9,8 @@ from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.schema import Hardware
-from portable_softmax.errors import DtypeError
 
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}  # of the types that kernels compute; torch's names
-
-
-def check_dtype(name: str) -> None:
-    """Refuses a type, by torch's name, that kernels do not compute: DtypeError."""
-    if name not in DTYPE_BYTES:
-        advice = "convert to one of these first, or pass one as dtype="
-        raise DtypeError(f"a kernel of {name} was requested; kernels compute {', '.join(DTYPE_BYTES)}; {advice}")
 
 
 @dataclass(frozen=True)
@@ -89,9 +81,8 @@ class Occupancy:
 
     def __str__(self) -> str:
         """Returns two lines: the programs and their limits, and how many programs each resource alone would allow."""
-        programs = f"programs per multiprocessor: {self.programs_per_multiprocessor}"
-        if self.warps_per_multiprocessor is not None:
-            programs += f" ({self.warps_per_multiprocessor} warps)"
+        warps = "" if self.warps_per_multiprocessor is None else f" ({self.warps_per_multiprocessor} warps)"
+        programs = f"programs per multiprocessor: {self.programs_per_multiprocessor}{warps}"
         allowed = ", ".join(f"{name} {limit}" for name, limit in self.limits.items())
         return f"{programs}, limited by {' and '.join(self.limited_by)}\nallowed by {allowed}"
 

@@ -55,7 +55,7 @@ class Npu(Backend):
             return KernelResources(estimated=True)
         bytes_used = rows * length * max(number for names, number in numbers.value.items() if {*names.split(", ")} <= known)
         if "tokens" in known:
-            bytes_used += rows * numbers.row
+            bytes_used += rows * numbers.value.get("row", 0)
         return KernelResources(shared_memory_bytes=int(bytes_used), estimated=True)
 
     def limits(self, resources: KernelResources, hardware: Hardware) -> dict[str, int]:

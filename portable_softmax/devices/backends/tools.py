@@ -14,6 +14,4 @@ def run_tool(command: Sequence[str], files: Mapping[str, bytes], result: str) ->
             Path(folder, name).chmod(0o755)
         done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         printed, written = done.stdout.decode(errors="replace"), Path(folder, result)
-        if not written.is_file():
-            return done.returncode, printed, b""
-        return done.returncode, printed, written.read_bytes()
+        return done.returncode, printed, written.read_bytes() if written.is_file() else b""
