@@ -45,9 +45,9 @@ class Device:
     def from_profile(name: str) -> "Device":
         """Returns the device with a product's name, which may be absent: plans and occupancy require facts only.
 
-        A name is `vendor/product`, as in `profiles()`, the product alone, what the driver reports ("NVIDIA H200"), or a target of
-        compilers (gfx942, sm_90) or a file of a profile (sm90, 910b), which mean their first product. A target without a product
-        has its facts. Case, spaces and hyphens do not count. A name returns one object as long as its profile does not change.
+        A name is `vendor/product`, as in `profiles()`, the product alone, what the driver reports ("NVIDIA H200"), a compiler's
+        target (gfx942, sm_90) or a profile's file (sm90, 910b), which mean their first product. A target without a product has
+        its facts. Case, spaces and hyphens do not count. A name returns one object as long as its profile does not change.
 
         Raises:
             ProfileError, TypeError: no product has that name; it is not text.

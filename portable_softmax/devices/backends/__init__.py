@@ -32,6 +32,6 @@ def broken_installation() -> str | None:
             if required and all(one.specifier.contains(stock, prereleases=True) for one in required):
                 continue
             needs = " and ".join(map(str, required)) or "no triton"
-            both = f"triton {stock} and {name} {other}, which requires {needs}, are both installed, and have the same files"
+            both = f"triton {stock} and {name} {other} are both installed, with the same files, and {name} requires {needs}"
             return f"{both}: pip uninstall triton {name}, then install the one for this machine"
     return None
