@@ -44,8 +44,7 @@ def named(words: Iterable[str]) -> tuple[set[str], list[str]]:
 def devices_of(words: Iterable[str]) -> list[Device]:
     """Returns the devices that are named; with a backend, or without names, the local one, which must match them.
 
-    Raises:
-        ProfileError, NoDeviceError, DeviceError: no device has that name; there is no local device; it is another one.
+    ProfileError, NoDeviceError, DeviceError: no device has that name; there is no local device; it is another one.
     """
     backends, names = named(words)
     profiles = find_profiles(names)

@@ -108,12 +108,11 @@ def _not_here(profile: DeviceProfile) -> Device:
 
 def merge(profile: DeviceProfile, detected: Detected | None, index: int | None) -> Device:
     """Makes a device of a profile's facts, which the driver's replace, and torch's both; ProfileError if one is missing."""
-    layers: list[tuple[str, Mapping[str, int]]]
-    layers = [("estimated" if profile.estimated else "profile", profile.hardware.stated())]
+    layers: dict[str, Mapping[str, int]] = {"estimated" if profile.estimated else "profile": profile.hardware.stated()}
     if detected:
-        layers += [("driver", detected.driver), ("torch", detected.torch)]
-    facts: dict[str, Any] = {key: value for _, layer in layers for key, value in layer.items()}
-    origins = {key: origin for origin, layer in layers for key in layer}
+        layers |= {"driver": detected.driver, "torch": detected.torch}
+    facts: dict[str, Any] = {key: value for layer in layers.values() for key, value in layer.items()}
+    origins = {key: origin for origin, layer in layers.items() for key in layer}
     if missing := [key for key in BACKENDS[profile.backend].required if key not in facts]:
         raise ProfileError(f"{profile.name}: neither the profile nor the runtime reports {', '.join(missing)}")
     arch = (detected or profile).arch

@@ -9,10 +9,9 @@ from difflib import get_close_matches
 import msgspec
 
 from portable_softmax.devices.backends import BACKENDS
-from portable_softmax.devices.profiles import DeviceProfile, every_profile, profiles, reported_as
+from portable_softmax.devices.profiles import MIN_LIKENESS, DeviceProfile, every_profile, profiles, reported_as
 from portable_softmax.errors import ProfileError
 
-MIN_LIKENESS = 0.75  # of a name that is suggested, by difflib: nvidea, mi300y have 0.83; vr200 and h200 have 0.67
 LIST = "`portable-softmax profiles` lists all, 'VENDOR/*' selects one of each architecture"
 
 

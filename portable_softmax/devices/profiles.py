@@ -20,7 +20,7 @@ from portable_softmax.errors import ProfileError
 
 PLACES = [folder / "device_profiles" for folder in Path(__file__).parents[1:3]]  # in a wheel, in a clone
 SHIPPED = next(filter(Path.is_dir, PLACES), PLACES[0])
-MIN_LIKENESS = 0.8  # by difflib, of a folder's name that is refused for a vendor's: nvida has 0.91, nvidia-lab 0.75
+MIN_LIKENESS = 0.8  # by difflib, of a name that is meant: nvida, mi300y have 0.91, 0.83; nvidia-lab, vr200 0.75, 0.67
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # safe_load, by libyaml
 WRONG = OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError  # of hostile YAML
 Entry = dict[str, Any]  # of a product or an architecture
@@ -33,6 +33,7 @@ class DeviceProfile(Content, frozen=True, kw_only=True, eq=False):  # hashed by 
     name: str  # VENDOR/PRODUCT; of an architecture, VENDOR/FILE
     family: str  # name of the architecture
     is_product: bool
+    estimated: bool  # the vendor's cautious estimate, for an architecture without a profile
     target_pattern: Text  # regular expression for the whole of Triton's target: 90, gfx942, Ascend910B[1-9].*
     backend: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(BACKENDS)})$")]
     architecture: Text
@@ -57,11 +58,6 @@ class DeviceProfile(Content, frozen=True, kw_only=True, eq=False):  # hashed by 
                 raise ValueError(f"{key}: its source {fact.source!r} is not among `sources`")
             if key in POWERS_OF_TWO and fact.value.bit_count() != 1:
                 raise ValueError(f"{key}: {fact.value} is not a power of two")
-
-    @property
-    def estimated(self) -> bool:
-        """True if this is the vendor's cautious estimate for an architecture without a profile."""
-        return not self.is_product and self.name.endswith("/estimated")
 
     @property
     def hardware(self) -> Hardware:
@@ -167,7 +163,8 @@ def entries_of(name: str, content: Mapping[str, Any], known: Mapping[str, Entry]
     inherited = known.get(base, {})
     if "backend" in own:
         inherited = {key: inherited[key] for key in ("launch", "sources") if key in inherited}
-        own |= {"family": name, "target_pattern": own.get("arch", ""), "is_product": False}
+        about = {"is_product": False, "estimated": name.endswith("/estimated")}
+        own |= {"family": name, "target_pattern": own.get("arch", ""), **about}
     entries = {name: _merged(inherited, own)}
     for product, more in products.items():
         entries[f"{name.partition('/')[0]}/{product}"] = _merged(entries[name], more)
@@ -177,4 +174,4 @@ def entries_of(name: str, content: Mapping[str, Any], known: Mapping[str, Entry]
 def _merged(inherited: Mapping[str, Any], own: Mapping[str, Any]) -> Entry:
     """Returns an entry with its own keys in place of inherited ones; those of hardware, launch and sources one by one."""
     groups = {key: {**inherited.get(key, {}), **own.get(key, {})} for key in ("hardware", "launch", "sources")}
-    return {**inherited, "matches": (), "is_product": True, **own, **groups}
+    return {**inherited, "matches": (), "is_product": True, "estimated": False, **own, **groups}

@@ -119,8 +119,6 @@ class LaunchPolicy(Content, frozen=True, kw_only=True):
     tile_elements: Fact[Power] | None = None  # of devices without warps: the most of a tile of whole rows
     row_elements: Fact[Power] | None = None  # the same: of a tile of a single row, which is read once up to here
     stream_elements: Fact[Power] | None = None  # the same: of a tile of a row that is read twice
-    # Bytes of a tile in the Unified Buffer, where the compiler is not asked: the most per element, by operations and shapes,
-    # and per "row" of log-probabilities in addition. Left out, every tile may fit.
-    buffer_bytes: Fact[dict[str, Amount]] | None = None
+    buffer_bytes: Fact[dict[str, Amount]] | None = None  # the same: bytes of a tile, where no compiler is asked
     registers: Fact[Sizes] | None = None  # of a thread, where the compiler has a few numbers to choose from
     cost: Cost | None = None  # left out, no time is expected

@@ -12,7 +12,7 @@ from portable_softmax.devices.backends.tools import run_tool
 from portable_softmax.devices.schema import Hardware
 from portable_softmax.errors import CompileError
 
-REGISTERS, SHARED = "registers_per_multiprocessor", "shared_memory_per_multiprocessor"
+SHARED = "shared_memory_per_multiprocessor"
 WARP_SIZE = 32  # of all NVIDIA's devices
 THREADS_OF_OTHERS = 512  # the fewest that a program on other vendors' may have: flagos-ai/FlagGems pull request 5258
 FEWEST_COLUMNS = 32  # of tensor memory, that tcgen05.alloc takes
@@ -26,7 +26,7 @@ class Cuda(Backend):
     """NVIDIA."""
 
     torch_device_type = "cuda"
-    torch_names: Mapping[str, str] = {**TORCH_NAMES, REGISTERS: "regs_per_multiprocessor", SHARED: SHARED}
+    torch_names: Mapping[str, str] = {**TORCH_NAMES, "registers_per_multiprocessor": "regs_per_multiprocessor", SHARED: SHARED}
     register = vector_register = "=r,0"
     log2 = "lg2.approx.ftz.f32 $0, $1;"
     tool = "nvidia-smi"

@@ -45,10 +45,8 @@ def _instruction(line: str, arch: str) -> Instruction:
     of_64 = arch.startswith(OF_64)
     if wait := WAIT.match(line):
         return Instruction(waits=(0,), left=int(wait[1], 0))
-    if LOAD.match(line) and "_lds" in line:  # into shared memory
-        return Instruction(loads=True)
     if LOAD.match(line):
-        return Instruction(loads=True, counter=0)
+        return Instruction(loads=True, counter=None if "_lds" in line else 0)  # into shared memory
     if of_64 and STORE.match(line):
         return Instruction(counter=0)
     if of_64 and line.startswith("v_"):
@@ -70,10 +68,7 @@ class Hip(Backend):
     setup = "AMD: `rocminfo` lists the devices; HIP_VISIBLE_DEVICES hides some; /dev/kfd and /dev/dri must be accessible."
 
     def describe(self, known: Any, arch: Any, properties: Mapping[str, Any]) -> Detected:
-        """Counts the multiprocessors of an RDNA as Triton compiles for them.
-
-        With GPU_ENABLE_WGP_MODE=0 the driver of an RDNA counts CUs, which are paired again, because Triton compiles for WGPs.
-        """
+        """Counts WGPs of an RDNA, for which Triton compiles: with GPU_ENABLE_WGP_MODE=0 its driver counts CUs, two in a WGP."""
         name = str(arch).partition(":")[0]  # gfx942:sramecc+:xnack- names features, not another architecture
         detected = super().describe(known, name, properties)
         if properties["warpSize"] == 32 and properties["max_threads_per_sm"] // 32 <= WARPS_OF_A_CU:
@@ -88,19 +83,12 @@ class Hip(Backend):
         """
         if not (assembly := compiled.asm.get("amdgcn")):  # another vendor's
             return super().resources(compiled)
-        metadata = assembly.rpartition("amdhsa.kernels:")[2]
-
-        def count(key: str) -> int:
-            return int(re.findall(rf"^\s*\.{key}:\s+(\d+)", metadata, re.MULTILINE)[-1])
-
-        scratch = count("private_segment_fixed_size")
-        return replace(
-            super().resources(compiled),
-            registers_per_thread=count("vgpr_count"),
-            spilled_bytes_per_thread=4 * count("vgpr_spill_count") if scratch else 0,
-            scalar_registers=count("sgpr_count"),
-            stack_frame_bytes=scratch,
-        )
+        counted = re.findall(r"^\s*\.(\w+):\s+(\d+)", assembly.rpartition("amdhsa.kernels:")[2], re.MULTILINE)
+        counts = {name: int(number) for name, number in counted}  # of several, the last one
+        scratch = counts["private_segment_fixed_size"]
+        spilled = 4 * counts["vgpr_spill_count"] if scratch else 0
+        used = replace(super().resources(compiled), spilled_bytes_per_thread=spilled, stack_frame_bytes=scratch)
+        return replace(used, registers_per_thread=counts["vgpr_count"], scalar_registers=counts["sgpr_count"])
 
     def limits(self, resources: KernelResources, hardware: Hardware) -> dict[str, int]:
         """Counts like LLVM, and adds the limit by LDS, which LLVM does not see.

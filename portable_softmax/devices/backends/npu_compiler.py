@@ -67,9 +67,7 @@ def missing() -> str | None:
     there = {entry.metadata["Name"]: entry.version for entry in importlib.metadata.distributions(path=[folder])}
     wrong = [f"{name} {there.get(name, '(none)')}" for name, release in RELEASES.items() if there.get(name) != release]
     wrong += [f"no executable {tool}" for tool in (ADAPTER, A2_A3, A5) if not os.access(Path(folder, tool), os.X_OK)]
-    if not wrong:
-        return None
-    return f"{FOLDER}={folder} has {', '.join(wrong)}; this command makes such a folder: {INSTALL}"
+    return f"{FOLDER}={folder} has {', '.join(wrong)}; this command makes such a folder: {INSTALL}" if wrong else None
 
 
 def lowered(ttir: str, arch: object) -> str:
