@@ -21,7 +21,7 @@ class Switch(contextlib.ContextDecorator):
 
 
 class batch_invariant(Switch):
-    """Context manager, or decorator, in which a row has the same bits in every batch.
+    """Context manager, or decorator of functions that compute when called, in which a row has the same bits in every batch.
 
     Otherwise, results are bitwise equal from run to run for the same shape, strides and alignment, but few short rows are cut
     into other tiles than many rows. The flag belongs to the process and holds for all threads. A call reads it once, and its
@@ -31,10 +31,7 @@ class batch_invariant(Switch):
     runs along an inner dimension, or if rows are not aligned like those of a contiguous tensor.
 
     Args:
-        enabled: False for a context without batch invariance.
-
-    Raises:
-        TypeError: `enabled` is no bool, or what is decorated computes later: a class, a generator or coroutine function.
+        enabled: False for a context without batch invariance; entering it raises TypeError for what is no bool.
     """
 
     def __init__(self, enabled: bool = True) -> None:

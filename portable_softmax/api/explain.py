@@ -19,16 +19,13 @@ def explain(x: Tensor, dim: int = -1, *, device: Device | str | None = None, **o
     """Returns the plan of the kernel that softmax(x, dim, ...) launches, or why PyTorch's operators compute it, as text.
 
     The kernel is planned and compiled as for the call, with the strides and alignment of x, under the active autocast and
-    batch_invariant, but not launched. log_softmax has the same launch.
+    batch_invariant, but not launched. log_softmax has the same launch. Errors are those of the call and of `plan`.
 
     Args:
         x: a tensor of any shape and strides. With `device`, it may be on the CPU or on meta, where it has no memory:
             `torch.empty(4096, 128256, device="meta")`.
         device: the device to plan for, as in `plan`; None is the device of x.
         options: those of `softmax`; or with `ids`, those of `token_log_probs`, which is explained then.
-
-    Raises:
-        others: those of the call and of `plan`.
     """
     checks.check_tensor("explain", "x", x)
     operator, signature = SOFTMAX, inspect.signature(softmax)
@@ -45,8 +42,7 @@ def explain(x: Tensor, dim: int = -1, *, device: Device | str | None = None, **o
     except launch.NoKernel as error:
         return f"PyTorch's operators compute it: no kernel supports {error}"
     if device is None and (device := launch.device_of(x)) is None:
-        absent = "device='vendor/product' plans for an absent one"
-        return f"PyTorch's operators compute it: the tensor is on {x.device.type}; {absent}"
+        return f"PyTorch's operators compute it: the tensor is on {x.device.type}; device='vendor/product' plans for another"
     target, tensors = chosen(device), [x]
     if operator.has_one_result:
         tensors = [*operator.empty(args._replace(x=x.to("meta")), checked), x]

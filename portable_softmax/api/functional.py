@@ -7,7 +7,7 @@ from torch import Tensor
 
 from portable_softmax.operators import checks, launch, reference
 from portable_softmax.operators.checks import Factor
-from portable_softmax.operators.operator import Operator
+from portable_softmax.operators.operator import Call, Operator
 
 FORMS = {False: "softmax", True: "log_softmax"}
 CAUSAL = {False: None, None: None, True: "upper_left", "upper_left": "upper_left", "lower_right": "lower_right"}
@@ -36,8 +36,8 @@ class _Gradient(Operator):
         return self.Options(checks.softcap_of(self.name, softcap), log, dim, voids, dtype)
 
     def describe(self, args: Any, options: Any, invariant: bool) -> dict[str, Any]:
-        launch.check_supported(args.y, options.dim, options.dtype)
-        scores = launch.scores_of(args, options.softcap, mask="bool" if options.voids else None)
+        mask = "bool" if options.voids else None
+        scores = launch.scores_of(args.y, options.dim, args, options.softcap, options.dtype, mask=mask)
         return {"scores": scores, "form": FORMS[options.log], "backward": True, "batch_invariant": invariant}
 
 
@@ -56,40 +56,31 @@ class _Softmax(Operator):
         is_valid = isinstance(causal, (bool, str, type(None))) and causal in CAUSAL
         kinds = "be True, False, 'upper_left' or 'lower_right', not {!r}"
         checks.require(is_valid, ValueError, name, "causal", kinds, causal)
-        is_plain = softcap is None and not causal and not zero_rows and all(t is None for t in args[1:])
-        if not is_plain:  # torch computes a plain one of other layouts, or raises its error
+        dtype, is_plain = checks.dtype_of(x, dtype), softcap is None and not causal and not zero_rows
+        if not is_plain or any(t is not None for t in args[1:]):  # else torch computes other layouts, or raises its error
             checks.check_tensor(name, "input", x)
-        dim, dtype = checks.wrap_dim(name, dim, x.dim()), checks.dtype_of(x, dtype)
+            checks.check_real(name, "input", dtype)
+        dim = checks.wrap_dim(name, dim, x.dim())
         if causal and (x.dim() < 2 or dim != x.dim() - 1):
             raise ValueError(f"{name}(): causal masks the last two dimensions, and dim must be the last; use mask= instead")
         checks.check_scores(name, x, args, dim)
-        if not is_plain:
-            checks.check_real(name, "input", dtype)
         return self.Options(softcap, log, dim, dtype, CAUSAL[causal], zero_rows)
 
     def describe(self, args: Any, options: Any, invariant: bool) -> dict[str, Any]:
         softcap, log, dim, dtype, causal, zero_rows = options
-        launch.check_supported(args.x, dim, dtype)
+        scores = launch.scores_of(args.x, dim, args, softcap, dtype, causal=causal, zero_rows=zero_rows)
         if torch.promote_types(args.x.dtype, dtype) != dtype:  # torch rounds x first, and kernels do not
             raise launch.NoKernel(f"{args.x.dtype} to {dtype}")
-        scores = launch.scores_of(args, softcap, causal=causal, zero_rows=zero_rows)
         return {"scores": scores, "form": FORMS[log], "batch_invariant": invariant}
 
-    def saved(self, ctx: Any, args: Any, y: Tensor) -> Any:
-        """Returns what the gradient of x depends on; all arguments if another one requires a gradient."""
-        if True in ctx.needs_input_grad[1:]:
-            return args
-        softcap, log, dim, *_ = ctx.call.options
-        x = args.x if softcap else None
-        options = GRADIENT.Options(softcap, log, dim, reference.has_voids(args, ctx.call.options), args.x.dtype)
-        return options, y, x, args.scale, args.temperature
+    def saved(self, call: Call, args: Any, y: Tensor) -> tuple[Any, ...]:
+        softcap, log, dim, *_ = call.options
+        options = GRADIENT.Options(softcap, log, dim, reference.has_voids(args, call.options), args.x.dtype)
+        return options, y, args.x if softcap else None, args.scale, args.temperature
 
-    def gradients(self, ctx: Any, saved: list[Any], dresults: tuple[Any, ...]) -> Any:
-        """Computes the gradient of x by a launch; if others are required, all of them by the reference."""
-        if True in ctx.needs_input_grad[1:]:
-            return reference.differentiate(self.reference, self.Args(*saved), ctx.call.options, ctx.needs_input_grad, dresults)
+    def gradient(self, call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> Any:
         options, *tensors = saved
-        return GRADIENT.compute_gradient(ctx.call, GRADIENT.Args(*dresults, *tensors), options), None, None, None, None
+        return GRADIENT.compute_gradient(call, GRADIENT.Args(*dresults, *tensors), options)
 
 
 GRADIENT: Any = _Gradient()
@@ -99,8 +90,7 @@ SOFTMAX: Any = _Softmax()
 def _compute(
     log: bool, inputs: tuple[Any, ...], softcap: Any, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Tensor | None
 ) -> Tensor:
-    x, *_ = args = SOFTMAX.Args(*inputs)
-    name = FORMS[log]
+    name, x, args = FORMS[log], inputs[0], SOFTMAX.Args(*inputs)
     checks.require(isinstance(x, Tensor), TypeError, name, "input", "be Tensor, not {}", type(x).__name__)
     checks.require(out is None or isinstance(out, Tensor), TypeError, name, "out", "be Tensor, not {}", type(out).__name__)
     if not args.scale is args.temperature is args.sink is None:
@@ -181,12 +171,7 @@ def softmin(input: Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, s
 
 
 class Softmax(torch.nn.Softmax):
-    """Applies `softmax` along `dim`; a subclass of torch.nn.Softmax with a default `dim` of -1.
-
-    Args:
-        dim: the dimension along which the result sums to 1.
-        options: those of `softmax`. Tensors stay on their device: rather pass them to calls.
-    """
+    """Applies `softmax` along `dim` with these options, of which tensors stay on their device; a torch.nn.Softmax."""
 
     function: Any = staticmethod(softmax)
 
@@ -204,6 +189,6 @@ class Softmax(torch.nn.Softmax):
 
 
 class LogSoftmax(Softmax, torch.nn.LogSoftmax):
-    """Applies `log_softmax` along `dim`; a subclass of torch.nn.LogSoftmax. Arguments are those of `Softmax`."""
+    """Applies `log_softmax` along `dim` with these options; a torch.nn.LogSoftmax."""
 
     function = staticmethod(log_softmax)

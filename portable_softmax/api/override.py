@@ -14,6 +14,7 @@ from portable_softmax.errors import NoDeviceError
 from portable_softmax.invariance import Switch
 from portable_softmax.operators.checks import zero_rows_of
 from portable_softmax.operators.operator import Operator
+from portable_softmax.operators.reference import FUNCTIONS
 
 _lock = threading.RLock()  # of threads in a decorated function the first starts the override, and the last ends it
 _active: list["override_aten"] = []  # one at most
@@ -34,9 +35,8 @@ class override_aten(Switch):
         masked_rows: as in `softmax`; with "zero", torch.nn.MultiheadAttention can be trained with fully masked rows.
 
     Raises:
-        ValueError: `masked_rows` is neither "nan" nor "zero".
+        ValueError, TypeError: `masked_rows` is neither; a class, a generator function or a coroutine function is decorated.
         NotImplementedError: torch is older than 2.9, which cannot return the registered operators.
-        TypeError: a class, a generator function or a coroutine function is decorated.
         RuntimeError, DeviceError: another override is active; a device or its software is broken.
     """
 
@@ -70,10 +70,9 @@ class override_aten(Switch):
 
     def end(self) -> None:
         """Ends the override; does nothing if it has ended."""
-        with _lock:
-            if self in _active:
-                _active.remove(self)
-                self._library._destroy()
+        if self in _active:
+            _active.remove(self)
+            self._library._destroy()
 
     def __call__(self, function: Any) -> Any:
         """Returns a function that overrides during each call, and ends the override that has started."""
@@ -95,7 +94,7 @@ class override_aten(Switch):
 
 def _kernel(operator: Operator, log: bool, zero_rows: bool, replaced: Any) -> Any:
     """Returns an implementation of an aten operator: a launch, or the kernel that was registered before."""
-    nothing = -torch.inf if log else 0.0
+    _, nothing = FUNCTIONS[log]
 
     def compute(keys: Any, *inputs: Any) -> Any:
         *tensors, dim, last = inputs  # (x, dim, half_to_float) or (dy, y, dim, dtype of x)
@@ -103,9 +102,9 @@ def _kernel(operator: Operator, log: bool, zero_rows: bool, replaced: Any) -> An
         if operator is SOFTMAX:
             options[3:] = torch.float32 if last else x.dtype, False, zero_rows
         with contextlib.suppress(NotImplementedError, IndexError):  # torch raises its own
-            call = operator.call_of(args := operator.Args(*tensors), tuple(options))
-            if call.run is not None:
-                return call.run(args)
+            run = operator.call_of(args := operator.Args(*tensors), tuple(options)).run
+            if run is not None:
+                return run(args)
         result = replaced(keys, *inputs)
         if not zero_rows:
             return result

@@ -10,7 +10,7 @@ from torch.compiler import is_compiling
 from portable_softmax.errors import DtypeError
 from portable_softmax.operators import checks, launch, reference
 from portable_softmax.operators.checks import Factor
-from portable_softmax.operators.operator import Operator
+from portable_softmax.operators.operator import Call, Operator
 from portable_softmax.planning.problem import MAX_COLS, LogProbs
 from portable_softmax.runtime import bind
 
@@ -18,12 +18,6 @@ SCORES = (
     "Tensor? mask, Tensor? scale, Tensor? temperature, float? scale_number, float? temperature_number, float? softcap, "
     "SymInt dim, SymInt ignore_index, bool entropy, bool lse, bool zero_rows)"
 )
-
-
-def _results_of(args: Any, options: Any) -> tuple[tuple[Any, Any], torch.dtype]:
-    """Returns shapes of log-probabilities and statistics, and their dtype."""
-    statistics = LogProbs(entropy=options.entropy).n_statistics, *checks.with_size(args.x, options.dim)
-    return (args.ids.shape, statistics), torch.promote_types(args.x.dtype, torch.float32)
 
 
 class _Tokens(Operator):
@@ -51,9 +45,8 @@ class _Tokens(Operator):
         return self.Options(checks.softcap_of(name, softcap), dim, ignore_index, entropy, lse, zero_rows)
 
     def describe(self, args: Any, options: Any, invariant: bool, log_probs: LogProbs | None = None) -> dict[str, Any]:
-        launch.check_supported(args.x, options.dim)
         return {
-            "scores": launch.scores_of(args, options.softcap, zero_rows=options.zero_rows),
+            "scores": launch.scores_of(args.x, options.dim, args, options.softcap, zero_rows=options.zero_rows),
             "form": "log_softmax",
             "batch_invariant": invariant,
             "log_probs": log_probs or LogProbs(entropy=options.entropy, lse=options.lse),
@@ -61,18 +54,16 @@ class _Tokens(Operator):
         }
 
     def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
-        shapes, dtype = _results_of(args, options)
+        shapes = args.ids.shape, (LogProbs(entropy=options.entropy).n_statistics, *checks.with_size(args.x, options.dim))
+        dtype = torch.promote_types(args.x.dtype, torch.float32)
         return tuple(torch.empty(shape, dtype=dtype, device=args.x.device) for shape in shapes)
 
-    def saved(self, ctx: Any, args: Any, results: Any) -> tuple[Any, ...]:
+    def saved(self, call: Call, args: Any, results: Any) -> tuple[Any, ...]:
         return results[1], *args
 
-    def gradients(self, ctx: Any, saved: list[Any], dresults: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Computes the gradient of x by a launch, in place if it may be; if others are required, all by the reference."""
-        (statistics, *values), (d_out, d_rows), call = saved, dresults, ctx.call
-        if True in ctx.needs_input_grad[2:]:
-            return reference.differentiate(self.reference, self.Args(*values), call.options, ctx.needs_input_grad, dresults)
-        (x, ids, *scores), d_lse, d_entropy = values, None, None
+    def gradient(self, call: Call, saved: list[Any], dresults: tuple[Any, ...]) -> Any:
+        """Computes the gradient of x, in place if it may be."""
+        (statistics, x, ids, *scores), (d_out, d_rows), d_lse, d_entropy = saved, dresults, None, None
         if d_out is None:
             d_out = statistics.new_zeros(ids.shape)
         if d_rows is not None and call.options.lse:
@@ -81,8 +72,8 @@ class _Tokens(Operator):
             d_entropy = d_rows[2]
         args = GRADIENT.Args(x, ids, statistics, d_out, d_lse, d_entropy, *scores)
         if call.in_place and GRADIENT.launch_into(dx := x.detach(), args, call.options, False):
-            return dx, None, None, None, None
-        return GRADIENT.compute_gradient(call, args, call.options), None, None, None, None
+            return dx
+        return GRADIENT.compute_gradient(call, args, call.options)
 
 
 class _Gradient(Operator):
@@ -95,10 +86,10 @@ class _Gradient(Operator):
     def check(self, args: Any, *options: Any) -> Any:
         """Returns the options; raises an error unless tensors are of the results' shapes, dtype and device."""
         checked = TOKENS.check(args, *options)
-        (picked, statistics), dtype = _results_of(args, checked)
-        shapes = statistics, picked, statistics[1:], statistics[1:]
-        for name, t, shape in zip(args._fields[2:6], args[2:6], shapes, strict=True):
-            checks.check_alike(self.name, name, t, args.x, shape, dtype)
+        picked, statistics = TOKENS.empty(args._replace(x=args.x.to("meta")), checked)
+        results = statistics, picked, statistics[0], statistics[0]
+        for name, t, like in zip(args._fields[2:6], args[2:6], results, strict=True):
+            checks.check_alike(self.name, name, t, args.x, like.shape, like.dtype)
         if args.d_entropy is not None and not checked.entropy:
             raise ValueError(f"{self.name}(): d_entropy requires entropy=True, which statistics depend on")
         return checked
@@ -139,10 +130,9 @@ class _Sample(Operator):
         return self.Options(checks.softcap_of(name, softcap))
 
     def describe(self, args: Any, options: Any, invariant: bool) -> Any:
-        launch.check_supported(args.x, args.x.dim() - 1)
         kinds = {name: launch.kind_of(getattr(args, name)) for name in ("min_p", "seed", "position")}
         about = {"form": "log_softmax", "batch_invariant": invariant, "log_probs": LogProbs(sample=True, **kinds)}
-        return {"scores": launch.scores_of(args, options.softcap), **about}
+        return {"scores": launch.scores_of(args.x, args.x.dim() - 1, args, options.softcap), **about}
 
     def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
         dtypes = torch.int64, torch.promote_types(args.x.dtype, torch.float32)
@@ -174,7 +164,7 @@ def mask_of(name: str, x: Tensor, kept: Tensor, mask: Any, dim: Any) -> Tensor:
     checks.require(is_integer, DtypeError, name, "kept", "hold ids as int64 or int32, not {}", kept.dtype)
     is_of_rows = x.dim() and kept.dim() and not checks.differ(kept.shape[:-1], rows)
     checks.require(is_of_rows, ValueError, name, "kept", "have the shape {}, not {}", (*rows, "K"), tuple(kept.shape))
-    size, is_plain = x.shape[dim], not is_compiling() and launch.is_plain(kept)
+    size, is_plain = x.shape[dim], not is_compiling() and launch.key_of((kept,)) is not None
     if is_plain and kept.is_cpu and kept.numel():
         least, most = (int(t) for t in kept.aminmax())
         is_valid, required = least >= -1 and most < size, "hold ids below {}, or -1, not {} to {}"
@@ -188,7 +178,8 @@ def mask_of(name: str, x: Tensor, kept: Tensor, mask: Any, dim: Any) -> Tensor:
 
 def _check_inplace(name: str, x: Any) -> None:
     """Raises RuntimeError unless the gradient of logits that autograd records may be written over them."""
-    if is_compiling() or launch.transforms_are_active() or not launch.is_plain(x) or not launch.is_recorded((x,)):
+    is_launched = not is_compiling() and not launch.transforms_are_active() and launch.is_recorded((x,))
+    if not is_launched or launch.key_of((x,)) is None:
         return
     # No public name says why a view may not be written; torch's own compilers use this one (2.6 to 2.13).
     views, base = torch._C._autograd, x._base

@@ -82,9 +82,8 @@ def dtype_of(x: Tensor, dtype: Any = None) -> torch.dtype:
     """Returns the result's type: the requested one, or that of x, but float32 for 16 bits under torch.autocast."""
     if dtype is not None:
         return torch.empty(0, dtype=dtype).dtype  # torch takes types of Python too, or raises TypeError
-    if x.dtype in (torch.float16, torch.bfloat16) and not x.is_meta and torch.is_autocast_enabled(x.device.type):
-        return torch.float32
-    return x.dtype
+    is_half = x.dtype in (torch.float16, torch.bfloat16)
+    return torch.float32 if is_half and not x.is_meta and torch.is_autocast_enabled(x.device.type) else x.dtype
 
 
 def zero_rows_of(name: str, masked_rows: Any) -> bool:
@@ -105,9 +104,8 @@ def check_tensor(name: str, argument: str, t: Any, x: Tensor | None = None) -> N
     require(isinstance(t, Tensor), TypeError, name, argument, "be Tensor, not {}", type(t).__name__)
     is_strided = t.layout is torch.strided and not t.is_nested
     require(is_strided, LayoutError, name, argument, "be strided, not {}; use to_dense() or to_padded_tensor()", t.layout)
-    if x is not None:
-        same = "be on the same device as the input, {}, not {}"
-        require(t.device == x.device, RuntimeError, name, argument, same, x.device, t.device)
+    where = getattr(x, "device", t.device)
+    require(t.device == where, RuntimeError, name, argument, "be on the same device as the input, {}, not {}", where, t.device)
 
 
 def check_alike(name: str, argument: str, t: Tensor | None, x: Tensor, shape: Any, dtype: torch.dtype) -> None:

@@ -38,11 +38,8 @@ class NoKernel(Exception):
 
 
 def key_of(arguments: Any) -> tuple[Any, ...] | None:
-    """Returns the key of arguments: of a tensor everything but its elements, of a float its magnitude, of an integer nothing.
-
-    None for a call that no launch computes: a tensor is not plain, in forward mode, or under torch.jit.trace.
-    """
-    if forward_ad._current_level >= 0 or _is_tracing():
+    """Returns the key of arguments: of a tensor all but its elements, of a float its magnitude; None for a special call."""
+    if forward_ad._current_level >= 0 or _is_tracing():  # torch.jit.trace
         return None
     key: list[Any] = []
     for t in arguments:
@@ -61,11 +58,6 @@ def key_of(arguments: Any) -> tuple[Any, ...] | None:
         else:  # a subclass, or a symbol of a compiler
             return None
     return tuple(key)
-
-
-def is_plain(t: Any) -> bool:
-    """True for a tensor with elements in strided memory of its own, that no mode, functorch level or subclass observes."""
-    return isinstance(t, Tensor) and key_of((t,)) is not None
 
 
 def is_recorded(arguments: Any) -> bool:
@@ -108,21 +100,17 @@ def device_of(x: Tensor) -> Device | None:
     return device if device.vendor.torch_device_type == kind else None
 
 
-def check_supported(x: Tensor, dim: int, *dtypes: torch.dtype) -> None:
-    """Raises NoKernel unless there is a kernel for rows of x along dim, and for results of these dtypes."""
+def scores_of(x: Tensor, dim: int, args: Any, softcap: float | None, dtype: Any = None, **fields: Any) -> Scores:
+    """Returns what a kernel computes of rows of x along dim for results of a dtype; raises NoKernel if none does."""
+    named, dtypes = args._asdict(), [x.dtype, dtype or x.dtype]
     if not x.numel() or not x.dim():
         raise NoKernel("tensors without elements or dims")
-    if not NAMES.keys() >= {x.dtype, *dtypes}:
-        raise NoKernel(" to ".join(str(dtype) for dtype in (x.dtype, *dtypes)))
+    if not NAMES.keys() >= set(dtypes):
+        raise NoKernel(" to ".join(str(kind) for kind in dict.fromkeys(dtypes)))
     if max(x.shape[dim], math.prod(x.shape[dim + 1 :])) > MAX_COLS:
         raise NoKernel(f"rows of more than {MAX_COLS} elements")
-
-
-def scores_of(args: Any, softcap: float | None, **fields: Any) -> Scores:
-    """Returns the scores that a kernel computes from x, with more fields of Scores; raises NoKernel if none does."""
-    named = args._asdict()
-    is_double = any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in args)
-    if is_double or not (softcap is None or TINY < softcap < HUGE):
+    has_double = any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in args)
+    if has_double or not (softcap is None or TINY < softcap < HUGE):
         raise NoKernel("these options")
     if named.get("mask") is not None:
         if args.mask.dtype not in MASKS:
@@ -138,16 +126,11 @@ def kind_of(factor: Any) -> Any:
         return None
     if type(factor) is int:
         return "integer"
-    if type(factor) is float and TINY < factor < HUGE:
-        return "number"
-    return "rows"
+    return "number" if type(factor) is float and TINY < factor < HUGE else "rows"
 
 
 def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:
-    """Returns run(args), or run(args, out) if there is one, which launches calls like this one.
-
-    Raises NoKernel, DeviceError, PlanError or CompileError.
-    """
+    """Returns run(args), or run(args, out) if there is one, which launches calls like this one; raises NoKernel."""
     named, whole, made = args._asdict(), [t for t in args[: operator.whole] if t is not None], operator.empty(args, options)
     x = whole[-1]  # or y of a gradient
     dim, target, where = getattr(options, "dim", x.dim() - 1), device_of(x), x.device

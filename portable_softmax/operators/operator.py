@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from portable_softmax.invariance import is_batch_invariant
-from portable_softmax.operators import launch
+from portable_softmax.operators import launch, reference
 from portable_softmax.operators.checks import normalized
 
 
@@ -38,8 +38,8 @@ class Operator:
     reference: Callable[..., Any]  # of (args, options): computes results by PyTorch's operators
     describe: Callable[..., dict[str, Any]]  # of (args, options, invariant): fields of Problem; raises NoKernel
     whole = 1  # arguments of the shape of x, which come first
-    saved: Callable[..., tuple[Any, ...]]  # of (ctx, args, results): what `gradients` takes
-    gradients: Callable[..., Any] | None = None  # of (ctx, saved, dresults); None without autograd
+    saved: Callable[..., tuple[Any, ...]]  # of (call, args, results): what `gradient` takes
+    gradient: Callable[..., Tensor] | None = None  # of (call, saved, dresults): that of x; None without autograd
 
     def __init__(self) -> None:
         self.name, signature = self.schema.split("(", 1)
@@ -50,14 +50,10 @@ class Operator:
         self.Args: Any = named_tuple("Args", tensors, defaults=[None for name in tensors if "?" in kinds[name]])
         self.Options: Any = named_tuple("Options", others)
         self.fields, self.has_one_result = list(kinds), results == "Tensor"
-        self.registered = torch.library.custom_op(
-            f"portable_softmax::{self.name}",
-            lambda *values: self.launched(*self.joined(values)),
-            mutates_args=(),
-            schema=f"({signature}",
-        )
+        register = torch.library.custom_op(f"portable_softmax::{self.name}", mutates_args=(), schema=f"({signature}")
+        self.registered: Any = register(lambda *values: self.launched(*self.joined(values)))
         self.registered.register_fake(lambda *values: self.returned(self.empty(*self.joined(values))))
-        if self.gradients:
+        if self.gradient:
             self.registered.register_autograd(_gradients, setup_context=self._save_of_operator)
 
     def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
@@ -70,15 +66,11 @@ class Operator:
         return results[0] if self.has_one_result else tuple(results)
 
     def call(self, args: Any, options: tuple[Any, ...], in_place: bool = False) -> Any:
-        """Computes results: by a launch for plain calls, as an operator of compilers, or by the reference.
-
-        Numbers in args are floats. With `in_place`, the gradient of x is written over x.
-        """
+        """Computes results: by a launch for plain calls, as an operator of compilers, or by the reference."""
         if is_compiling():
             options = self.check(args, *options)
-            if launch.transforms_are_active():
-                return self.reference(args, options)
-            return self.call_registered(args, options)
+            compute = self.reference if launch.transforms_are_active() else self.call_registered
+            return compute(args, options)
         call = self.call_of(args, options)
         if call.run is None or (call.is_recorded and launch.transforms_are_active()):
             return self.reference(args, call.options)
@@ -89,10 +81,7 @@ class Operator:
         return _recorded(*args, call)
 
     def call_of(self, args: Any, options: tuple[Any, ...], invariant: bool | None = None, out: Tensor | None = None) -> Call:
-        """Returns the cached form of a call with plain tensors, which writes to `out` if there is one; a new one of others.
-
-        invariant=None is the active choice of batch_invariant.
-        """
+        """Returns the cached form of a call with plain tensors, which writes to `out` if there is one; a new one of others."""
         if invariant is None:
             invariant = is_batch_invariant()
         key_of_tensors, overwrites = launch.key_of((*args, out)), False
@@ -111,7 +100,7 @@ class Operator:
             with contextlib.suppress(launch.NoKernel):
                 about = self.describe(args, checked, invariant)
                 run = launch.bound(self, args, checked, about, out)
-            is_recorded = self.gradients is not None and launch.is_recorded(args)
+            is_recorded = self.gradient is not None and launch.is_recorded(args)
             call = Call(self, run, checked, is_recorded, invariant)
             if len(launch.calls) >= launch.MAX_CALLS:
                 launch.calls.clear()
@@ -132,9 +121,7 @@ class Operator:
     def launched(self, args: Any, options: Any, invariant: bool | None = None) -> Any:
         """Computes results of a launch of a call that autograd does not record, by the reference if there is none."""
         call = self.call_of(args, options, invariant)
-        if call.run is None:
-            return self.reference(args, call.options)
-        return call.run(args)
+        return self.reference(args, call.options) if call.run is None else call.run(args)
 
     def compute_gradient(self, call: Call, args: Any, options: Any) -> Any:
         """Computes a gradient for a call: for compilers, by a launch, or by the reference, as in second derivatives."""
@@ -144,8 +131,7 @@ class Operator:
             return self.call_registered(args, options)
         return self.launched(args, options, call.invariant)
 
-    # The operator of compilers, by the same rule, with the same checks and gradients. It reads batch_invariant when a graph
-    # runs.
+    # The operator of compilers has the same rule, checks and gradients. It reads batch_invariant when a graph runs.
 
     def call_registered(self, args: Any, options: Any) -> Any:
         """Calls the registered operator."""
@@ -156,10 +142,9 @@ class Operator:
         """Returns the arguments and options of a call of the registered operator, after checks."""
         named = dict(zip(self.fields, values, strict=True))
         for name in self.Args._fields:
-            number = named.get(f"{name}_number")
-            if number is not None and named[name] is not None:
-                raise ValueError(f"'{name}' and '{name}_number' exclude each other: pass a tensor or a number")
-            if number is not None:
+            if (number := named.get(f"{name}_number")) is not None:
+                if named[name] is not None:
+                    raise ValueError(f"'{name}' and '{name}_number' exclude each other: pass a tensor or a number")
                 named[name] = number
         args = normalized(self.name, self.Args(*map(named.get, self.Args._fields)))
         return args, self.check(args, *map(named.get, self.Options._fields))
@@ -183,15 +168,19 @@ def saved(ctx: Any) -> list[Any]:
 def _save(ctx: Any, call: Call, args: Any, results: Any) -> None:
     ctx.call = call
     ctx.set_materialize_grads(False)  # gradients of results that are not used are None
-    save(ctx, call.operator.saved(ctx, args, results))
+    save(ctx, args if True in ctx.needs_input_grad[1:] else call.operator.saved(call, args, results))
 
 
 def _gradients(ctx: Any, *dresults: Tensor | None) -> tuple[Any, ...]:
-    """Returns the gradients of all inputs: of args, and None for what follows them."""
-    gradients: tuple[Any, ...] = ()
-    if any(dy is not None for dy in dresults):
-        gradients = ctx.call.operator.gradients(ctx, saved(ctx), dresults)
-    return *gradients, *[None] * (len(ctx.needs_input_grad) - len(gradients))
+    """Computes the gradient of x by the operator's; if others are required, all of them by the reference."""
+    call, needs, gradients = ctx.call, ctx.needs_input_grad, tuple[Any, ...]()
+    operator, is_used = call.operator, any(dy is not None for dy in dresults)
+    if is_used and True in needs[1:]:
+        args = operator.Args(*saved(ctx))
+        gradients = reference.differentiate(operator.reference, args, call.options, needs, dresults)
+    elif is_used:
+        gradients = (operator.gradient(call, saved(ctx), dresults),)
+    return *gradients, *[None] * (len(needs) - len(gradients))
 
 
 class Recorded(torch.autograd.Function):

@@ -32,9 +32,7 @@ def softmax(args: Any, options: Any) -> Tensor:
     if hides:
         values = torch.where(empty, 0.0, values)  # gradients of empty rows are 0, not 0 * nan
     if sink is not None:
-        sink = sink.to(x.dtype)
-        if greedy is not None:
-            sink = torch.where(greedy, -INF, sink)
+        sink = sink.to(x.dtype) if greedy is None else torch.where(greedy, -INF, sink.to(x.dtype))
         values = torch.cat((values, sink.expand(with_size(x, dim, 1))), dim)
     y = function(values, dim).narrow(dim, 0, x.shape[dim])
     if hides:
@@ -76,19 +74,14 @@ def has_voids(args: Any, options: Any) -> bool:
 def weighted(
     x: Tensor, args: Any, softcap: float | None, dim: int, voids: bool, causal: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Returns (what the softmax is of, scores behind the mask, which rows are greedy or None).
-
-    With voids, gradients are 0 where elements have no weight, as in softmax_gradient.
-    """
+    """Returns (what the softmax is of, with gradients as in softmax_gradient; scores behind the mask; greedy rows or None)."""
     if voids:
         x = torch.where(x.isnan(), torch.nan, x)  # without a gradient, as that of tanh would be 0 * nan
     values, greedy = scores(x, getattr(args, "scale", None), args.temperature, softcap)
     mask = args.mask
     if mask is not None and mask.is_floating_point():
         mask = mask.to(x.dtype)
-        if greedy is not None:
-            mask = torch.where(greedy & (mask > -INF), 0.0, mask)
-        values = values + mask
+        values = values + (mask if greedy is None else torch.where(greedy & (mask > -INF), 0.0, mask))
     elif mask is not None:
         values = torch.where(kept(mask, x.shape[dim], dim - x.dim()), values, -INF)
     if causal:
@@ -184,10 +177,7 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...], rounds: int = 7
 
 
 def _rows(args: Any, options: Any) -> tuple[Any, Any, Tensor]:
-    """Returns ids as [..., K], which are tokens, which are ignored; results of `weighted`; and rows without a gradient.
-
-    Tokens are the last dimension of all.
-    """
+    """Returns ids as [..., K], which are tokens, which are ignored; results of `weighted`; which rows have no gradient."""
     x, dim = args.x, options.dim
     ids = args.ids.to(torch.int64).reshape([*with_size(x, dim), *(args.ids.shape[x.dim() - 1 :] or (1,))])
     ignored = ids == options.ignore_index
