@@ -22,6 +22,7 @@ Result = TypeVar("Result")
 Grid = tuple[int, int, int]
 Empty = Callable[[Sequence[int], Sequence[int], torch.dtype], Tensor]
 
+STRIDES = {False: ("x_batch", "x_head", "x_query", "x_col"), True: ("dy_batch", "dy_head", "dy_query", "dy_col")}
 PACKED = 1024  # ids that a program packs into bits
 # Both halves of a launch's number, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
 # none of zeroed memory. Both grow from launch to launch, and repeat after 2**26 launches.
@@ -144,8 +145,7 @@ def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
     sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // config.ROW_UNIT}
     sizes |= {"n_heads": n_heads, "n_queries": n_queries // config.COL_UNIT}
     strides = batch // config.UNIT, head // config.UNIT, query // config.ROW_UNIT, col // config.COL_UNIT
-    tensor = "dy" if problem.backward else "x"
-    sizes |= {f"{tensor}_{name}": stride for name, stride in zip(("batch", "head", "query", "col"), strides, strict=True)}
+    sizes.update(zip(STRIDES[problem.backward], strides, strict=True))
     if config.MASK:
         unit, (batch, head, line, element) = config.MASK_UNIT, (strides[-1] for _, strides in problem.levels)
         col, query = (line, element) if problem.across else (element, line // unit)

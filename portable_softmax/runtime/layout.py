@@ -84,7 +84,7 @@ def _problem_of(
     """Returns the problem of tensors and up to one mask, in one shape; None if kernels do not read them as they are."""
     scores, of_tokens = about.get("scores", NONE), about.get("log_probs") is not None
     result, x, *others = tensors if len(tensors) > 1 else tensors * 2  # log-probabilities have no result of x's shape
-    types = NAMES[x.dtype], NAMES[result.dtype]
+    types, starts = (NAMES[x.dtype], NAMES[result.dtype]), [t.data_ptr() or id(t) for t in (result, x, *others)]
     if about.get("backward"):  # dx has the type of x, and dy that of y
         types = types[::-1]
     problem = problem_of(
@@ -96,7 +96,7 @@ def _problem_of(
         mask=next((mask.stride() for mask in masks), None),
         mask_aligned=scores.mask != "bits" and all(map(_is_aligned, masks)),
         aligned=all(map(_is_aligned, tensors)),
-        in_place=not of_tokens and any(t is result or t.data_ptr() == result.data_ptr() != 0 for t in (x, *others)),
+        in_place=not of_tokens and starts[0] in starts[1:],
         **about,
     )
     if problem is None or (problem.across and of_tokens) or (problem.batch_invariant and not _is_like_contiguous(problem)):
