@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from portable_softmax import Device, KernelResources, occupancy, profiles
+from portable_softmax import Device, KernelResources, occupancy
 
 
 def simt(num_warps, registers, shared=0, **more):
@@ -78,17 +78,12 @@ def _as_shipped(monkeypatch):
     ],
 )
 def test_the_vendors_limits(profile, grid, launch, refused):
-    reason = Device.from_profile(profile).refused_grid(grid, **launch)
-    if refused is None:
-        assert reason is None
-    else:
+    device = Device.from_profile(profile)
+    reason = device.refused_grid(grid, **launch)
+    assert (reason is None) == (refused is None)
+    if refused:
         assert re.search(refused, reason), reason
-
-
-def test_a_refusal_names_its_source():
-    for device in map(Device.from_profile, (name for name in profiles() if not name.startswith("triton/"))):
-        reason = device.refused_grid((2**40, 1, 1), num_warps=1)
-        assert any(source.title in reason for source in device.profile.origins.values()), device.name
+        assert any(source.title in reason for source in device.profile.origins.values())
 
 
 def test_ascends_unified_buffer_and_cores():

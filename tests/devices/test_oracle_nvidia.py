@@ -84,21 +84,6 @@ def test_programs_per_multiprocessor(profile, sizes_of_a_pair):
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_cuda_occupancy_knows_of_an_architecture(profile):
-    device, known = Device.from_profile(profile), cuda_occupancy()
-    hw, driver = device.hardware, as_driver_tells(device)
-    assert hw.max_programs_per_multiprocessor == known.blocks_per_multiprocessor(driver)
-    assert hw.partitions_per_multiprocessor == known.partitions_per_multiprocessor(driver)
-    assert hw.register_granule * hw.warp_size == known.register_granule_per_warp(driver)
-    assert hw.shared_memory_granule == known.shared_memory_granule(driver)
-    largest = hw.shared_memory_per_multiprocessor
-    if device.arch < 70:
-        return  # its shared memory is no part of a cache
-    assert known.carve_out(driver, largest) == largest
-    assert known.carve_out(driver, largest + 1) < 0
-
-
-@pytest.mark.parametrize("profile", PROFILES)
 def test_what_arch_traits_knows_of_an_architecture(profile):
     device, facts = Device.from_profile(profile), ARCH_TRAITS.split()
     theirs = (ctypes.c_int * len(facts))()

@@ -78,6 +78,7 @@ def test_a_product_extends_another_and_nothing_else_changes(use):
     assert match_profile("cuda", "90", "NVIDIA H299").name == "nvidia/sm90", "no device matches one without names"
 
 
+UNKNOWN = ("backend:", "new: 1\n"), ("  warp_size:", "  new: {value: 1, source: occupancy}\n"), ("    title: ", "    new: 1\n")
 REFUSED = [
     ("backend: cuda", "backend: cudda", r"matching regex '\^\(cuda\|hip\|npu\|xpu\|interpreter\)\$' - at `\$.backend`"),
     ("warp_size: {value: 32", "warp_size: {value: 33", r"warp_size: 33 is not a power of two"),
@@ -85,7 +86,7 @@ REFUSED = [
     ('arch: "89"', "arch: 89", r"Expected `str`, got `int` - at `\$.arch`"),
     ('arch: "89"', 'arch: "8(9"', r"'8\(9' is not a regular expression"),
     ('arch: "89"', 'arch: "8[9]"', r"l4: arch: '8\[9\]' is not a target that the architecture's '8\[9\]' matches"),
-    ("    title: ", "    titel: ", r"unknown field `titel`"),
+    *((there, f"{key}{there}", "unknown field `new`") for there, key in UNKNOWN),
     ("e: {value: 8, source: occupancy", "e: {value: 8, source: hearsay", r"register_granule: its source 'hearsay' is not"),
     ("extends: nvidia/estimated", "extends: nvidia/none", r"extends: no profile named 'nvidia/none' is read before this one"),
     ("extends: nvidia/estimated", "", r"missing required field `grid` - at `\$.launch`"),

@@ -11,6 +11,7 @@ from sweep import in_turn, mostly_slow
 from portable_softmax import PlanError, current_device, launcher, plan, softmax
 from portable_softmax.runtime.bind import bind, loaded
 
+TWO = ["driver_mi300x", "driver_rx7900xtx"]
 SHAPES = {(16, 781): "in registers", (70, 64): "in registers", (2, 12_000): "split"}
 
 
@@ -30,29 +31,22 @@ def rows(*shape, dtype=torch.float32):
     return x.to(dtype)
 
 
-@pytest.mark.parametrize("name", hip_machine.HIP)
-def test_detection_to_numbers(machine, name):
+LAUNCHES = [*((name, (8, 519), torch.float32) for name in hip_machine.HIP)]
+LAUNCHES += [(name, shape, dtype) for shape, name, dtype in in_turn(SHAPES, TWO, [torch.float32, torch.bfloat16])]
+
+
+@pytest.mark.parametrize(("name", "shape", "dtype"), LAUNCHES, ids=str)
+def test_detection_to_numbers(machine, name, shape, dtype):
     device, known = current_device(machine.index(name)), hip_machine.HIP[name]["expected"]
     assert (device.backend, device.profile.name, device.arch) == ("hip", known["profile"], known["arch"])
-    x = rows(8, 519)
+    planned, x = plan(*shape, dtype, device), rows(*shape, dtype=dtype)
+    assert planned.tiling.strategy == SHAPES.get(shape, "in registers")
     result = softmax(x.to(machine.where(name)))
     assert result.device == torch.device(machine.where(name))
-    assert machine.launches[-1].arch == device.arch
     assert_close(result.cpu(), expected("softmax", x))
-
-
-@pytest.mark.parametrize(
-    ("shape", "name", "dtype"),
-    in_turn(SHAPES, ["driver_mi300x", "driver_rx7900xtx"], [torch.float32, torch.bfloat16]),
-    ids=str,
-)
-def test_launches_are_as_planned(machine, shape, name, dtype):
-    planned = plan(*shape, dtype, current_device(machine.index(name)))
-    assert planned.tiling.strategy == SHAPES[shape]
-    x = rows(*shape, dtype=dtype)
-    assert_close(softmax(x.to(machine.where(name))).cpu(), expected("softmax", x))
     launched = machine.launches[-1]
-    assert (launched.grid, launched.num_warps) == ((planned.num_programs, 1, 1), planned.tiling.num_warps)
+    assert (launched.arch, launched.grid) == (device.arch, (planned.num_programs, 1, 1))
+    assert launched.num_warps == planned.tiling.num_warps
 
 
 def test_a_launch_runs_where_its_tensors_are(machine):

@@ -54,26 +54,3 @@ int programs(const struct device *device, int registers, int threads, int shared
     int error = cudaOccMaxActiveBlocksPerMultiprocessor(&result, &properties, &kernel, &state, threads, shared_memory);
     return error ? -error : result.activeBlocksPerMultiprocessor;
 }
-
-/* What the header itself knows of a compute capability. Negative: it does not know it. */
-#define KNOWN(name, function)                                        \
-    int name(const struct device *device)                            \
-    {                                                                \
-        struct cudaOccDeviceProp properties = properties_of(device); \
-        int value, error = function(&value, &properties);            \
-        return error ? -error : value;                               \
-    }
-
-KNOWN(blocks_per_multiprocessor, cudaOccMaxBlocksPerMultiprocessor)
-KNOWN(partitions_per_multiprocessor, cudaOccSubPartitionsPerMultiprocessor)
-KNOWN(register_granule_per_warp, cudaOccRegAllocationGranularity)
-KNOWN(shared_memory_granule, cudaOccSMemAllocationGranularity)
-
-/* The least shared memory that can be carved out of the L1 cache for `bytes`. Negative: there is not so much. */
-int carve_out(const struct device *device, int bytes)
-{
-    struct cudaOccDeviceProp properties = properties_of(device);
-    size_t size = bytes;
-    int error = cudaOccAlignUpShmemSizeVoltaPlus(&size, &properties);
-    return error ? -error : (int)size;
-}
