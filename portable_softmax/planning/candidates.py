@@ -102,7 +102,8 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     if problem.stores:  # else a thread has groups of log-probabilities
         split = powers(min(vector, VECTOR_BYTES // WORD_BYTES), vector)
     if problem.across:
-        narrow, wide, is_long = _rows_in(problem, limits.sector), _rows_in(problem, 2 * limits.line), not problem.scattered
+        neighbours, is_long = next_power_of_2(problem.rows_per_group), not problem.scattered
+        narrow, wide = (min(neighbours, size // problem.element) for size in (limits.sector, 2 * limits.line))
         held = powers(max(vector, WORD_BYTES // problem.element), 2 * problem.widest)[::-1]
         split, two_pass = held[1::-1], held[:1]
     if problem.scattered:
@@ -121,11 +122,6 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
                 yield _tiling(problem, rows, num_warps, columns, splits)
         for size, splits in product(two_pass, splits_read):
             yield _tiling(problem, rows, num_warps, int(size * per_row), splits, held=False, two_launches=in_two_launches)
-
-
-def _rows_in(problem: Problem, size: int) -> int:
-    """Returns the rows side by side that so many bytes hold, of those that there are: a power of two."""
-    return min(next_power_of_2(problem.rows_per_group), size // problem.element)
 
 
 def _tiling(
@@ -164,7 +160,7 @@ def _of_vector_cores(problem: Problem, device: Device) -> Iterator[Tiling]:
     """Yields tiles of as many elements as the profile sets, then fewer; longer rows are two-pass."""
     launch, limits = device.profile.launch, limits_of(device)
     facts = launch.tile_elements, launch.row_elements or launch.tile_elements, launch.stream_elements
-    most, longest, stream = (fact.value if fact else 1 for fact in facts)
+    most, longest, stream = (getattr(fact, "value", 1) for fact in facts)
     cols, neighbours = next_power_of_2(problem.width), next_power_of_2(problem.rows_per_group)
     fair = next_power_of_2(-(-problem.n_rows // limits.multiprocessors))  # each core has a tile
     least, line, in_tile = 1, 1, cols * problem.loads
@@ -172,8 +168,11 @@ def _of_vector_cores(problem: Problem, device: Device) -> Iterator[Tiling]:
         least, line = (min(neighbours, size // WORD_BYTES) for size in (limits.sector, limits.line))
         in_tile = cols
     largest = min(max(1, most // in_tile), fair, neighbours)
+    fits = problem.n_cols <= longest
     for rows in reversed(powers(least, max(largest, line))):
-        if problem.width * rows <= most if problem.across else problem.n_cols <= longest:
+        if problem.across:
+            fits = problem.width * rows <= most
+        if fits:
             yield Tiling(rows, cols)
     widest = min(max(1, stream // line), cols)
     for width in reversed(powers(1, widest)):

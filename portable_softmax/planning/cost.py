@@ -28,7 +28,7 @@ class Limits:
 
     def __init__(self, device: Device) -> None:
         hardware, launch = device.hardware, device.profile.launch
-        line, sector = (words.value if words else 1 for words in (launch.line_elements, launch.min_line_elements))
+        line, sector = (getattr(words, "value", 1) for words in (launch.line_elements, launch.min_line_elements))
         self.warp = hardware.warp_size or 1  # threads
         self.max_threads = hardware.max_threads_per_program or self.warp  # of a program
         self.resident_threads = self.warp * (hardware.max_warps_per_multiprocessor or 1)
@@ -122,7 +122,8 @@ def cost(traffic: Traffic, launch: Launch, limits: Limits, numbers: CostNumbers)
     issue, exchange, tail = NS * numbers.issue_ns * resident, 0.0, 0.0
     if traffic.words:
         exchange = numbers.exchange_us * (1 + math.log2(launch.warps) / 2)
-        tail = launch.splits / slots if launch.programs > slots else 0.0
+    if traffic.words and launch.programs > slots:
+        tail = launch.splits / slots  # of the time of moving, in which programs wait for those that begin later
 
     operands, access = launch.elements * traffic.row_operands, launch.vector * limits.warp
     shuffles = (traffic.reductions + launch.blocks * traffic.block_reductions) * math.log2(threads) * launch.warps
@@ -134,8 +135,11 @@ def cost(traffic: Traffic, launch: Launch, limits: Limits, numbers: CostNumbers)
     turn = latency + elements + exchange + issue * issued
 
     again = launch.turns * traffic.again
-    between = traffic.row * (launch.turns if launch.launches > 1 else resident * limits.multiprocessors) / limits.l2_bytes
-    missed = again * between**3 / (1 + between**3)  # of the L2 cache
+    between = resident * limits.multiprocessors
+    if launch.launches > 1:
+        between = launch.turns
+    full = (between * traffic.row / limits.l2_bytes) ** 3
+    missed = again * full / (1 + full)  # of the L2 cache
     if launch.vector == 1:
         missed *= UNALIGNED
     moved = launch.turns * traffic.row + launch.programs * traffic.program + missed

@@ -29,7 +29,6 @@ def softmax_work(
     elif tiling.held and problem.pairs:
         blocks = 1
     bytes_read, bytes_written = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written]
-    unused, partial, lines = _pieces(problem, limits, tiling, vector, resident)
     sums = _sums(problem, tiling, threads, vector) / (threads * math.log2(threads))
     traffic = Traffic(
         row=elements * (bytes_read + bytes_written + _mask(problem)),
@@ -37,10 +36,8 @@ def softmax_work(
         row_operands=loads + problem.stores,
         reductions=problem.pairs * (sums if problem.backward else 2 * sums),  # a sum, and a maximum
         exponents=0 if problem.backward else 1,
-        lines=lines,
-        unused=unused,
-        partial=partial,
         words=problem.pairs * tiling.tile_rows * tiling.splits if tiling.is_shared and not tiling.two_launches else 0,
+        **_pieces(problem, limits, tiling, vector, resident),
     )
     launch = Launch(
         turns,
@@ -64,11 +61,8 @@ def _mask(problem: Problem) -> float:
     return {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}[mask] if mask and not problem.mask.shared else 0
 
 
-def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resident: float) -> tuple[float, float, float]:
-    """Returns what runs of neighbouring elements cost that are shorter than a cache line.
-
-    Unused bytes of lines per byte that is moved, moves of sectors beyond the first, and lines that warps request an element.
-    """
+def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resident: float) -> dict[str, float]:
+    """Returns the cost of runs of neighbouring elements that are shorter than a cache line, as fields of Traffic."""
     element, line, sector = problem.element, limits.line, limits.sector
     access = vector * limits.warp  # elements that a warp requests at once
     rows, inner = tiling.tile_rows, problem.inner
@@ -89,7 +83,8 @@ def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resid
         partial += sector / (run * element)  # a run ends within a sector that another one begins in
         if rows < inner:
             partial += resident * limits.warp / limits.resident_threads  # the later, the more are between
-    return line / min(line, max(run * element, sector)) - 1, partial, lines / (piece * pieces)
+    unused = line / min(line, max(run * element, sector)) - 1
+    return {"unused": unused, "partial": partial, "lines": lines / (piece * pieces)}
 
 
 def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:

@@ -15,8 +15,8 @@ MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into s
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 TOKEN_LOG_PROBS = "token_log_probs"
 KNOWN = {0: 0, 1: 1}  # strides of a mask that kernels are compiled for
-OF_ROWS = "n_rows", "rows_per_matrix", "levels"  # fields that depend on the number of rows
-OF_BUCKET = operator.attrgetter(*(field.name for field in fields(Problem) if field.name not in OF_ROWS))
+OF_ROWS = "n_rows", "rows_per_matrix"
+OF_BUCKET = operator.attrgetter(*(one.name for one in fields(Problem) if one.compare and one.name not in OF_ROWS))
 SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -171,20 +171,14 @@ def numbers_of(number: int) -> tuple[int, int, int]:
 
 def bucket_of(problem: Problem) -> Problem:
     """Returns the problem for which the launch of a problem is chosen; there is one if bits do not depend on the rows."""
-    n_rows, rows_per_matrix = _rows_of_bucket(problem)
-    return replace(problem, n_rows=n_rows, rows_per_matrix=rows_per_matrix, levels=None)
+    return replace(problem, **dict(zip(OF_ROWS, bucket_key(problem), strict=False)), levels=None)
 
 
 def bucket_key(problem: Problem) -> tuple[Any, ...]:
     """Returns what differs between buckets, in less time than their problem is made in."""
-    return *_rows_of_bucket(problem), *OF_BUCKET(problem)
-
-
-def _rows_of_bucket(problem: Problem) -> tuple[int, int | None]:
-    """Returns n_rows and rows_per_matrix of the problem of a bucket."""
     if problem.batch_invariant:
-        return problem.inner * MANY, None
+        return problem.inner * MANY, None, *OF_BUCKET(problem)
     matrices, rows = problem.n_rows // problem.rows_per_group, problem.rows_per_group
     if not problem.across:
         rows = representative(rows)
-    return representative(matrices) * rows, rows
+    return representative(matrices) * rows, rows, *OF_BUCKET(problem)

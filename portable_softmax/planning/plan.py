@@ -3,7 +3,7 @@
 import functools
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from textwrap import fill
@@ -30,7 +30,9 @@ class Plan:
 
     def printed(self, launch: str, terms: Terms | None, reasons: Sequence[str]) -> str:
         """Returns a launch, its expected time, what a program uses, how many fit, and why, in short lines."""
-        lines = [launch, *([f"expected {terms}"] if terms else [])]
+        lines = [launch]
+        if terms:
+            lines.append(f"expected {terms}")
         if self.resources:
             lines += [f"uses {self.resources}", *str(self.occupancy).splitlines()]
         lines += [*reasons, *self.warnings]
@@ -73,8 +75,18 @@ class LaunchPlan(Plan):
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
-        """Returns the decisions in order, in sentences."""
-        return *self.decisions, *self._because()
+        """Returns the decisions, how rows are read, whether registers are unknown, and num_programs, in sentences."""
+        problem, grid, more = self.problem, self.device.profile.launch.grid, list[str]()
+        if problem.unaligned:
+            more.append(f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements")
+        if self.resources.registers_per_thread is None and self.device.hardware.registers_per_multiprocessor:
+            more.append("registers are estimated: the compiler does not report registers or spills")
+        tiles, number = problem.tiles(self.tiling.tile_rows) * self.tiling.splits, "one per tile"
+        if self.num_programs != tiles:
+            number = f"for {tiles} tiles"
+        resident, source = self.device.resident(self.occupancy), self.device.profile.sources[grid.source].title
+        number += f"; {resident} are resident at once (grid: {grid.value}; {source})"
+        return *self.decisions, *more, f"num_programs {self.num_programs}: {number}"
 
     @property
     def words(self) -> str:
@@ -105,18 +117,6 @@ class LaunchPlan(Plan):
             problem = replace(problem, vector=way.vector, unaligned=way.unaligned, scattered=way.scattered)
         launch = launch_of(problem, self.tiling, self.device, self.resources)
         return replace(launch, decisions=self.decisions, warnings=self.warnings)
-
-    def _because(self) -> Iterator[str]:
-        """Yields sentences: how rows are read, unknown registers, and num_programs."""
-        problem, tiling, launch = self.problem, self.tiling, self.device.profile.launch
-        if problem.unaligned:
-            yield f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements"
-        if self.resources.registers_per_thread is None and self.device.hardware.registers_per_multiprocessor:
-            yield "registers are estimated: the compiler does not report registers or spills"
-        tiles, resident = problem.tiles(tiling.tile_rows) * tiling.splits, self.device.resident(self.occupancy)
-        number = "one per tile" if self.num_programs == tiles else f"for {tiles} tiles"
-        source = f"grid: {launch.grid.value}; {self.device.profile.sources[launch.grid.source].title}"
-        yield f"num_programs {self.num_programs}: {number}; {resident} are resident at once ({source})"
 
 
 def launch_of(problem: Problem, tiling: Tiling, device: Device, used: KernelResources) -> LaunchPlan:

@@ -62,8 +62,7 @@ def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Itera
     other = min((*others, *left[:1]), key=lambda one: one.us, default=None)
     if other and best.terms and other.terms:
         _, most = max((b - a, name) for a, b, name in zip(best.terms, other.terms, Terms._fields, strict=True))
-        percent = round(100 * (other.us / best.us - 1), 1)
-        slower = f"{percent}% slower, mostly {most}" if percent > 0 else "about as fast"
+        slower = f"{max(0, 100 * (other.us / best.us - 1)):.1f}% slower, mostly {most}"
         doubt = "" if other in others else " by an estimate, not compiled"
         yield f"runner-up of {count} launches: {other.words}: {slower}{doubt}"
 
