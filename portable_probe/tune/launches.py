@@ -83,11 +83,8 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
         call = bind(launch, loaded(problem, tiling, device), result.device)
         return partial(call, result, x, *last, *[None] * (4 - len(last))), result, exact  # no mask, factors, sink
 
-    return Timed(
-        f"{shape} {problem.x_dtype} {problem.backward}",
-        partial(cost, *launch.work, limits_of(device)),
-        median_us(prepared, device),
-    )
+    name = f"{shape} {problem.x_dtype} {problem.backward}"
+    return Timed(name, partial(cost, *launch.work, limits_of(device)), median_us(prepared, device))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -120,18 +117,8 @@ def time_kernel(shape: tuple[int, int], dtype: str, block: int, num_warps: int, 
     at_once, blocks = min(VECTOR_BYTES / size, n_cols & -n_cols), -(-n_cols // block)
     of_block = 2 * max(1, block / (num_warps * (device.hardware.warp_size or 1)) / at_once)
     clocks, chained = row_work(code, True, blocks * of_block, of_block)
-    launch = Launch(
-        n_rows,
-        programs,
-        resident,
-        num_warps,
-        blocks * block,
-        at_once,
-        blocks,
-        spilled_bytes=used.spilled_bytes_per_thread,
-        clocks=clocks,
-        chained=chained,
-    )
+    more = {"spilled_bytes": used.spilled_bytes_per_thread, "clocks": clocks, "chained": chained}
+    launch = Launch(n_rows, programs, resident, num_warps, blocks * block, at_once, blocks, **more)
 
     def prepared() -> Any:
         y, x = operands(shape, dtype, 2, device)

@@ -93,21 +93,6 @@ def drivers(error, **active):
     return prepare
 
 
-def tritons(stock, vendors, version, *requires):
-    """A machine with a `triton` and a vendor's package, by their metadata."""
-
-    def prepare(monkeypatch):
-        def version_of(package):
-            if package not in ("triton", vendors):
-                raise importlib.metadata.PackageNotFoundError(package)
-            return stock if package == "triton" else version
-
-        monkeypatch.setattr(importlib.metadata, "version", version_of)
-        monkeypatch.setattr(importlib.metadata, "requires", {"triton": None, vendors: [*requires] or None}.get)
-
-    return prepare
-
-
 def without_a_compiler(monkeypatch):
     play(monkeypatch, RECORDED["driver_h200"])
     monkeypatch.setattr(RecordedDriver, "get_device_properties", mock.Mock(side_effect=FileNotFoundError("gcc")))
@@ -122,18 +107,11 @@ def without_cann(monkeypatch):
 
 HIP = next(name for name in RECORDED if RECORDED[name]["target"][0] == "hip")
 CANN = OSError("ASCEND_HOME_PATH is not set, source <ascend-toolkit>/set_env.sh first")
-OF_321 = ["numpy", "triton==3.2.0; platform_machine == 'x86_64'", "Triton==3.2.0; platform_machine != 'x86_64'"]
 BROKEN = {  # what is wrong with a machine, and the error
     "two drivers": (
         drivers(RuntimeError("2 active drivers"), nvidia=True, ascend=True, amd=False),
         r"(?s)Triton's nvidia and ascend drivers claim this machine: 2 active drivers\n.*uninstall all but one",
     ),
-    **{f"stock Triton over {name}": (
-        tritons("3.8.0", name, "3.2.0"), rf"triton 3\.8\.0 and {name} 3\.2\.0 are both installed.*pip uninstall triton {name}"
-    ) for name in ("triton-ascend", "triton-xpu", "pytorch-triton-xpu")},
-    **{f"stock Triton {stock} over triton-ascend 3.2.1, which requires {requires}": (
-        tritons(stock, "triton-ascend", "3.2.1", *requires), r"triton-ascend 3\.2\.1.*are both installed"
-    ) for stock, requires in (("3.5.0", OF_321), ("3.2.1", OF_321), ("3.2.0", ["triton==3.5.0; platform_machine == 'none'"]))},
     "no CANN": (  # `bisheng` on PATH is enough for the driver to claim the machine
         drivers(CANN, ascend=True), r"(?s)ascend drivers? claim.*ASCEND_HOME_PATH is not set.*CANN's set_env\.sh",
     ),
@@ -159,10 +137,29 @@ def test_a_broken_installation_is_reported(monkeypatch, prepare, words):
         current_device()
 
 
-def test_a_triton_that_the_vendors_package_requires_is_right(monkeypatch):
-    for stock, requires in (("3.2.0", OF_321), ("3.5.0+git1", ["triton (>=3.5,<3.6)", "triton; extra == 'x'"])):
-        tritons(stock, "triton-ascend", "3.2.1", *requires)(monkeypatch)
+OF_321 = ["numpy", "triton==3.2.0; platform_machine == 'x86_64'", "Triton==3.2.0; platform_machine != 'x86_64'"]
+TRITONS = [  # the installed `triton`, a vendor's package and what it requires; True if it may replace files of that `triton`
+    *(("3.8.0", vendors, [], False) for vendors in ("triton-ascend", "triton-xpu", "pytorch-triton-xpu")),
+    *((stock, "triton-ascend", OF_321, stock == "3.2.0") for stock in ("3.2.0", "3.2.1", "3.5.0")),
+    ("3.2.0", "triton-ascend", ["triton==3.5.0; platform_machine == 'none'"], False),
+    ("3.5.0+git1", "triton-ascend", ["triton (>=3.5,<3.6)", "triton; extra == 'x'"], True),
+]
+
+
+@pytest.mark.parametrize(("stock", "vendors", "requires", "is_right"), TRITONS)
+def test_a_vendors_triton_replaces_the_one_that_it_requires(monkeypatch, stock, vendors, requires, is_right):
+    def version_of(package):
+        if package not in ("triton", vendors):
+            raise importlib.metadata.PackageNotFoundError(package)
+        return {"triton": stock, vendors: "1.2"}[package]
+
+    monkeypatch.setattr(importlib.metadata, "version", version_of)
+    monkeypatch.setattr(importlib.metadata, "requires", {vendors: requires or None}.get)
+    if is_right:
         assert broken_installation() is None
+        return
+    with pytest.raises(DeviceError, match=rf"triton {stock} and {vendors} 1\.2 are both .*pip uninstall triton {vendors}"):
+        current_device()
 
 
 def test_a_machine_without_an_accelerator():

@@ -58,7 +58,6 @@ kernel KERNELS:tuned --on H200 --config 7 | 2 | has 3 configurations, and 7 is n
 kernel RMS:rms_norm_kernel --on H200 --suggest cols=n_cols block=BLOCK | 2 | requires rows=PARAMETER, or --case NAME
 kernel KERNELS:add --suggest rows=n | 2 | --suggest accepts rows=PARAMETER cols=PARAMETER block=PARAMETER
 kernel KERNELS:add --on H200 --args n=1 | 2 | 'x', 'y', and 'z'; pass --args 'NAME=VALUE ...': f16[4096,4096] is
-kernel KERNELS:add --on H200 --args VECTORS BLOK=64 | 1 | CompileError: ;; BLOK is no parameter: did you mean BLOCK?
 kernel EXAMPLES:plain --on H200 X BLOCK_SISE=64 | 2 | BLOCK_SISE is no parameter: did you mean BLOCK_SIZE?; pass --args
 diff none.json none.json --jsn | 2 | usage: portable-softmax diff ;; unrecognized arguments: --jsn
 kernel KERNELS:matmul --on H200 --args NARROW BM=16 BK=16 --suggest rows=M cols=N block=BN | 1 | grid cannot be computed;
