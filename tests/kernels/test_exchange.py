@@ -30,12 +30,15 @@ def publish(monkeypatch):
     """Returns a function after which kernels publish by another one."""
 
     def by(fault):
-        compile.compiled.cache_clear()
+        forget()
         publish_by(fault, monkeypatch.setattr)
+
+    def forget():
+        compile.compiled.cache_clear()
         machines.code.cache_clear()
 
     yield by
-    machines.code.cache_clear()
+    forget()
 
 
 CASES = in_turn(ROWS, ARCHITECTURES, RESIDENT, [None, *FAULTS])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from offline import light
 
-from portable_softmax import Device, warm_up
+from portable_softmax import Device
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.runtime import measuring, plans
 from portable_softmax.runtime.kernel import kernels_of
@@ -18,7 +18,7 @@ def nothing_is_compiled(monkeypatch):
     monkeypatch.setattr(plans, "_compile", light)
 
 
-def measure(monkeypatch, problem, count, times=None):
+def measure(monkeypatch, problem, count):
     """Returns what is timed, of which every launch but the first takes half as long, and the choice."""
     calls = []
     monkeypatch.setattr(measuring, "is_capturing", lambda device: False)
@@ -27,8 +27,7 @@ def measure(monkeypatch, problem, count, times=None):
     monkeypatch.setattr(measuring, "bind", lambda plan, *of: plan.tiling)
     monkeypatch.setattr(measuring, "partial", lambda tiling: tiling)
     monkeypatch.setattr(measuring, "timed", lambda some, device: calls.extend(some) or [[8, *[4] * (len(some) - 1)]] * 2)
-    times = times or (lambda launches: measuring.time_softmaxes(launches, problem, H200))
-    return calls, plans.choice_of(problem, H200, count, times)
+    return calls, plans.choice_of(problem, H200, count, lambda launches: measuring.time_softmaxes(launches, problem, H200))
 
 
 @pytest.mark.parametrize("form", ["softmax", "token_log_probs"])
@@ -65,8 +64,3 @@ def test_operands_are_those_of_the_kernel(form, backward):
     assert {operand.dtype for operand in operands} <= {torch.bfloat16, torch.float32, torch.int64}
     assert (96, 4096) in {operand.shape for operand in operands}
     assert all(operand.shape[-1] in (96, 4096) for operand in operands)
-
-
-def test_measure_is_a_number_of_launches():
-    with pytest.raises(TypeError, match="measure should be the number of launches that are timed, at least 2, or None, not 1"):
-        warm_up([(4, 4)], ["float32"], measure=1, device=H200)

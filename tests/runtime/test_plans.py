@@ -1,5 +1,7 @@
 """Plans are made offline with the vendors' compilers, and kernels compiled once; warm_up leaves nothing to compile."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,12 @@ REFUSED = [  # a function, its arguments, and the error
     (warm_up, ([(10**20, 64)], ["float32"]), ValueError, "100000000000000000000 rows of 64 columns are too large"),
     (warm_up, ([(4096, 64)], "float32"), ValueError, "dtypes should be like .*, not 'float32'"),
     (warm_up, ([(4096, 64)], ["int8"]), DtypeError, "a kernel of int8 was requested"),
+    (
+        partial(warm_up, measure=1),
+        ([(4, 4)], ["float32"]),
+        TypeError,
+        "measure should be the number .* at least 2, .* not 1",
+    ),
     (occupancy, ({"num_warps": 4},), TypeError, r"such as KernelResources\(num_warps=4, .* not \{"),
 ]
 
