@@ -18,7 +18,7 @@ from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.checks import FACTORS, INTEGERS, with_size
 from portable_softmax.planning.problem import MAX_COLS, VECTOR_BYTES, Scores
-from portable_softmax.runtime.bind import allocator, guarded
+from portable_softmax.runtime.bind import guarded
 from portable_softmax.runtime.layout import NAMES, bind_call
 
 # True under functorch, where Function.apply is refused, even of plain tensors that a transformed function closes over; it has
@@ -152,10 +152,10 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
         shapes = dict.fromkeys(FACTORS, with_size(x, dim, 1)) | dict.fromkeys(INTEGERS, x.shape[:-1])
         converted = [(at, shapes.get(name) or args[at].shape, CONTIGUOUS[name]) for at, name in converted]
     is_plain = not converted and order == [*range(len(args))]
-    empty, layouts = allocator(where), [(tuple(t.shape), t.stride(), t.dtype) for t in made]
+    layouts = [(t.shape, t.stride(), t.dtype) for t in made]
 
     def run(args: Any, *made: Tensor) -> Any:
-        results = made or [empty(*layout) for layout in layouts]
+        results = made or [torch.empty_strided(*sizes, dtype=dtype, device=where) for *sizes, dtype in layouts]
         if not is_plain:
             values = [*args, None]
             for at, shape, dtype in converted:

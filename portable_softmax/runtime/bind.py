@@ -20,7 +20,6 @@ from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel, kernels_of
 
 Result = TypeVar("Result")
 Grid = tuple[int, int, int]
-Empty = Callable[[Sequence[int], Sequence[int], torch.dtype], Tensor]
 
 STRIDES = {False: ("x_batch", "x_head", "x_query", "x_col"), True: ("dy_batch", "dy_head", "dy_query", "dy_col")}
 PACKED = 1024  # ids that a program packs into bits
@@ -124,11 +123,11 @@ def bind(
     assert [first.parameters[at][0] for at in (len(first.operands), -2)] == ["words_ptr", "epoch"], "sizes are between them"
     n_pairs = problem.pairs + (1 if problem.is_sample else 0)
     n_words = 2 * n_pairs * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
-    empty, is_capturing = allocator(where), getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
+    is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
     steps = [(run, kernel.constexprs["C"]) for kernel, run in kernels]
 
     def launch(*operands: Any) -> None:
-        words, number = empty((n_words,), (1,), torch.int64), next_number()
+        words, number = torch.empty(n_words, dtype=torch.int64, device=where), next_number()
         if len(steps) == 1 and is_capturing():
             words.zero_()
         for run, config in steps:
@@ -151,18 +150,6 @@ def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
         col, query = (line, element) if problem.across else (element, line // unit)
         sizes |= dict(zip(MASK_STRIDES, (col, query, head // unit, batch // unit), strict=True))
     return sizes
-
-
-@functools.cache
-def allocator(where: torch.device) -> Empty:
-    """Returns empty(shape, strides, dtype), which allocates on a device's current stream by torch's fastest function.
-
-    The device must be the current one. Programs that torch.compile makes allocate so too, past torch's dispatcher.
-    """
-    quick: Empty | None = getattr(torch._C._dynamo.guards, f"_empty_strided_{where.type}", None)
-    if quick and type(torch.empty(0, device=where)) is Tensor:  # and not of a class in place of the device
-        return quick
-    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=where)
 
 
 def made_current(device: Device) -> Any:

@@ -72,5 +72,5 @@ def test_memory_that_others_left(left, row, monkeypatch):
     halves, numbers = torch.tensor([STALE[left] & LOW, STALE[left] >> 32]), torch.tensor([100.0, 3.0]).view(torch.int32)
     words = halves << 32 | numbers
     monkeypatch.setattr(bind, "next_number", lambda: LAUNCH)
-    monkeypatch.setattr(bind, "allocator", lambda where: lambda shape, *_: words.repeat(shape[0] // 2))
+    monkeypatch.setattr(bind.torch, "empty", lambda size, **_: words.repeat(size // 2))
     check(row, machines.amd("gfx942", POLLS, seed=5, resident=1))

@@ -22,7 +22,7 @@ LEFT = 2**40 + 7  # in new memory
 def test_each_call_has_words_and_a_number_of_its_own(splits, capturing, monkeypatch):
     """A graph clears words, which hold what a launch of the same number left there; elsewhere it would cost a launch."""
     monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: capturing, raising=False)
-    monkeypatch.setattr(bind, "allocator", lambda where: lambda size, _, dtype: torch.full(size, LEFT, dtype=dtype))
+    monkeypatch.setattr(bind.torch, "empty", lambda size, dtype, device: torch.full((size,), LEFT, dtype=dtype))
     problem, tiling, calls = contiguous_problem(5, 16 * splits, "float32"), Tiling(1, 16, 1, 1, splits), []
     plan, device = LaunchPlan(problem, tiling, num_programs=5 * splits), Device.from_profile("nvidia/h200")
     kernels = [bind.Loaded(one, lambda _, arguments: calls.append(arguments)) for one in kernels_of(problem, tiling, device)]

@@ -21,12 +21,7 @@ REFUSED = [  # a function, its arguments, and the error
     *((plan, (*size, "float32"), TypeError, "should be integers, not ") for size in NOT_INTEGERS),
     *((plan, (*size, "float32"), ValueError, "must be positive") for size in ((0, 5), (5, 0), (-1, 5))),
     *((plan, (*size, "float32"), ValueError, LARGE) for size in ((10**29, 4), (2**40, 2**21))),
-    (
-        plan,
-        (1, MAX_COLS + 1, "float16"),
-        ValueError,
-        f"a row of {MAX_COLS + 1} elements is too large; rows of up to {MAX_COLS}",
-    ),
+    (plan, (1, MAX_COLS + 1, "float16"), ValueError, f"a row of {MAX_COLS + 1} elements is too large; .* up to {MAX_COLS}"),
     (plan, (5, 5, "int8"), DtypeError, "of int8 was requested; kernels compute float16, bfloat16, float32"),
     (warm_up, ((4096, 64), ["float32"]), ValueError, r"shapes should be a list of shapes, .*, not \(4096, 64\)"),
     (warm_up, ([(4096, 0.5)], ["float32"]), TypeError, r"should be integers, not 4096 and 0\.5"),
