@@ -54,10 +54,8 @@ def devices_of(words: Iterable[str]) -> list[Device]:
         device = current_device()
     except NoDeviceError as error:
         raise NoDeviceError(f"{error}\n--on NAME names an absent device; tests and verify run with --on interpreter") from error
-    if backends - {device.backend}:
-        raise DeviceError(f"{', '.join(sorted(backends))} is required; the local device is {device}")
-    if profiles and profiles != [device.profile]:
-        raise DeviceError(f"{', '.join(names)} is required; the profile of {device.name} is {device.profile.name}")
+    if backends - {device.backend} or (profiles and profiles != [device.profile]):
+        raise DeviceError(f"{', '.join((*sorted(backends), *names))} is required; the local device is {device}")
     return [device]
 
 

@@ -103,23 +103,19 @@ def test_what_a_zebin_says_of_a_kernel(version, binary, expected):
 
 
 @pytest.mark.parametrize(("flags", "ends"), [("-cl-fast", "true"), ("", "true"), ("", 'rm "$last"'), ("", "false")])
-def test_spirv_is_compiled_by_ocloc(monkeypatch, tmp_path, flags, ends):
+def test_spirv_is_compiled_by_ocloc_if_it_is_there(monkeypatch, tmp_path, flags, ends):
     tool, native, words = tmp_path / "ocloc", tmp_path / "native.bin", tmp_path / "words"
     native.write_bytes(zebin())
     tool.write_text(f'#!/bin/sh\necho "$*" > {words}\nfor last; do :; done; cp {native} "$last"; {ends}\n')
     tool.chmod(0o755)
     monkeypatch.setattr(xpu, "OCLOC", str(tool))
-    code = compiled(b"\x03\x02\x23\x07", flags)
+    code, resources = compiled(b"\x03\x02\x23\x07", flags), BACKENDS["xpu"].resources
     if ends == "true":
-        assert BACKENDS["xpu"].resources(code) == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
+        assert resources(code) == resources(compiled(zebin())) == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
     else:  # there is no binary, or an error
         with pytest.raises(CompileError, match=r"ocloc for 12.60.7 ended with [01]"):
-            BACKENDS["xpu"].resources(code)
+            resources(code)
     options = " -options -cl-fast" if flags else ""
-    assert re.fullmatch(rf"compile -spirv_input -file \S+ -device 12.60.7{options} -o \S+\n", words.read_text())
-
-
-def test_without_ocloc_only_native_code_is_read(monkeypatch):
     monkeypatch.setattr(xpu, "OCLOC", "no-such-compiler")
-    assert BACKENDS["xpu"].resources(compiled(zebin())) == KernelResources(4, 128, 16, barriers=1, stack_frame_bytes=0)
-    assert BACKENDS["xpu"].resources(compiled(b"\x03")) == KernelResources(4, shared_memory_bytes=16)
+    assert resources(code) == KernelResources(4, shared_memory_bytes=16)
+    assert re.fullmatch(rf"compile -spirv_input -file \S+ -device 12.60.7{options} -o \S+\n", words.read_text())

@@ -53,7 +53,7 @@ RUNS = """
 -k waiting | 0 | = 2 skipped, 15 deselected, 2 xfailed
 -k waiting --fail-on-skip | 1 | ERROR test_more.py::test_waiting - skipped, and --fail-on-skip: ;; 1 xfailed, 3 errors
 --on h200 -k missed | 1 | per SM, at least 9 required; limited by ;; next step ;; h200: spills ;; 2 failed, 1 passed
---on interpreter --on h200 | 4 | ERROR: DeviceError: h200 is required; the profile of interpreter is triton/interpreter
+--on interpreter --on h200 | 4 | ERROR: DeviceError: interpreter, h200 is required; the local device is
 """
 
 
