@@ -115,7 +115,7 @@ def cost(traffic: Traffic, launch: Launch, limits: Limits, numbers: CostNumbers)
     """Returns the terms of a launch."""
     threads, per_program = launch.warps * limits.warp, -(-launch.turns // launch.programs)
     slots = limits.multiprocessors * launch.resident
-    waves = -(-launch.programs // slots)
+    waves = (-(-launch.programs // slots) + max(1.0, launch.programs / slots)) / 2  # programs do not end at the same time
     resident = min(launch.resident, max(1.0, launch.programs / limits.multiprocessors))
     all_turns, ahead = waves * per_program, min(launch.ahead, per_program - 1)
     later, deep = all_turns - 1, resident * (1 + ahead)

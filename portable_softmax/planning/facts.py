@@ -28,6 +28,8 @@ def softmax_work(
         blocks, loads = 2 * blocks, 2 * loads
     elif tiling.held and problem.pairs:
         blocks = 1
+    if problem.log_probs and problem.log_probs.min_p:  # one program may read all of a row once more
+        covered += problem.width
     bytes_read, bytes_written = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written]
     sums = _sums(problem, tiling, threads, vector) / (threads * math.log2(threads))
     traffic = Traffic(
