@@ -115,11 +115,11 @@ class LaunchPlan(Plan):
         way = self.problem
         if (problem.vector, problem.unaligned, problem.scattered) != (way.vector, way.unaligned, way.scattered):
             problem = replace(problem, vector=way.vector, unaligned=way.unaligned, scattered=way.scattered)
-        launch = launch_of(problem, self.tiling, self.device, self.resources)
-        return replace(launch, decisions=self.decisions, warnings=self.warnings)
+        said = {"decisions": self.decisions, "warnings": self.warnings}
+        return launch_of(problem, self.tiling, self.device, self.resources, **said)
 
 
-def launch_of(problem: Problem, tiling: Tiling, device: Device, used: KernelResources) -> LaunchPlan:
+def launch_of(problem: Problem, tiling: Tiling, device: Device, used: KernelResources, **said: Any) -> LaunchPlan:
     """Returns the launch of a tiling: with a program for each split of a tile, if so many may and need be."""
     hardware, is_resident = device.hardware, device.profile.launch.grid.value == "resident" and not tiling.is_shared
     fit, threads = occupancy_of(used, device), tiling.warps * (hardware.warp_size or hardware.max_threads_per_program or 1)
@@ -131,7 +131,8 @@ def launch_of(problem: Problem, tiling: Tiling, device: Device, used: KernelReso
     walks = is_resident or groups < tiles  # all walk over equally many tiles
     if tiling.walk != walks:
         tiling = tiling._replace(walk=walks)
-    return LaunchPlan(problem, tiling, device, num_programs=groups * tiling.splits, resources=used, occupancy=fit)
+    programs = groups * tiling.splits
+    return LaunchPlan(problem, tiling, device, num_programs=programs, resources=used, occupancy=fit, **said)
 
 
 @functools.lru_cache(maxsize=4096)
