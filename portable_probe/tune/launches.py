@@ -16,8 +16,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.cost import Launch, Traffic, cost, limits_of
-from portable_softmax.planning.facts import row_work
+from portable_softmax.planning.cost import Launch, Traffic, cost, limits_of, row_work
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, launch_of
 from portable_softmax.planning.planner import ranked

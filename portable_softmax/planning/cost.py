@@ -5,8 +5,10 @@ Programs of a multiprocessor hide each other's waiting, but in their first turns
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.schema import CostNumbers
 
@@ -184,3 +186,21 @@ def cost(traffic: Traffic, launch: Launch, limits: Limits, numbers: CostNumbers)
 def _hidden(a: float, b: float) -> float:
     """Returns the time of two causes that hide each other, little more than the larger one: (a**4 + b**4) ** (1 / 4)."""
     return math.sqrt(math.hypot(a * a, b * b))
+
+
+def row_work(loops: Sequence[Loop], walks: bool, loads: float, at_once: float) -> tuple[float, float]:
+    """Returns clocks of a warp, and chained loads of a program, per row; 0 if the machine code is unknown.
+
+    The outermost of its loops is over rows if the kernel `walks`. Compilers unroll loops over blocks, for which a thread has
+    `loads` per row, `at_once` of them for a block, and put the blocks that are left behind them.
+    """
+    depth = 1 if walks else 0
+    own, inner = (
+        [sum(values) for values in zip((0.0,) * 3, *(loop[1:] for loop in some), strict=True)]
+        for some in ([loop for loop in loops if loop.depth == depth], [loop for loop in loops if loop.depth > depth])
+    )
+    if not loads or not inner[1]:
+        return own[0] + inner[0], own[2] + inner[2]
+    left = own[1] / inner[1] if inner[1] > at_once else 0
+    clocks, chained = (loads / inner[1] * inner[at] + max(0, own[at] - left * inner[at]) for at in (0, 2))
+    return clocks, chained

@@ -12,9 +12,8 @@ from typing import Any
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import Launch, Terms, Traffic, cost, limits_of
-from portable_softmax.planning.facts import softmax_work
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.tiling import Tiling
+from portable_softmax.planning.tiling import Tiling, softmax_work
 
 LINE = 100  # characters of a line of a printed plan
 

@@ -13,8 +13,7 @@ from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.candidates import FEW, REGISTERS, available
-from portable_softmax.planning.cost import Launch, Terms, Traffic, cost, limits_of
-from portable_softmax.planning.facts import row_work
+from portable_softmax.planning.cost import Launch, Terms, Traffic, cost, limits_of, row_work
 from portable_softmax.planning.planner import MAX_COMPILED, compile_best, measured, runner_up
 from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
 from portable_softmax.row_kernels import addresses, forms

@@ -15,7 +15,7 @@ from sweep import in_turn, mostly_slow
 from portable_probe.tune.launches import row_kernel
 from portable_softmax import Device
 from portable_softmax.devices.backends.machine_code import Loop
-from portable_softmax.planning.facts import row_work
+from portable_softmax.planning.cost import row_work
 from portable_softmax.runtime.compile import compiled
 from portable_softmax.runtime.kernel import Kernel
 

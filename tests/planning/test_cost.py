@@ -14,11 +14,10 @@ from portable_softmax import Device
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.schema import COST_NUMBERS
 from portable_softmax.planning.cost import Launch, Traffic, cost, limits_of
-from portable_softmax.planning.facts import softmax_work
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.planner import ranked
 from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.tiling import Tiling
+from portable_softmax.planning.tiling import Tiling, softmax_work
 
 H100 = "nvidia/h100-sxm"
 H100_DEVICE = Device.from_profile(H100)
