@@ -80,13 +80,10 @@ def heuristics_of(kernel: Any) -> dict[str, Any]:
 def arguments_of(
     kernel: Any, config: Any, passed: Mapping[str, Any], unknown: Collection[str] = (), launches: bool = False
 ) -> dict[str, Any]:
-    """Returns all arguments and options of a launch by name: what is passed, and what decorators set beside it.
+    """Returns all arguments and options of a launch by name: what the user passes, and what decorators set beside it.
 
-    Args:
-        config: Triton's Config, in place of those of @triton.autotune if it is there.
-        passed: values that the user sets, which win over decorators.
-        unknown: names of arguments with unknown values; a decorator that reads one raises KeyError.
-        launches: False to pass tensors without memory to hooks of configurations.
+    `config` is in place of those of @triton.autotune, if it is there. A decorator that reads an argument in `unknown` raises
+    KeyError. Hooks of configurations get tensors without memory unless it `launches`.
     """
     arguments = {**(config.all_kwargs() if config else {}), **passed}
 

@@ -6,6 +6,7 @@ Triton's own launch decides everything: `run(..., warmup=True)` of the @triton.j
 import logging
 import math
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -86,19 +87,15 @@ def inspect_kernel(
         raise compiled
     origins = dict.fromkeys(selected.all_kwargs(), "configuration") if selected else {}
     origins |= dict.fromkeys(heuristics_of(kernel), "heuristic") | dict.fromkeys(passed, "passed")
-    launch = _launched(compiled, jit, origins, device.hardware.warp_size is not None)
+    source, used, constants = compiled.src, compiled.metadata._asdict(), constants_of(compiled, jit)
+    facts = source.attrs.get_fn_attrs() if hasattr(source.attrs, "get_fn_attrs") else source.attrs  # 3.2
+    known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in facts.items()}
+    kinds = {name: str(kind).replace("'", "") for name, kind in source.signature.items() if name not in constants}
+    typed = {name: (kind, known.get(name, ())) for name, kind in kinds.items()}
+    shown = [*(OF_CONFIG if device.hardware.warp_size else ()), *origins]  # those that count, and those that are set
+    launch = Launched(compiled, typed, constants, {name: used[name] for name in shown if name in used}, origins)
     resources = device.vendor.resources(compiled)
     return Inspected(resources, device.vendor.occupancy(resources, device.hardware), launch)
-
-
-def _launched(compiled: Any, jit: Any, origins: dict[str, str], has_warps: bool) -> Launched:
-    """Returns a launch with the options that are set, and those that always count; the compiler may have changed them."""
-    source, used, constants = compiled.src, compiled.metadata._asdict(), constants_of(compiled, jit)
-    attributes = source.attrs.get_fn_attrs() if hasattr(source.attrs, "get_fn_attrs") else source.attrs  # 3.2
-    known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in attributes.items()}
-    kinds = {name: str(kind).replace("'", "") for name, kind in source.signature.items() if name not in constants}
-    options = {name: used[name] for name in (*OF_CONFIG, *origins) if name in used and (has_warps or name in origins)}
-    return Launched(compiled, {name: (kinds[name], known.get(name, ())) for name in kinds}, constants, options, origins)
 
 
 def resident_programs(kernel: Any, device: Device | str | None = None) -> int:
@@ -107,14 +104,13 @@ def resident_programs(kernel: Any, device: Device | str | None = None) -> int:
     Returns 0 if none fits, and 1 in the interpreter; `inspect_kernel(...).occupancy` has the reasons.
 
     Args:
-        kernel: Triton's CompiledKernel: the result of `kernel.warmup(...)` or of a launch, or `launch.compiled` of
-            `inspect_kernel`. None in the interpreter, where `warmup` returns None.
+        kernel: Triton's CompiledKernel: the result of `kernel.warmup(...)`, None in the interpreter, or of a launch, or
+            `launch.compiled` of `inspect_kernel`.
         device: as in `inspect_kernel`.
 
     Raises:
         TypeError: the kernel is not compiled.
-        DeviceError: it is compiled for another architecture, or there is no device.
-        ProfileError: no profile has that name.
+        DeviceError: it is compiled for another architecture, or there is no device. ProfileError: no profile has that name.
     """
     if kernel is None and interpreting():
         return 1
@@ -161,7 +157,10 @@ def fits(
         CompileError: this Triton does not compile for the device.
         TypeError: `kernel` is None, and the caller is not an autotuner.
     """
-    device, kernel = chosen(device), kernel or _of_the_autotuner()
+    device, callers = chosen(device), (frame.f_locals.get("self") for frame, _ in traceback.walk_stack(sys._getframe()))
+    kernel = kernel or next((one for one in callers if hasattr(one, "configs") and hasattr(one, "fn")), None)
+    if kernel is None:  # which Triton does not pass
+        raise TypeError("fits was not called by Triton's autotuner; pass the kernel: fits(configs, arguments, kernel=...)")
     if interpreting() or not configs:
         return list(configs)
     grid, _, jit = others.pop("grid", (1,)), others.pop("warmup", None), jit_function(kernel)
@@ -169,28 +168,18 @@ def fits(
     values |= others
     results = compiled_for(kernel, configs, values, device, unknown)
     grids = [axes_of(grid, {**values, **config.all_kwargs()}) for config in configs]
-    ranks, drawbacks = zip(*(_drawback(*launch, device) for launch in zip(results, grids, strict=True)), strict=True)
-    kept = [at for at, rank in enumerate(ranks) if rank == min(ranks) < REFUSED]
+    drawbacks = [_drawback(*launch, device) for launch in zip(results, grids, strict=True)]
+    least = min(rank for rank, _ in drawbacks)
+    kept = [at for at, (rank, _) in enumerate(drawbacks) if rank == least < REFUSED]
     for text in [text for at in kept[:1] for text in warnings_of(results[at], jit, values, grids[at])]:
         logger.warning("%s: %s", jit.__name__, text)
-    reasons = [f"{config}: {drawbacks[at]}" for at, config in enumerate(configs) if at not in kept]
+    reasons = [f"{config}: {drawbacks[at][1]}" for at, config in enumerate(configs) if at not in kept]
     for reason in reasons:
         logger.info("%s", reason)
     if not kept:
         heading = f"none of {len(configs)} configurations of {jit.__name__} can run on {device.name}"
         raise PlanError("\n  ".join((heading, *reasons)))
     return [configs[at] for at in kept]
-
-
-def _of_the_autotuner() -> Any:
-    """Returns the autotuner that calls `fits`, as Triton does not pass the kernel; TypeError if the caller is none."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:  # a pruning function of the user may be between
-        caller = frame.f_locals.get("self")
-        if hasattr(caller, "configs") and hasattr(caller, "fn"):
-            return caller
-        frame = frame.f_back
-    raise TypeError("fits was not called by Triton's autotuner; pass the kernel: fits(configs, arguments, kernel=...)")
 
 
 def _drawback(compiled: Any, grid: tuple[int, int, int], device: Device) -> tuple[int, str]:

@@ -122,7 +122,11 @@ class Trace:
             carried = [Value.ahead(values, turn and turn + 1 - len(states)) for values in zip(*states[-3:], strict=True)]
             self._set(names, carried)
             if bounds:
-                condition = self._index(loop, bounds, turn)
+                condition = variable = Value.unknown("", bounds)
+                if turn is not None and loop.trips is not None:
+                    condition = condition._replace(number=np.int64(turn < loop.trips))
+                    variable = variable._replace(number=bounds[0].number + turn * bounds[2].number)
+                self._values[op.operands[0]] = variable
             else:
                 condition, *carried = self._region(op.regions[0])
                 loop.sources |= condition.sources
@@ -138,16 +142,14 @@ class Trace:
             self._set(names, self._region(op.regions[-1]), loop.sources)
             return len(self.accesses) > made
 
-        condition, done = begin(0), 0
+        condition = begin(0)
         self._decide(condition)
         turns = self.turns if PROGRAM in loop.sources else 2
-        while condition.number != 0 and done < turns:
-            accesses(done)
+        while condition.number != 0 and len(states) <= (turns if condition.number else 1):
+            accesses(len(states) - 1)
             states.append([self._values[name] for name in names])
-            done += 1
-            if condition.number is None:
-                break
-            condition = begin(done)
+            condition = begin(len(states) - 1)
+        done = len(states) - 1
         if condition.number == 0:
             loop.trips = done
         elif condition.number and not bounds:
@@ -160,15 +162,6 @@ class Trace:
         begin(loop.trips)
         self._loops, self._unknown = loops, around
         self.decisive |= loop.sources
-
-    def _index(self, loop: Loop, bounds: Sequence[Value], turn: int | None) -> Value:
-        """Sets the variable of a for loop in a turn; returns the turn's condition."""
-        index = condition = Value.unknown("", bounds)
-        if turn is not None and loop.trips is not None:
-            index = index._replace(number=bounds[0].number + turn * bounds[2].number)
-            condition = condition._replace(number=np.int64(turn < loop.trips))
-        self._values[loop.op.operands[0]] = index
-        return condition
 
     def _operation(self, op: Op, operands: Sequence[Value]) -> None:
         """Traces an operation without regions."""

@@ -5,7 +5,6 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ NAME = re.compile(r'"?([a-z_]+\.[\w.]+)"?')
 SIZES = re.compile(r"tensor<((?:\d+x)+)")
 REFERENCE, PLACE = re.compile(r"#loc\d*"), re.compile(r'"([^"]+)":(\d+):\d+')
 BITS = re.compile(r"(?:bf|f|i)(\d+)")
-AXIS = re.compile(r"axis = (\d+)")
 CONSTANT = re.compile(r"arith\.constant (?:dense<)?(true|false|-?\d+)>?(?= :| loc|$)")
 RANGE = re.compile(r"end = (-?\d+).*start = (-?\d+)")
 ASSIGNED = re.compile(r"(%[\w$.-]+) = (%[\w$.#-]+)")
@@ -30,10 +28,7 @@ ACCESSES = {
     "experimental_descriptor_load": "load", "experimental_descriptor_store": "store",
 }  # fmt: skip
 MASKS = {"load": 1, "atomic_cas": 3}  # places of masks among operands, 2 for others
-SAME = {
-    "extsi", "extui", "trunci", "index_cast", "splat", "broadcast", "unsplat", "bitcast", "convert_layout", "expand_dims",
-}  # fmt: skip
-MOVED = {"addptr", "make_tensor_descriptor", "make_tensor_ptr", "advance"}  # pointers made of pointers
+SAME = "extsi", "extui", "trunci", "index_cast", "splat", "broadcast", "unsplat", "bitcast", "convert_layout", "expand_dims"
 
 
 @dataclass(eq=False)
@@ -48,13 +43,13 @@ class Op:
     regions: "list[list[Op]]" = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.kind = self.name.partition(".")[2]  # its name without the dialect's
+        self.kind = self.name.partition(".")[2]  # its name without the dialect's; of a comparison such as "lt"
         self.words = VALUE.sub("", self.text)  # its text without values
         self.bounds, self.carried = list[str](), ASSIGNED.findall(self.text)  # values in a loop, and those it begins with
         if self.name == "scf.for":
             self.bounds, self.carried = self.operands[1:4], self.carried[1:]
         if self.kind == "cmpi":
-            self.kind = self.text.split()[1].rstrip(",")[-2:]  # such as "lt", without its sign
+            self.kind = self.text.split()[1].rstrip(",")[-2:]
         sizes = SIZES.findall(self.text.rpartition(" : ")[2]) or [""]
         self.elements = math.prod(map(int, filter(None, sizes[0].split("x"))))  # of its type's tensor, 1 of a scalar
         bits = BITS.findall(self.text.partition(" : ")[2].split(",")[0].split("->")[0]) or ["8"]
@@ -64,15 +59,10 @@ class Op:
     def literal(self) -> Any:
         """Returns the integer of a constant, or the array of a range; None of another constant."""
         if self.kind == "make_range":
-            end, start = map(int, RANGE.search(self.text).groups())  # type: ignore[union-attr]
+            end, start = map(int, RANGE.findall(self.text)[0])
             return np.arange(start, end)
         constant = CONSTANT.match(self.text)
         return constant and np.int64(json.loads(constant[1]))
-
-    @property
-    def axis(self) -> int:
-        """Returns that of a dimension that is added."""
-        return int(AXIS.findall(self.text)[0])
 
 
 class Function(NamedTuple):
@@ -93,13 +83,15 @@ def parsed_of(compiled: Any, jit: Any) -> Function:
     source = compiled.asm["ttir" if "ttir" in compiled.asm else "ttgir"]  # Gluon's kernels have no TTIR
     places = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", source, re.MULTILINE))
     for raw in source.splitlines():
-        line = LOCATION.sub("", raw).strip()
+        line, location = LOCATION.sub("", raw).strip(), raw.rpartition(" loc(")[2]
         if not line or line.startswith("#"):
             continue
         if line.startswith("}"):  # } else {, and } do {
             regions.pop()
         else:
-            every.append(_op(line, _line(raw.rpartition(" loc(")[2], places)))
+            while not (place := PLACE.search(location)) and (reference := REFERENCE.search(location)):
+                location = places.get(reference[0], "")  # of a call, that of the function that is called
+            every.append(_op(line, f"{place[1].rpartition('/')[2]}:{place[2]}" if place else ""))
             regions[-1].append(every[-1])
         if line.endswith("{"):
             owner = regions[-1][-1]
@@ -108,26 +100,21 @@ def parsed_of(compiled: Any, jit: Any) -> Function:
     functions = [op for op in every if op.name == "tt.func"]
     kernel = next((function for function in functions if " public " in function.text), functions[0])
     names = [name for name in jit.arg_names if name not in constants_of(compiled, jit)]
-    known = names if len(names) == len(kernel.operands) else [value.removeprefix("%") for value in kernel.operands]
-    return Function(dict(zip(kernel.operands, known, strict=True)), kernel.regions[0], every)
-
-
-def _line(location: str, places: Mapping[str, str]) -> str:
-    """Returns the file and line of a location: of a call, those of the function that is called."""
-    while not (place := PLACE.search(location)) and (reference := REFERENCE.search(location)):
-        location = places.get(reference[0], "")
-    return f"{place[1].rpartition('/')[2]}:{place[2]}" if place else ""
+    if len(names) != len(kernel.operands):
+        names = [value.removeprefix("%") for value in kernel.operands]
+    return Function(dict(zip(kernel.operands, names, strict=True)), kernel.regions[0], every)
 
 
 def _op(text: str, line: str) -> Op:
+    left, _, body = text.partition(" = ")
     if text.startswith("^"):
         return Op("label", VALUE.findall(text), [], text, line)
-    left, _, body = text.partition(" = ") if text.startswith("%") else ("", "", text)
+    if not text.startswith("%"):
+        left, body = "", text
     results = []
     for name, count in RESULTS.findall(left):
-        results += [f"{name}#{index}" for index in range(int(count))] if count else [name]
-    match = NAME.search(body)
-    return Op(match[1] if match else "", results, VALUE.findall(body), body, line)
+        results += [f"{name}#{index}" for index in range(int(count or 0))] or [name]
+    return Op((NAME.findall(body) or [""])[0], results, VALUE.findall(body), body, line)
 
 
 def stored(function: Function) -> set[str] | None:

@@ -2,6 +2,7 @@
 
 import itertools
 import operator
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 from portable_softmax.row_kernels.ttir import ACCESSES, SAME, Op
 
+AXIS = re.compile(r"axis = (\d+)")
 MAX_32_BITS = 2**31
 UNKNOWN = 2**62  # elements behind all memory
 PROGRAM, COLUMNS = "program", "columns"  # that a value depends on, beside parameters: the second are the elements of a block
@@ -42,7 +44,7 @@ def computed(op: Op, operands: Sequence[Any]) -> Any:
     if any(one is None for one in numbers):
         return None
     if kind == "expand_dims" and numbers[0].ndim:
-        return np.expand_dims(numbers[0], op.axis)
+        return np.expand_dims(numbers[0], int(AXIS.findall(op.text)[0]))
     if kind in SAME:
         return numbers[0]
     if kind == "addptr":
