@@ -8,8 +8,7 @@ import numpy as np
 
 from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.trace import accesses_of
-from portable_softmax.row_kernels.ttir import Function, parsed_of
-from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, Access
+from portable_softmax.row_kernels.ttir import COLUMNS, PROGRAM, UNKNOWN, Access, Function, parsed_of
 
 VERBS = {"store": "stores to", "atomic": "updates", "load": "loads"}
 MEET = {"store": ["store"], "atomic": ["store"], "load": ["store", "atomic"]}  # accesses that rows may not share, in this order
@@ -111,7 +110,7 @@ def check(request: Request, function: Function, grid: tuple[int, int, int], bloc
         elif computed and PROGRAM in one.address.sources and COLUMNS not in one.address.sources:
             text += f"; pass {size}=, which is {block} here, or tensors of a size that follows from plan(...).meta"
         (warnings if one.kind == "load" else errors).append(text)
-    last = {one.root: one for one in sorted(accesses, key=lambda one: int(one.runs.max())) if one.is_known}
+    last = {one.root: one for one in sorted(accesses, key=lambda one: int(one.runs.max())) if one.runs.max() < UNKNOWN}
     for one in last.values():  # is the rest of its row left out, up to the tensor's end?
         left = (extent_of(request.arguments.get(one.root)) or 0) - int(one.runs.max())
         is_whole = one.hides or COLUMNS not in one.address.sources or (request.cols - left) % block

@@ -1,6 +1,5 @@
 """The form of a kernel, by its TTIR: which rows a program takes, and what it moves."""
 
-import functools
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -13,11 +12,9 @@ from portable_softmax.row_kernels.addresses import conflict
 from portable_softmax.row_kernels.decorators import jit_function
 from portable_softmax.row_kernels.row_settings import Request
 from portable_softmax.row_kernels.trace import Trace, accesses_of
-from portable_softmax.row_kernels.ttir import Function, Op
-from portable_softmax.row_kernels.values import PROGRAM, Access, Loop, Turns
+from portable_softmax.row_kernels.ttir import PROGRAM, Access, Function, Op, Turns
 
 ROWS, PROGRAMS = (5, 40, 300), (1, 2, 3, 7)  # small launches that are traced
-MAX_SUM = 4096  # programs that are traced in turn
 FIRST = 16  # programs of one for each row that are traced, beside those at powers of two
 BLOCKS = 3  # of a row, where its length is no constexpr
 UNKNOWN_ROWS = "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
@@ -126,29 +123,18 @@ def check_form(form: Form, request: Request) -> None:
 
 def turns_of_rows(function: Function, arguments: Mapping[str, Any], parts: Collection[str], program: int, programs: int) -> int:
     """Counts the turns of loops over rows in which a program accesses memory; a kernel without such a loop has one."""
-    turns = Counter[Loop | None]()
-    for one in _launch(function, arguments, [program], programs):
-        loop, turn = one.row
-        if one.root not in parts and (loop or PROGRAM in one.address.sources):
-            turns[loop] = max(turns[loop], turn + 1)
-    if len(turns) > 1:
-        del turns[None]
-    return turns.total()
+    accesses = [one for one in _launch(function, arguments, [program], programs) if one.root not in parts]
+    return max((one.row[1] + 1 for one in accesses if one.row[0] or PROGRAM in one.address.sources), default=0)
 
 
 def check_rows(form: Form, request: Request, function: Function, programs: int) -> None:
-    """Raises PlanError if programs of a computed grid take more or fewer turns over rows than one program does."""
-    of_program = functools.partial(turns_of_rows, function, request.arguments, form.parts)
-    turns, every = functools.cache(functools.partial(of_program, programs=programs)), of_program(0, 1)
+    """Raises PlanError if programs of a computed grid take more or fewer turns over rows than one program does.
 
-    def total(first: int, last: int) -> int:
-        """Adds the turns of programs; from program to program they grow or fall."""
-        if turns(first) == turns(last):
-            return turns(first) * (last - first + 1)
-        middle = (first + last + 1) // 2
-        return total(first, middle - 1) + total(middle, last)
-
-    if total(0, programs - 1) != every and (programs > MAX_SUM or sum(map(turns, range(programs))) != every):
+    The first or the last program takes the most turns, and the other one of them the fewest.
+    """
+    ends, total = [(0, programs), (programs - 1, programs)], turns_of_rows(function, request.arguments, form.parts, 0, 1)
+    fewest, most = sorted(turns_of_rows(function, request.arguments, form.parts, *end) for end in ends)
+    if not fewest * programs <= total <= most * programs:
         check_form(Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
 
 

@@ -47,8 +47,8 @@ class Launcher:
         block: name of the constexpr that is a block's number of elements.
         grid: as in `kernel[grid]`: a tuple, or a function of the arguments by name that returns one. A call may pass another
             one, and any argument that is not to be computed: constexprs, options such as num_warps, and num_programs.
-        measure: number of configurations, such as 4, that are timed at the first call for a range of rows, on copies of the
-            tensors that the kernel stores to; the fastest is launched in this process. None for none.
+        measure: number of configurations, such as 4, that are timed at the first call for a range of rows, on copies of its
+            tensors; the fastest is launched in this process. None for none.
 
     Raises:
         TypeError: the kernel has no such parameter, or `block` is not a constexpr.

@@ -1,6 +1,7 @@
 """Launches for new numbers of rows, by one plan for their range, without traces of their own."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,35 +31,28 @@ def plan_by_range(plans: dict[Any, RowPlan | None], request: Request, choice: Ch
 
     `plans` keeps the plans of ranges, for equal other numbers, and layouts of tensors that grow alike.
     """
-    name_of_rows = request.names[0]
-    if not (name_of_rows and request.rows):
+    rows, name_of_rows = request.rows, request.names[0]
+    if not (name_of_rows and rows):
         return choice.plan(request)
-    others = tuple(pair for pair in request.arguments.items() if isinstance(pair[1], int) and pair[0] != name_of_rows)
-    key = choice, representative(request.rows), others, layouts_of(request)
+    tensors = [(name, value) for name, value in request.arguments.items() if isinstance(value, torch.Tensor) and value.dim()]
+    layouts = list[Any]((name, value.shape[0], 0, value.shape[1:], value.stride()) for name, value in tensors)
+    for at, (name, size, _, *others) in enumerate(layouts):
+        if size % rows == 0:  # a first size that grows with the rows
+            layouts[at] = name, 0, size // rows, *others
+    numbers = [pair for pair in request.arguments.items() if isinstance(pair[1], int) and pair[0] != name_of_rows]
+    key = choice, representative(rows), *numbers, *layouts
     if key not in plans:
         planned = choice.plan(request)  # raises its own error
-        plans[key] = plan_of_range(request, choice)
+        plans[key] = _plan_of_range(request, choice, layouts)
         return planned
     if plan := plans[key]:
-        grid = tuple({ROWS: request.rows}.get(axis, axis) for axis in plan.grid)
+        grid = tuple({ROWS: rows}.get(axis, axis) for axis in plan.grid)
         if request.grid is None or request.grid_of(plan.meta) == grid:
-            return replace(plan, size=(request.rows, request.cols), num_programs=math.prod(grid), grid=grid)
+            return replace(plan, size=(rows, request.cols), num_programs=math.prod(grid), grid=grid)
     return choice.plan(request)
 
 
-def layouts_of(request: Request) -> tuple[Any, ...]:
-    """Returns the layouts of a request's tensors; a first size that is a multiple of the rows is its factor."""
-    layouts = list[Any]()
-    for name, value in request.arguments.items():
-        if isinstance(value, torch.Tensor) and value.dim():
-            constant, factor = value.shape[0], 0
-            if constant % request.rows == 0:
-                constant, factor = 0, constant // request.rows
-            layouts.append((name, constant, factor, value.shape[1:], value.stride()))
-    return tuple(layouts)
-
-
-def plan_of_range(request: Request, choice: Choice) -> RowPlan | None:
+def _plan_of_range(request: Request, choice: Choice, layouts: Sequence[Any]) -> RowPlan | None:
     """Returns the plan for a range of rows, with ROWS in its grid; None if it is not the same throughout.
 
     It is planned for the least, the second and the most rows, with tensors that grow alike: what grows in steps, such as tiles
@@ -67,7 +61,7 @@ def plan_of_range(request: Request, choice: Choice) -> RowPlan | None:
     (least, _, most), plans = numbers_of(request.rows), list[RowPlan]()
     for rows in (least, least + 1, most):
         arguments = dict[str, Any](request.arguments) | {str(request.names[0]): rows}
-        for name, constant, factor, sizes, strides in layouts_of(request):
+        for name, constant, factor, sizes, strides in layouts:
             shape, dtype = (constant + factor * rows, *sizes), arguments[name].dtype
             arguments[name] = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
         try:

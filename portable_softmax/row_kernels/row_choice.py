@@ -21,7 +21,7 @@ from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
 from portable_softmax.row_kernels.row_plan import Program, RowPlan
 from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, settings_of
-from portable_softmax.row_kernels.ttir import parsed_of, stored
+from portable_softmax.row_kernels.ttir import parsed_of, stores_elsewhere
 from portable_softmax.runtime.measuring import on_copies, timed
 
 SEVERAL = KNOWN + 1  # rows of which Triton knows nothing: it makes 1 a constant, and reads less by multiples of 16; 0 is no row
@@ -139,15 +139,13 @@ class Choice:
                 words.append(", ".join([one.words, *[f"num_programs={plans[-1].num_programs}"] * (request.grid is None)]))
 
         def time() -> list[list[float]] | str:
-            stores = [stored(one.program.function) for one in some[:count]]
-            if None in stores:
+            if any(stores_elsewhere(one.program.function) for one in some[:count]):
                 return "Triton's IR does not say which tensors the kernel stores to"
-            names = tensors.keys() & set().union(*filter(None, stores))
             try:
-                copies, restore = on_copies(request.arguments, names)
+                copies, restore = on_copies(request.arguments, tensors)
                 return timed([call_of(plan, copies) for plan in plans], self._device, restore)
             except torch.OutOfMemoryError:
-                return f"there is no memory for copies of {', '.join(sorted(names))}"
+                return f"there is no memory for copies of {', '.join(sorted(tensors))}"
 
         at, self.measured = measured(plans, words, time)
         self.candidates = [*launches[at : at + 1], *self.candidates]

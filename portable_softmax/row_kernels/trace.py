@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from portable_softmax.row_kernels.ttir import ACCESSES, MASKS, Function, Op
-from portable_softmax.row_kernels.values import COLUMNS, PROGRAM, UNKNOWN, Access, Loop, Turns, Value
+from portable_softmax.row_kernels.ttir import ACCESSES, COLUMNS, PROGRAM, UNKNOWN, Access, Function, Loop, Op, Turns, Value
 
 LABEL = re.compile(r"\^\w+")
+MASKS = {"load": 1, "atomic_cas": 3}  # places of masks among operands, 2 for others
 WORK = "reduce", "exp", "exp2"
 WORDS = {"load": "a load of", "store": "a store to", "atomic": "an atomic operation on"}
 FAR = 2**31 - 1  # a turn that loops do not have
@@ -191,8 +191,8 @@ class Trace:
             mask, others, hides = ONE, operands[-1:], True
         if mask.number is not None and not np.any(mask.number):
             return
-        is_known, sure = address.number is not None, not self._unknown
-        if not is_known:
+        sure = not self._unknown
+        if address.number is None:
             first = UNKNOWN + hash((root, kind, address.identity)) % UNKNOWN
             runs, hides, sure = np.array([[first, first + 1]]), True, False
         elif mask.number is None:
@@ -203,10 +203,8 @@ class Trace:
         place, words = (root, kind, runs.tobytes()), f"{WORDS[kind]} {root}"
         row = next(((loop, turn) for loop, turn in self._loops if PROGRAM in loop.sources), (None, 0))
         stored = *(value.identity for value in others[:1]), mask.key, *self._unknown
-        access = Access(
-            op, kind, words, root, address, runs, place, self.program[0], self._loops, row, hides, is_known, sure, stored
-        )
-        self.accesses.append(access)
+        program, loops = self.program[0], self._loops
+        self.accesses.append(Access(op, kind, words, root, address, runs, place, program, loops, row, hides, sure, stored))
 
 
 def accesses_of(

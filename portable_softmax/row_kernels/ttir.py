@@ -1,10 +1,12 @@
-"""Reads Triton's IR (TTIR) as a tree of operations."""
+"""Reads Triton's IR (TTIR) as a tree of operations, and computes their integers and the offsets of pointers."""
 
 import functools
+import itertools
 import json
 import math
+import operator
 import re
-from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,8 +29,11 @@ ACCESSES = {
     "descriptor_store": "store", "descriptor_gather": "load", "descriptor_scatter": "store", "descriptor_reduce": "atomic",
     "experimental_descriptor_load": "load", "experimental_descriptor_store": "store",
 }  # fmt: skip
-MASKS = {"load": 1, "atomic_cas": 3}  # places of masks among operands, 2 for others
 SAME = "extsi", "extui", "trunci", "index_cast", "splat", "broadcast", "unsplat", "bitcast", "convert_layout", "expand_dims"
+AXIS = re.compile(r"axis = (\d+)")
+MAX_32_BITS = 2**31
+UNKNOWN = 2**62  # elements behind all memory
+PROGRAM, COLUMNS = "program", "columns"  # that a value depends on, beside parameters: the second are the elements of a block
 
 
 @dataclass(eq=False)
@@ -117,22 +122,131 @@ def _op(text: str, line: str) -> Op:
     return Op((NAME.findall(body) or [""])[0], results, VALUE.findall(body), body, line)
 
 
-def stored(function: Function) -> set[str] | None:
-    """Returns the names of parameters, all that a kernel may store to among them; None if Triton's IR does not show them."""
-    if any(op.kind in ("int_to_ptr", "call") or "pure = false" in op.text for op in function.every):
-        return None  # pointers in memory, and functions and assembly that may store
-    sources = defaultdict[str, set[str]](set)  # values that a value may be, or be computed from
-    shared = "values between blocks"  # of which any may be any other
-    for op in function.every:
-        values = set(op.operands)
-        if op.name.startswith(("scf.", "cf.", "label")):
-            sources[shared] |= values
-            values = {shared}
-        for name in (*op.results, *(name for name, _ in op.carried)):
-            sources[name] |= values
-    left, seen = [op.operands[0] for op in function.every if ACCESSES.get(op.kind, "load") != "load"], set[str]()
-    while left:
-        if (value := left.pop()) not in seen:
-            seen.add(value)
-            left += sources[value]
-    return {function.parameters[value] for value in seen & function.parameters.keys()}
+def stores_elsewhere(function: Function) -> bool:
+    """True if a kernel may store to memory that is none of its arguments': by pointers in memory, functions and assembly."""
+    return any(op.kind in ("int_to_ptr", "call") or "pure = false" in op.text for op in function.every)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
+
+
+DIVISIONS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("divsi", "divui"), _quotient),
+    **dict.fromkeys(("remsi", "remui"), lambda a, b: a - _quotient(a, b) * b),
+}
+OPERATORS = "addi add, subi sub, muli mul, andi and_, ori or_, xori xor, shli lshift, shrsi rshift, shrui rshift"
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    **{kind: getattr(operator, name) for kind, name in map(str.split, OPERATORS.split(","))},
+    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},  # comparisons, without their sign
+    **DIVISIONS,
+    **dict.fromkeys(("minsi", "minui"), np.minimum),
+    **dict.fromkeys(("maxsi", "maxui"), np.maximum),
+    "select": np.where,
+}
+
+
+def computed(op: Op, operands: Sequence[Any]) -> Any:
+    """Returns the number that an operation computes from values; None if it is unknown."""
+    numbers, kind = [one.number for one in operands], op.kind
+    if kind in ("constant", "make_range"):
+        return op.literal
+    if any(one is None for one in numbers):
+        return None
+    if kind == "expand_dims" and numbers[0].ndim:
+        return np.expand_dims(numbers[0], int(AXIS.findall(op.text)[0]))
+    if kind in SAME:
+        return numbers[0]
+    if kind == "addptr":
+        return numbers[0] + numbers[1]
+    if kind not in ARITHMETIC or any(one.root for one in operands) or (kind in DIVISIONS and not np.all(numbers[1])):
+        return None
+    return ARITHMETIC[kind](*numbers).astype(np.int64)
+
+
+class Value(NamedTuple):
+    """What is known of a number, a tensor of numbers, or a pointer."""
+
+    number: Any = None  # int64, or an array of them; of a pointer its offset in elements; None if it is unknown
+    root: str = ""  # the parameter that a pointer points to; "" if it is unknown, and for numbers
+    sources: frozenset[str] = frozenset()  # parameters, PROGRAM and COLUMNS that it depends on
+    key: Any = None  # of an unknown value: equal for those that are computed alike
+    wide: int = 0  # the largest of the 32-bit numbers it is computed from that do not fit; 0 if all do
+
+    @property
+    def identity(self) -> Any:
+        """Returns what is equal for equal values."""
+        return self.root, self.key if self.number is None else self.number.tobytes()
+
+    def depends(self, *values: "Value") -> "Value":
+        """Returns the value as one that depends on others."""
+        return self._replace(sources=self.sources.union(*(value.sources for value in values)))
+
+    @classmethod
+    def unknown(cls, what: str, values: "Sequence[Value]", root: str = "") -> "Value":
+        """Returns an unknown value that is computed from others; `what` is the operation in words."""
+        key, wide = (
+            hash((what, *(value.identity for value in values))),
+            max((value.wide for value in values), key=abs, default=0),
+        )
+        return cls(None, root, key=key, wide=wide).depends(*values)
+
+    @classmethod
+    def of(cls, op: Op, operands: "Sequence[Value]") -> "Value":
+        """Returns the result of an operation; what is loaded is unknown."""
+        root = next((one.root for one in operands if op.kind not in ACCESSES), "")  # of a pointer made of a pointer
+        result, wide = computed(op, operands), [one.wide for one in operands]
+        if result is None:
+            return cls.unknown(op.words, operands, root)
+        if op.kind in ARITHMETIC and op.text.rstrip(">").endswith("i32"):
+            wide += [end for end in (int(np.max(result)), int(np.min(result))) if not -MAX_32_BITS <= end < MAX_32_BITS]
+        return cls(result, root, wide=max(wide, key=abs, default=0)).depends(*operands)
+
+    @classmethod
+    def ahead(cls, states: "Sequence[Value]", turns: int | None) -> "Value":
+        """Returns a value after more turns of a loop, None for an unknown number: known if all turns change it alike.
+
+        `states` are its values before the last turns and now.
+        """
+        last = states[-1]
+        if turns == 0:
+            return last
+        if all(state.number is not None and state.root == last.root for state in states):
+            steps = [later.number - earlier.number for earlier, later in itertools.pairwise(states)]
+            if not steps or (turns is None and not np.any(steps)):
+                return last
+            if turns and len({step.tobytes() for step in steps}) == 1:
+                return last._replace(number=last.number + turns * steps[0])
+        return cls.unknown("ahead", [last], last.root)
+
+
+@dataclass(eq=False)
+class Loop:
+    """A loop that is traced."""
+
+    op: Op
+    trips: int | None = None  # all of its turns; None if they are unknown
+    sources: frozenset[str] = frozenset()  # what its turns depend on
+
+
+Turns = tuple[tuple[Loop, int], ...]  # loops, outermost first, and turns of them
+
+
+class Access(NamedTuple):
+    """A load, store or atomic operation of a program."""
+
+    op: Op
+    kind: str  # "load", "store" or "atomic"
+    words: str  # such as "a store to y"
+    root: str  # the parameter that the address points to; "" if it is unknown
+    address: Value
+    runs: Any  # intervals of elements, [first, end), that no mask hides; of an unknown place one of its own behind all memory
+    place: Any  # equal for accesses of a kind to the same elements
+    program: int  # along axis 0
+    loops: Turns  # around it
+    row: tuple[
+        Loop | None, int
+    ]  # the outermost loop with turns that depend on the program, and its turn; (None, 0) without one
+    hides: bool  # a mask hides elements, or may
+    sure: bool  # its elements are known, and that it is made
+    stored: Any  # equal for values that are computed and masked alike
