@@ -42,8 +42,7 @@ def compiled_for(
         configs: Triton's Configs; None for a kernel without.
         values: arguments and options by name, which win over a configuration's.
         unknown: names of arguments of which only the type is known; a decorator that reads one is an error.
-        positional: number of arguments that are passed by position: a parameter named as an option of Triton's, such as
-            num_warps, sets that option too if it is passed by name.
+        positional: number of arguments that are passed by position; by name, a parameter such as num_warps is an option too.
         computed: the configurations are this package's, so that they win over decorators.
     """
     jit = jit_function(kernel)
@@ -60,24 +59,25 @@ def compiled_for(
             named = arguments_of(kernel, config, passed, unknown)
             if triton_version() < (3, 5) and (named.get("num_ctas") or 1) > 1:
                 raise CompileError("num_ctas above 1 may end the process in this Triton; install Triton 3.5 or later")
-            first = itertools.takewhile(named.__contains__, jit.arg_names[: max(positional, last)])
-            return jit.run(*[named.pop(name) for name in [*first]], **named, grid=(1,), warmup=True)
+            first = [*itertools.takewhile(named.__contains__, jit.arg_names[: max(positional, last)])]
+            by_position = [named.pop(name) for name in first]
+            return jit.run(*by_position, **named, grid=(1,), warmup=True)
         except Exception as error:
             return error
 
-    hooks = any(config and config.pre_hook for config in configs)  # which change the arguments
+    threads = os.cpu_count() or 1
+    if triton_version() < (3, 4) or any(config and config.pre_hook for config in configs):
+        threads = 1  # hooks change the arguments, and 3.3 does not compile in threads
     with contextlib.ExitStack() as left:
         key = left.enter_context(absent(device))
         check_target(device)
         left.callback(setattr, jit, "pre_run_hooks", jit.pre_run_hooks)  # which may write to the arguments
         left.enter_context(contextlib.redirect_stdout(sys.stderr))  # where Triton prints a compiler's complaint
         jit.pre_run_hooks = []
-        left.callback((jit.device_caches if hasattr(jit, "device_caches") else jit.cache).pop, key, None)  # an absent device's
-        left.callback(vars(jit).update, {"binder": None} if hasattr(jit, "binder") else {})  # of 3.2, for all backends
-        if hooks or triton_version() < (3, 4):  # 3.3 does not compile in threads
-            results = [*map(run, configs)]
-        else:
-            results = [*left.enter_context(ThreadPoolExecutor(os.cpu_count())).map(run, configs)]
+        left.callback(getattr(jit, "device_caches", getattr(jit, "cache", {})).pop, key, None)  # an absent device's
+        if hasattr(jit, "binder"):  # of 3.2, for all backends
+            left.callback(setattr, jit, "binder", None)
+        results = [*left.enter_context(ThreadPoolExecutor(threads)).map(run, configs)]
         results = [_explained(result, functools.partial(run, config)) for result, config in zip(results, configs, strict=True)]
     if errors := [result for result in results if isinstance(result, OSError)]:
         raise unwritable(errors[0]) from errors[0]
@@ -97,8 +97,9 @@ def _explained(error: Any, again: Callable[[], Any]) -> Any:
             os.dup2(original, 2)
             os.close(original)
         stderr.seek(0)
-        why = reason_in(stderr.read().decode(errors="replace"))
-    return RuntimeError(f"{error}: {why}") if why else result
+        if why := reason_in(stderr.read().decode(errors="replace")):
+            return RuntimeError(f"{error}: {why}")
+    return result
 
 
 def _in_words(result: Any, jit: Any, device: Device, passed: Collection[str], unknown: Collection[str]) -> Any:
@@ -107,15 +108,17 @@ def _in_words(result: Any, jit: Any, device: Device, passed: Collection[str], un
         return result
     if isinstance(result, KeyError) and result.args[0] in unknown:
         return CompileError(f"a decorator of {jit.__name__} requires the value of {result}; pass it, or what it computes")
-    known = [*jit.arg_names, *OF_CONFIG]
-    near = {name: get_close_matches(name, known, 1) for name in passed if name not in known}
-    hint = "".join(f"; {name} is no parameter: did you mean {match}?" for name, matches in near.items() for match in matches)
+    known, hint = [*jit.arg_names, *OF_CONFIG], ""
+    for name in (name for name in passed if name not in known):
+        hint += "".join(f"; {name} is no parameter: did you mean {match}?" for match in get_close_matches(name, known, 1))
     if isinstance(result, TypeError):
         return TypeError(f"{jit.__name__}: {result}{hint}".replace("dynamic_func() ", ""))  # of generated code
     text = f"{jit.__name__} for {device.backend}/{device.arch}: {result}"
     if type(result).__name__ == "CompilationError" and str(result.__cause__ or "") not in str(result):
         text += f": {result.__cause__}"  # not in the text of Triton 3.4
-    return CompileError(text + hint if "specified but unrecognised" in text else text)
+    if "specified but unrecognised" in text:
+        text += hint
+    return CompileError(text)
 
 
 def reason_in(printed: str) -> str:

@@ -297,21 +297,3 @@ def test_plans_of_a_range_of_rows(monkeypatch):
     assert [num_programs(rows, FORM="pairs without a mask") for rows in (70, 72, 74)] == [35, 36, 37]
     with pytest.raises(PlanError, match="a store to y reaches element 7,199, and y has 7,100"):
         num_programs(71, FORM="pairs without a mask")
-
-
-def test_a_range_of_rows_has_one_launch(monkeypatch):
-    """It is planned for the first number, and others need no traces."""
-    device, ranges, run = Device.from_profile("nvidia/h200"), {}, launcher(rows_in, **NAMES)
-
-    def request(rows):
-        x = torch.empty(rows, 1000, device="meta")
-        return run.request(x=x, y=x, n_rows=rows, n_cols=1000, FORM="a loop by num_programs")
-
-    requests = [request(rows) for rows in range(1024, 1536, 64)]
-    choice = run._choice(requests[0], device)
-    alone = [choice.plan(one) for one in requests]
-    assert len({str(one.meta) for one in alone}) == 1
-    plan_by_range(ranges, requests[0], choice)
-    monkeypatch.delattr(addresses, "corners")
-    again = [plan_by_range(ranges, one, choice) for one in requests]
-    assert [(one.grid, one.meta, one.size) for one in again] == [(one.grid, one.meta, one.size) for one in alone]
