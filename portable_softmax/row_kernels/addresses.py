@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 
 from portable_softmax.row_kernels.row_settings import Request
-from portable_softmax.row_kernels.trace import accesses_of
+from portable_softmax.row_kernels.trace import Axes, accesses_of
 from portable_softmax.row_kernels.ttir import COLUMNS, PROGRAM, UNKNOWN, Access, Function, parsed_of
 
 VERBS = {"store": "stores to", "atomic": "updates", "load": "loads"}
 MEET = {"store": ["store"], "atomic": ["store"], "load": ["store", "atomic"]}  # accesses that rows may not share, in this order
 
 
-def corners(
-    function: Function, arguments: Mapping[str, Any], grid: tuple[int, int, int], block: int = 0, rows: int = 0
-) -> list[Access]:
+def corners(function: Function, arguments: Mapping[str, Any], grid: Axes, block: int = 0, rows: int = 0) -> list[Access]:
     """Traces programs at the ends of a grid, and one that may take the last of so many rows; `block` is that of Trace."""
     x, y, z = grid
     ends = sorted({0, 1, (rows - 1) % max(1, x), x - 2, x - 1} & {*range(x)})
@@ -67,16 +65,14 @@ def extent_of(tensor: Any) -> int | None:
 def out_of_bounds(accesses: Sequence[Access], arguments: Mapping[str, Any]) -> Iterator[tuple[Access, str]]:
     """Yields accesses outside of their tensors, of each line the furthest, and sentences about them."""
     worst: dict[tuple[str, str], Access] = {}
-    sizes = {name: (extent_of(value), getattr(value, "itemsize", None)) for name, value in arguments.items()}
     for one in (one for one in accesses if one.sure):
-        extent, itemsize = sizes.get(one.root, (None, None))
-        is_inside = extent is None or (one.runs.min() >= 0 and one.runs.max() <= extent)
-        if not is_inside and itemsize in (one.op.size, None):
-            key = one.words, one.op.line
+        tensor, key = arguments.get(one.root), (one.words, one.op.line)
+        extent, itemsize = extent_of(tensor), getattr(tensor, "itemsize", one.op.size)
+        if extent is not None and one.op.size == itemsize and (one.runs.min() < 0 or one.runs.max() > extent):
             worst[key] = max(worst.get(key, one), one, key=lambda one: int(one.runs.max()))
     for one in worst.values():
         end = min(int(one.runs.min()), 0) or int(one.runs.max()) - 1
-        yield one, f"{one.words} reaches element {end:,}, and {one.root} has {sizes[one.root][0]:,} ({one.op.line})"
+        yield one, f"{one.words} reaches element {end:,}, and {one.root} has {extent_of(arguments[one.root]):,} ({one.op.line})"
 
 
 def overflows(accesses: Sequence[Access]) -> Iterator[str]:
@@ -87,7 +83,7 @@ def overflows(accesses: Sequence[Access]) -> Iterator[str]:
         yield f"{words}; cast the number of the row, or of the program, to tl.int64"
 
 
-def check(request: Request, function: Function, grid: tuple[int, int, int], block: int) -> tuple[list[str], list[str]]:
+def check(request: Request, function: Function, grid: Axes, block: int) -> tuple[list[str], list[str]]:
     """Returns a launch's errors and warnings by the accesses of its programs, which have blocks of so many elements."""
     errors, (_, cols, size) = list[str](), request.names
     if not request.rows:
@@ -121,7 +117,7 @@ def check(request: Request, function: Function, grid: tuple[int, int, int], bloc
     return errors, warnings
 
 
-def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], grid: tuple[int, int, int] | None) -> list[str]:
+def warnings_of(compiled: Any, jit: Any, values: Mapping[str, Any], grid: Axes | None) -> list[str]:
     """Returns what is wrong with a compiled kernel at its sizes, or needed beside it; of an unknown grid, of one program."""
     accesses = corners(parsed_of(compiled, jit), values, grid or (1, 1, 1))
     warnings = [*overflows(accesses), *(text for _, text in out_of_bounds(accesses, values))]

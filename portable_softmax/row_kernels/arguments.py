@@ -1,22 +1,17 @@
-"""Parses a kernel's arguments from text, for absent devices and tensors.
-
-x=f16[4096,4096]   a contiguous tensor that starts on a multiple of 16 bytes
-x=*f16:16  x=*f16  a pointer to a tensor of any shape below 2 GiB, on a multiple of 16 bytes or not
-n=4096  eps=1e-5  low=-inf  flag=True  mask=None
-n=i32:16  n=i32    a number of which only the type is known, a multiple of 16 or not
-BLOCK=1024  SHAPE=(64,64)  ACC=tl.float32  ACT=relu  NAME=text   of a constexpr; relu is a function of the kernel's file
-"""
+"""Parses a kernel's arguments from text, for absent devices and tensors, in the syntax of docs/row_kernels.md."""
 
 import ast
 import importlib
+import inspect
 import math
 import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from portable_softmax.row_kernels.decorators import by_position, constexprs_of, jit_function
+from portable_softmax.row_kernels.decorators import constexprs_of, jit_function
 
+# f16[4096,4096], *f16:16 and i32:16: a tensor, a pointer and a number of that type, which are multiples of 16
 TYPED = re.compile(r"(\*?)(?:torch\.)?(\w+)(?:\[([0-9]{1,19}(?:,[ ]*[0-9]{1,19})*)\])?(:16)?")
 TORCH = {
     "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "i1": "bool",
@@ -38,7 +33,9 @@ def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) ->
     ValueError if text is no argument, TypeError if a name is no parameter or a constexpr has no hash.
     """
     jit, typed = jit_function(kernel), set[str]()
-    named = dict(arguments) if isinstance(arguments, Mapping) else by_position(kernel, arguments)
+    if not isinstance(arguments, Mapping):
+        arguments = inspect.signature(jit.fn).bind_partial(*arguments).arguments
+    named = dict(arguments)
     if unknown := named.keys() - {*jit.arg_names}:
         raise TypeError(f"{jit.__name__} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(jit.arg_names)}")
     for name, text in [(name, text) for name, text in named.items() if isinstance(text, str)]:

@@ -36,14 +36,10 @@ def compiled_for(
 ) -> list[Any]:
     """Returns kernels compiled for a device, here or not, or their errors in the compiler's own words.
 
-    CompileError if Triton has no such target, DeviceError if its cache cannot be written.
-
-    Args:
-        configs: Triton's Configs; None for a kernel without.
-        values: arguments and options by name, which win over a configuration's.
-        unknown: names of arguments of which only the type is known; a decorator that reads one is an error.
-        positional: number of arguments that are passed by position; by name, a parameter such as num_warps is an option too.
-        computed: the configurations are this package's, so that they win over decorators.
+    `configs` are Triton's Configs, None for a kernel without; `values` are arguments and options by name, which win over them.
+    A decorator that reads one of `unknown`, of which only the type is known, is an error. So many arguments are `positional`: a
+    parameter such as num_warps that is passed by name is an option too. Configurations that this package has `computed` win
+    over decorators. CompileError if Triton has no such target, DeviceError if its cache cannot be written.
     """
     jit = jit_function(kernel)
     last = max((at for at, name in enumerate(jit.arg_names, 1) if name in RESERVED), default=0)

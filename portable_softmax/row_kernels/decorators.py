@@ -1,9 +1,8 @@
 """What the decorators around a kernel set, as Triton does, but for what @triton.autotune chooses by measuring."""
 
 import copy
-import inspect
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 OF_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -31,11 +30,6 @@ def jit_function(kernel: Any) -> Any:
     """Returns the @triton.jit function; TypeError if there is none."""
     *_, jit = layers(kernel)
     return jit
-
-
-def by_position(kernel: Any, values: Sequence[Any]) -> dict[str, Any]:
-    """Returns arguments by the names of the kernel's first parameters; TypeError if there are more."""
-    return dict(inspect.signature(jit_function(kernel).fn).bind_partial(*values).arguments)
 
 
 def constexprs_of(jit: Any) -> set[str]:

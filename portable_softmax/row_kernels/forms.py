@@ -45,14 +45,13 @@ def form_of(function: Function, request: Request, block: int) -> Form:
         programs = {*range(min(count, FIRST)), *(1 << power for power in range((count - 1).bit_length()))}
         if form.walks and (why := conflict(_launch(function, arguments, sorted(programs), count))):
             form = Form(False, what=why)
-    trace = Trace(function, arguments, (0, 0, 0), (1, 1, 1))
-    strides = [one.address.sources for one in trace.accesses if one.root in form.parts]
-    decisive = frozenset(name for name in trace.decisive.union(*strides) if isinstance(arguments.get(name), int))
     n_cols = arguments[cols]
     if cols in function.parameters.values():
         n_cols = max(n_cols, BLOCKS * block)
-    in_blocks = _in_blocks(_launch(function, {**arguments, cols: n_cols}, [0], 1), -(-n_cols // block), block)
-    return form._replace(in_blocks=in_blocks, decisive=decisive)
+    trace = Trace(function, {**arguments, cols: n_cols}, (0, 0, 0), (1, 1, 1))
+    strides = [one.address.sources for one in trace.accesses if one.root in form.parts]
+    decisive = frozenset(name for name in trace.decisive.union(*strides) if isinstance(arguments.get(name), int))
+    return form._replace(in_blocks=_in_blocks(trace.accesses, -(-n_cols // block), block), decisive=decisive)
 
 
 def _of_launches(function: Function, arguments: Mapping[str, Any], name_of_rows: str) -> Form:
@@ -144,28 +143,26 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
     Values of arguments may bound loops, and of a tensor no row moves more than its share, if there are so many rows; None if
     their number must not matter. The kernel walks over rows or not.
     """
-    programs = max(1, rows or 1)
-    trace = Trace(function, values, (0, 0, 0), (1 if walks else programs, 1, 1))
-    sized = {name: value.numel() for name, value in values.items() if hasattr(value, "numel") and rows is not None}
-    share = {name: numel / programs for name, numel in sized.items()}
-    blocks, counts = -(-cols // block), dict.fromkeys(Traffic._fields, 0.0)
-    moved: defaultdict[tuple[str, bool], float] = defaultdict(float)  # elements of a row, loaded or stored
+    programs, blocks = max(1, rows or 1), -(-cols // block)
+    trace = Trace(function, values, (0, 0, 0), ({True: 1}.get(walks, programs), 1, 1))
+    share = {name: value.numel() / programs for name, value in values.items() if hasattr(value, "numel") and rows is not None}
+    counts, moved = dict.fromkeys(Traffic._fields, 0.0), defaultdict[Any, float](float)  # elements of a row by root and kind
 
     def trips_of(loops: Turns) -> list[int]:
         """Returns the turns of loops, but for the one over rows."""
         of_rows = next((loop for loop, _ in loops if walks and PROGRAM in loop.sources), None)
         return [loop.trips or blocks for loop, _ in loops if loop is not of_rows]
 
-    def filled(op: Op, trips: Sequence[float]) -> float:
+    def filled(op: Op, loops: Turns) -> float:
         """Returns the elements of an operation in all turns that no mask hides."""
-        part = cols / (block * blocks) if op.elements == block else 1
-        return math.prod(trips) * op.elements * part
+        elements = math.prod(trips_of(loops)) * op.elements
+        return elements * cols / (block * blocks) if op.elements == block else elements
 
     for one in {one.op: one for one in reversed(trace.accesses)}.values():  # the first of an operation
-        trips, size, part = trips_of(one.loops), one.op.size, (one.root, one.kind == "load")
-        elements = filled(one.op, trips)
-        moving = elements if PROGRAM in one.address.sources else 0.0  # others are in a cache
-        if walks and len(trips) == len(one.loops):
+        elements, moving, size, part = filled(one.op, one.loops), 0.0, one.op.size, (one.root, one.kind == "load")
+        if PROGRAM in one.address.sources:
+            moving = elements  # others are in a cache
+        if walks and not one.row[0]:
             counts["program"] += size * moving
             counts["program_operands"] += elements / cols
             continue
@@ -181,7 +178,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
     for op, loops in trace.work.items():
         trips = trips_of(loops)
         if op.kind != "reduce":
-            counts["exponents"] += filled(op, trips) / cols
+            counts["exponents"] += filled(op, loops) / cols
         elif blocks > 1 and blocks in trips:
             counts["block_reductions"] += math.prod(trips) / blocks
         else:

@@ -112,10 +112,9 @@ class Launcher:
     def plan(self, /, *args: Any, device: Device | str | None = None, **kwargs: Any) -> RowPlan:
         """Returns the launch of a call with these arguments, and its reasons; nothing is launched. Raises the errors of a call.
 
-        Args:
-            args, kwargs: as of a call. A tensor may be of torch's device "meta", or text: "bf16[4096,1024]", or "*fp32:16" if
-                its size is unknown, as of a buffer with one row per program, `plan.num_programs` in all.
-            device: a Device, or the name of one, which may be absent; None is that of a call. ProfileError if it is unknown.
+        A tensor may be of torch's device "meta", or text: "bf16[4096,1024]", or "*fp32:16" if its size is unknown, as of a
+        buffer with one row per program, `plan.num_programs` in all. `device` is a Device, or the name of one, which may be
+        absent; None is that of a call. ProfileError if no profile has that name.
         """
         request = self.request(*args, **kwargs)
         planned = device_of(request.arguments) if device is None else chosen(device)
@@ -125,9 +124,9 @@ class Launcher:
             return self._choice(request, planned).plan(request)
 
     def warm_up(self, /, *args: Any, **kwargs: Any) -> RowPlan:
-        """Plans, compiles and, with `measure`, times the launch of a call with these arguments, so that the call does not.
+        """Plans, compiles and, with `measure`, times the launch of a call, so that the call does not; writes to no tensor.
 
-        Nothing is written to the tensors. Returns the plan, and raises the errors of a call.
+        Returns the plan, and raises the errors of a call.
         """
         if not interpreting():
             self._looked_up(args, kwargs)

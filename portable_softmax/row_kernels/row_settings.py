@@ -21,7 +21,7 @@ from portable_softmax.planning.candidates import powers
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import pruned
-from portable_softmax.row_kernels.decorators import OF_CONFIG, by_position, constexprs_of, jit_function
+from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, jit_function
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 STAGES = 1, 3, 4  # two hide nothing
@@ -150,7 +150,7 @@ def request_of(
 ) -> Request:
     """Returns the request of a call, with a default of its grid; raises the errors of a call."""
     jit, (n_rows, n_cols, _) = jit_function(kernel), names
-    named = by_position(kernel, args)
+    named = dict(inspect.signature(jit.fn).bind_partial(*args).arguments)
     if twice := named.keys() & kwargs.keys():
         raise TypeError(f"{jit.__name__} got multiple values for argument {min(twice)!r}")
     named |= kwargs
