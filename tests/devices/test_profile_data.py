@@ -20,7 +20,7 @@ NAMELESS = {  # products whose name is others' too
     *("nvidia/jetson-agx-orin", "nvidia/jetson-agx-orin-32gb", "nvidia/jetson-orin-nx-16gb", "nvidia/jetson-orin-nx-8gb"),
     *("nvidia/jetson-orin-nano-8gb", "nvidia/jetson-orin-nano-4gb", "amd/mi50", "amd/mi250"),
 }
-BACKENDS = {"nvidia": "cuda", "amd": "hip", "ascend": "npu", "intel": "xpu", "triton": "interpreter"}
+BACKENDS = {profile.name: profile.backend for profile in ALL}
 
 OCCUPANCY = [
     *("registers_per_multiprocessor", "register_granule", "max_registers_per_thread", "max_threads_per_program"),
@@ -39,7 +39,7 @@ def test_each_product_has_a_name_of_its_own_that_is_reported():
 
 def test_reported_names_find_their_product():
     for arch, name, expected in DEVICES:
-        assert match_profile(BACKENDS[expected.partition("/")[0]], arch, name).name == expected
+        assert match_profile(BACKENDS[expected], arch, name).name == expected
         claiming = [p.name for p in PRODUCTS if any(re.fullmatch(pattern, name) for pattern in p.matches)]
         assert claiming == ([expected] if expected in profiles() else []), name
 
