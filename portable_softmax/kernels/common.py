@@ -227,7 +227,7 @@ def opaque(block, PACK: tl.constexpr, C: tl.constexpr):
 def exp(x, C: tl.constexpr, IN_SUM: tl.constexpr = False):
     """Returns exp(x) for x <= 0 or nan. EXACT also corrects the rounding of x * log2(e), up to |x| * 2**-24 of the result.
 
-    What is left, 2.7e-9 * |x| of the result, is corrected but for IN_SUM: what counts in a sum of n has |x| of about log(n).
+    IN_SUM leaves an error of 2.7e-9 * |x|: what counts in a sum of n has |x| of about log(n).
     """
     if C.FUSED:
         x = bounded(x) if C.EXACT else x  # the rest of -inf would be nan

@@ -153,12 +153,7 @@ def shift(score, peak, temperature, C: tl.constexpr, IN_SUM: tl.constexpr = Fals
     shifted = score - peak
     if C.TEMPERATURE != "":
         gain = (temperature == 0).to(tl.float32) * HIGHEST + 1.0
-        if IN_SUM:
-            shifted *= gain
-        elif C.FUSED:
-            shifted = tl.where((temperature == 0) & (shifted < 0), NEG_INF, shifted)
-        else:  # three times: so does the smallest difference become infinite
-            shifted = shifted * gain * gain * gain
+        shifted = shifted * gain if IN_SUM else shifted * gain * gain * gain  # the smallest difference becomes infinite
     return shifted
 
 
