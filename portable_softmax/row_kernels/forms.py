@@ -1,5 +1,6 @@
 """The form of a kernel, by its TTIR: which rows a program takes, and what it moves."""
 
+import functools
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -127,13 +128,22 @@ def turns_of_rows(function: Function, arguments: Mapping[str, Any], parts: Colle
 
 
 def check_rows(form: Form, request: Request, function: Function, programs: int) -> None:
-    """Raises PlanError if programs of a computed grid take more or fewer turns over rows than one program does.
+    """Raises PlanError if programs of a computed grid take more or fewer turns over rows than one program does."""
+    of_program = functools.partial(turns_of_rows, function, request.arguments, form.parts)
+    turns, one = functools.cache(functools.partial(of_program, programs=programs)), of_program(0, programs=1)
 
-    The first or the last program takes the most turns, and the other one of them the fewest.
-    """
-    ends, total = [(0, programs), (programs - 1, programs)], turns_of_rows(function, request.arguments, form.parts, 0, 1)
-    fewest, most = sorted(turns_of_rows(function, request.arguments, form.parts, *end) for end in ends)
-    if not fewest * programs <= total <= most * programs:
+    def total(first: int, last: int) -> int:
+        """Adds the turns of programs, which grow or fall from program to program."""
+        if turns(first) == turns(last):
+            return turns(first) * (last - first + 1)
+        middle = (first + last + 1) // 2
+        return total(first, middle - 1) + total(middle, last)
+
+    fewest, most = sorted((turns(0), turns(programs - 1)))
+    is_right = fewest * programs <= one <= most * programs
+    if most - fewest > 1:  # else turns may alternate
+        is_right = total(0, programs - 1) == one
+    if not is_right:
         check_form(Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
 
 
