@@ -256,7 +256,9 @@ def test_accesses_are_compared_with_the_sizes_of_tensors(name):
 
 
 def test_the_last_turn_of_a_loop_counts_too():
-    assert plan(share, 5, 100, FORM="rows from the ninth on", MULTIPLE=1).num_programs == 1
+    assert [plan(share, rows, 100, FORM="rows from the ninth on", MULTIPLE=1).num_programs for rows in (5, 37)] == [1, 37]
+    with pytest.raises(PlanError, match="it goes over 37 rows otherwise than over 5"):
+        plan(rows_in, 37, 50, FORM="another step for many rows", num_programs=38)
     blocks = {"FORM": "blocks of a row", "BLOCK": 1024}
     assert plan(rows_in, 37, 5000, **blocks).warnings == ()
     few = {"num_programs": 16}  # the last of which does not take the last row
