@@ -1,5 +1,7 @@
 """Times launches on the current device, with the L2 cache flushed, on copies of what they store to."""
 
+import copy
+import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -11,7 +13,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
 from portable_softmax.runtime.bind import bind, loaded
-from portable_softmax.runtime.kernel import Kernel, kernels_of
+from portable_softmax.runtime.kernel import Kernel
 
 ROUNDS, TIMES = 2, 5  # in every round every launch is timed so often, in turn
 FLUSHED = 2  # times the bytes of the L2 cache that are written before a launch is timed
@@ -28,8 +30,7 @@ def check_measure(count: object) -> None:
 
 def is_capturing(device: Device) -> bool:
     """True if launches on the current stream are captured into a graph."""
-    module = getattr(torch, device.vendor.torch_device_type)
-    return hasattr(module, "is_current_stream_capturing") and bool(module.is_current_stream_capturing())
+    return bool(getattr(getattr(torch, device.vendor.torch_device_type), "is_current_stream_capturing", bool)())
 
 
 def timed(calls: Sequence[Callable[[], Any]], device: Device, restore: Callable[[], None] = lambda: None) -> list[list[float]]:
@@ -37,23 +38,22 @@ def timed(calls: Sequence[Callable[[], Any]], device: Device, restore: Callable[
 
     Every call follows `restore`, which restores the tensors that it changes: others may not be valid as its inputs.
     """
-    module = getattr(torch, device.vendor.torch_device_type)
-    where = torch.device(device.vendor.torch_device_type, module.current_device())
-    flushed = torch.empty(FLUSHED * (device.hardware.l2_cache_bytes or L2_BYTES), dtype=torch.int8, device=where)
+    module, size = getattr(torch, device.vendor.torch_device_type), device.hardware.l2_cache_bytes or L2_BYTES
+    flushed = torch.empty(FLUSHED * size, dtype=torch.int8, device=device.vendor.torch_device_type)
     for call in calls:
         restore()
         call()
-    events = [[[[module.Event(enable_timing=True) for _ in "01"] for _ in calls] for _ in range(TIMES)] for _ in range(ROUNDS)]
-    for pairs in (pair for turns in events for pair in turns):
-        for call, (start, end) in zip(calls, pairs, strict=True):
-            restore()
-            flushed.zero_()
-            start.record()
-            call()
-            end.record()
+    turns = [*itertools.product(range(ROUNDS), range(TIMES), range(len(calls)))]
+    events = {turn: (module.Event(enable_timing=True), module.Event(enable_timing=True)) for turn in turns}
+    for turn, (start, end) in events.items():
+        restore()
+        flushed.zero_()
+        start.record()
+        calls[turn[-1]]()
+        end.record()
     module.synchronize()
-    of_calls = (zip(*turns, strict=True) for turns in events)
-    return [[1e3 * statistics.median(start.elapsed_time(end) for start, end in pairs) for pairs in calls] for calls in of_calls]
+    us = {turn: 1e3 * start.elapsed_time(end) for turn, (start, end) in events.items()}
+    return [[statistics.median(us[a, b, c] for b in range(TIMES)) for c in range(len(calls))] for a in range(ROUNDS)]
 
 
 def on_copies(named: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], Callable[[], None]]:
@@ -62,21 +62,16 @@ def on_copies(named: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str,
     Raises:
         OutOfMemoryError: there is no room.
     """
-    owned = {named[name].untyped_storage().data_ptr(): named[name].untyped_storage() for name in names}
-    copies = {start: storage.clone() for start, storage in owned.items()}
-
-    def copied(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.untyped_storage().data_ptr() not in copies:
-            return value
-        storage = copies[value.untyped_storage().data_ptr()]
-        empty = torch.empty(0, dtype=value.dtype, device=value.device)
-        return empty.set_(storage, value.storage_offset(), value.shape, value.stride())
+    owned = {named[name].untyped_storage().data_ptr() for name in names}
+    tensors = {name: value.detach() for name, value in named.items() if isinstance(value, torch.Tensor)}
+    originals = {name: t for name, t in tensors.items() if t.untyped_storage().data_ptr() in owned}
+    copies = copy.deepcopy(originals)  # of one memory for all that share it
 
     def restore() -> None:
-        for start, storage in owned.items():
-            copies[start].copy_(storage, non_blocking=True)
+        for name, original in originals.items():
+            copies[name].untyped_storage().copy_(original.untyped_storage(), non_blocking=True)
 
-    return {name: copied(value) for name, value in named.items()}, restore
+    return {**named, **copies}, restore
 
 
 def time_softmaxes(launches: Sequence[LaunchPlan], problem: Problem, device: Device) -> list[list[float]] | str:
@@ -85,29 +80,23 @@ def time_softmaxes(launches: Sequence[LaunchPlan], problem: Problem, device: Dev
         return "bits may not depend on the number of rows"
     if is_capturing(device):
         return "a stream captures"
-    where, calls = torch.device(device.vendor.torch_device_type, device.index or 0), []
+    where, launches = torch.device(device.torch_name), [launch.resized(problem) for launch in launches]
     try:
-        operands = operands_of(kernels_of(launches[0].problem, launches[0].tiling, device)[0], problem, where)
-        for launch in launches:
-            sized = launch.resized(problem)
-            calls.append(partial(bind(sized, loaded(sized.problem, sized.tiling, device), where, SIZES), *operands))
+        kernels = [loaded(launch.problem, launch.tiling, device) for launch in launches]
+        operands = operands_of(kernels[0][0].kernel, problem, where)
+        calls = [partial(bind(*launched, where, SIZES), *operands) for launched in zip(launches, kernels, strict=True)]
         return timed(calls, device)
     except torch.OutOfMemoryError:
         return "there is no memory for its operands"
 
 
 def operands_of(kernel: Kernel, problem: Problem, where: torch.device) -> list[Any]:
-    """Returns the tensors of a launch: contiguous, and of random numbers where they are read."""
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("ids_ptr", "out_ptr", "d_out_ptr"), (problem.n_rows,))
-    if problem.log_probs:
-        shapes["statistics_ptr"] = (problem.log_probs.n_statistics, problem.n_rows)
-    operands = list[Any]()
-    for name in kernel.operands:
-        if (kind := kernel.types.get(name)) is None:
-            operands.append(None)
-            continue
-        shape = shapes.get(name, (problem.n_rows, problem.n_cols))
-        operands.append(torch.zeros(shape, dtype=DTYPES[kind.removesuffix(":16")], device=where))
-        if name not in ("ids_ptr", "statistics_ptr"):
-            operands[-1].normal_()
-    return operands
+    """Returns the tensors of a launch: contiguous, and of random numbers."""
+    shapes = {**dict.fromkeys(("ids_ptr", "out_ptr", "d_out_ptr"), (problem.n_rows,)), "statistics_ptr": (3, problem.n_rows)}
+    operands: dict[str, Any] = dict.fromkeys(kernel.operands)
+    for name in operands.keys() & kernel.types.keys():
+        dtype, shape = DTYPES[kernel.types[name].removesuffix(":16")], shapes.get(name, (problem.n_rows, problem.n_cols))
+        operands[name] = torch.zeros(shape, dtype=dtype, device=where)
+        if dtype.is_floating_point:
+            operands[name].normal_()
+    return [*operands.values()]
