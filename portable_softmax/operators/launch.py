@@ -146,7 +146,8 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
         whole = [*made, *whole]
     operands, launch = bind_call(tuple(whole), dim, target, named.get("mask"), **about)
     names = [name.removesuffix("_ptr") for name in operands[len(made) :]]
-    order = [(*named, name).index(name) for name in names]  # an absent one is behind those that are known
+    places = {name: at for at, name in enumerate(named)}
+    order = [places.get(name, len(named)) for name in names]  # an absent one is behind those that are known
     converted: list[Any] = [(at, name) for at, name in enumerate(named) if name in CONTIGUOUS and kind_of(args[at]) == "rows"]
     if converted:
         shapes = dict.fromkeys(FACTORS, with_size(x, dim, 1)) | dict.fromkeys(INTEGERS, x.shape[:-1])

@@ -1,6 +1,5 @@
 """The rule of all operators: which calls are launched, what autograd records, and what compilers see."""
 
-import contextlib
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -96,10 +95,11 @@ class Operator:
         except TypeError:  # an option has no hash
             return Call(self, None, self.check(args, *options))
         if call is None:
-            checked, run = self.check(args, *options), None
-            with contextlib.suppress(launch.NoKernel):
-                about = self.describe(args, checked, invariant)
-                run = launch.bound(self, args, checked, about, out)
+            checked = self.check(args, *options)
+            try:
+                run = launch.bound(self, args, checked, self.describe(args, checked, invariant), out)
+            except launch.NoKernel:
+                run = None
             is_recorded = self.gradient is not None and launch.is_recorded(args)
             call = Call(self, run, checked, is_recorded, invariant)
             if len(launch.calls) >= launch.MAX_CALLS:
