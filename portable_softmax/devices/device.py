@@ -89,11 +89,11 @@ class Device:
             counts = []
         counts.append(("max_threads", prod(grid) * (num_warps or 0) * (facts.warp_size or 0), "threads"))
         for fact, number, what in counts:
-            most, source = getattr(facts, fact), self.profile.origins.get(fact)
+            most = getattr(facts, fact)
             if most is not None and number > most:
                 has = f"a grid of {' x '.join(map(str, grid))} has {number:,} {what}, and {self.name} launches at most {most:,}"
                 lifted = f", or set {variable}=1" if variable else ""
-                return f"{has}{f' ({source.title})' if source else ''}; let programs loop over what is left{lifted}"
+                return f"{has} ({self.profile.origins[fact].title}); let programs loop over what is left{lifted}"
         return None
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ class KernelResources:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            least = 1 if name in ("num_warps", "multiprocessors") else 0
+            least = {"num_warps": 1, "multiprocessors": 1}.get(name, 0)
             if isinstance(value, int) and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
 

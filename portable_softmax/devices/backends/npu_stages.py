@@ -47,8 +47,8 @@ def _up_to_the_plan(compiler: Any) -> Any:
 
             def make_ttir(source: Any, metadata: dict[str, Any]) -> Any:
                 module = make(source, metadata)
-                match = re.search(r"tt\.func public @([\w$.-]+)", str(module))
-                metadata |= {"name": match[1] if match else "kernel", "shared": 0}  # which later stages would add
+                name = re.findall(r"tt\.func public @([\w$.-]+)", str(module))[0]
+                metadata |= {"name": name, "shared": 0}  # which later stages would add
                 return module
 
             stages.clear()

@@ -23,7 +23,9 @@ def limits_of(resources: KernelResources, hardware: Hardware) -> dict[str, int]:
     most, registers, name = hardware.max_registers_per_thread or in_slice, resources.registers_per_thread, "registers"
     if registers is None:
         registers, name = min(in_slice // granule * granule, most), "registers (estimated)"
-    barriers = min(1, warps - 1) if resources.barriers is None else resources.barriers
+    barriers = resources.barriers
+    if barriers is None:  # one for a program of several warps
+        barriers = min(1, warps - 1)
     available = {  # of a multiprocessor, and what a program uses
         "warps": (hardware.max_warps_per_multiprocessor, warps),
         "programs": (hardware.max_programs_per_multiprocessor, 1),
