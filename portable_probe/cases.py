@@ -24,7 +24,7 @@ from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import read_arguments, value_of
 from portable_softmax.row_kernels.compiling import reason_in
 from portable_softmax.row_kernels.decorators import constexprs_of, jit_function
-from portable_softmax.row_kernels.inspection import Launched, inspect_kernel, refused_grid
+from portable_softmax.row_kernels.inspection import Launched, inspect_kernel
 from portable_softmax.runtime.plans import plan
 
 BROKEN = PortableSoftmaxError, OSError, TypeError, ValueError, ImportError
@@ -96,6 +96,8 @@ class _Child:
             message = "; ".join(filter(None, (report, reason_in(text))))
             return msgspec.structs.replace(describe(*self.about), error=CompileError.__name__, message=message)
         answered: Report = report
+        if answered.error == CompileError.__name__ and (why := reason_in(text)) not in str(answered.message):  # MLIR prints it
+            answered = msgspec.structs.replace(answered, message=f"{answered.message}: {why}")
         print("" if answered.error else text, end="", file=sys.stderr)
         return answered
 
@@ -178,7 +180,7 @@ def _kernel(device: Device, case: Any, file: KernelFile, verify: bool) -> dict[s
     more: Text = {"warning": list(warnings_of(launch.compiled, jit, values, grid))}
     shown = {name: launch.options[name] for name in SHOWN[:2] if name in launch.options}
     answers = _answers(device, used, shown, _launch_text(launch, jit, grid), more)
-    if grid and (refused := refused_grid(launch.compiled, grid, device)):
+    if grid and (refused := device.refused_grid(grid, used.num_warps, launch.options.get("num_ctas") or 1)):
         answers |= {"error": GridError.__name__, "message": refused}
     elif known and verify and "error" not in answers:
         answers["verify"] = _run(device, case, file, known, launch)

@@ -2,14 +2,12 @@
 
 import contextlib
 import copy
-import functools
 import importlib
 import itertools
 import os
 import re
 import sys
-import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
 from typing import Any
@@ -21,8 +19,7 @@ from portable_softmax.runtime.absent import absent
 from portable_softmax.runtime.compile import check_target, triton_version, unwritable
 
 RESERVED = {"self", "grid", "warmup", "device", "device_type", "stream"}  # keywords that Triton's launch does not pass on
-# Errors of MLIR, which writes why to stderr, and one of Python 3.11, which parses in one thread at a time.
-UNEXPLAINED = "PassManager::run failed", "error encountered during parsing", "AST constructor recursion depth mismatch"
+RACE = "AST constructor recursion depth mismatch"  # of Python 3.11, which parses in one thread at a time
 
 
 def compiled_for(
@@ -74,28 +71,12 @@ def compiled_for(
         if hasattr(jit, "binder"):  # of 3.2, for all backends
             left.callback(setattr, jit, "binder", None)
         results = [*left.enter_context(ThreadPoolExecutor(threads)).map(run, configs)]
-        results = [_explained(result, functools.partial(run, config)) for result, config in zip(results, configs, strict=True)]
+        for at, result in enumerate(results):
+            if RACE in str(result):
+                results[at] = run(configs[at])
     if errors := [result for result in results if isinstance(result, OSError)]:
         raise unwritable(errors[0]) from errors[0]
     return [_in_words(result, jit, device, values, unknown) for result in results]
-
-
-def _explained(error: Any, again: Callable[[], Any]) -> Any:
-    """Returns a result; an error without a reason is that of a second run, with the first one that is written to stderr."""
-    if not isinstance(error, Exception) or not any(text in str(error) for text in UNEXPLAINED):
-        return error
-    with tempfile.TemporaryFile() as stderr:
-        original = os.dup(2)
-        os.dup2(stderr.fileno(), 2)
-        try:
-            result = again()
-        finally:
-            os.dup2(original, 2)
-            os.close(original)
-        stderr.seek(0)
-        if why := reason_in(stderr.read().decode(errors="replace")):
-            return RuntimeError(f"{error}: {why}")
-    return result
 
 
 def _in_words(result: Any, jit: Any, device: Device, passed: Collection[str], unknown: Collection[str]) -> Any:

@@ -4,7 +4,6 @@ Triton's own launch decides everything: `run(..., warmup=True)` of the @triton.j
 """
 
 import logging
-import math
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -192,17 +191,6 @@ def _drawback(compiled: Any, grid: tuple[int, int, int], device: Device) -> tupl
         limits, most = " and ".join(occupancy.limited_by), device.hardware.shared_memory_per_program_max
         why = f"does not fit: it uses {used}, limited by {limits}; a program has at most {most} bytes of shared memory"
         return REFUSED, why
-    if refused := refused_grid(compiled, grid, device):
+    if refused := device.refused_grid(grid, compiled.metadata.num_warps, getattr(compiled.metadata, "num_ctas", None) or 1):
         return REFUSED, refused
     return SPILLS if used.spilled_bytes_per_thread else 0, f"spills {used.spilled_bytes_per_thread} bytes a thread"
-
-
-def refused_grid(compiled: Any, grid: tuple[int, int, int], device: Device) -> str | None:
-    """Returns the reason why a grid of a compiled kernel is invalid, or a cooperative one not resident; else None."""
-    metadata, programs = compiled.metadata, math.prod(grid)
-    refused = device.refused_grid(grid, metadata.num_warps, getattr(metadata, "num_ctas", None) or 1)
-    if refused or not getattr(metadata, "launch_cooperative_grid", False):
-        return refused
-    resident = resident_programs(compiled, device)
-    too_many = f"has a cooperative grid of {programs} programs, and {device.name} holds {resident} at once"
-    return too_many if programs > resident else None

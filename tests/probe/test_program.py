@@ -25,6 +25,7 @@ NAMES = {
     "EXAMPLES": "tests/support/example_kernels.py",
     "RMS": "examples/rms_norm.py",
     "BLOCKS": "--args BM=16 BN=16 BK=16",
+    "BYTES": "a=i8[512,512] b=i8[512,512] c=i32[512,512] M=512 N=512 K=512 sam=512 sak=1 sbk=512 sbn=1 scm=512 scn=1",
     "MATRICES": "a=f16[512,512] b=f16[512,512] c=f16[512,512] M=512 N=512 K=512 sam=512 sak=1 sbk=512 sbn=1 scm=512 scn=1",
     "NARROW": "a=f16[64,64] b=f16[64,16] c=f16[64,16] M=64 N=16 K=64 sam=64 sak=1 sbk=16 sbn=1 scm=16 scn=1",
     "ROWS": "x=bf16[16384,4096] w=bf16[4096] y=bf16[16384,4096] n_rows=16384 n_cols=4096 eps=1e-6",
@@ -62,6 +63,7 @@ kernel EXAMPLES:plain --on H200 X BLOCK_SISE=64 | 2 | BLOCK_SISE is no parameter
 diff none.json none.json --jsn | 2 | usage: portable-softmax diff ;; unrecognized arguments: --jsn
 kernel KERNELS:matmul --on H200 --args NARROW BM=16 BK=16 --suggest rows=M cols=N block=BN | 1 | grid cannot be computed;
     type --case NAME, a function in the file that returns (grid, arguments, expected), in place of rows=
+kernel KERNELS:matmul --on nvidia/t4 --args BYTES BM=64 BN=64 BK=64 | 1 | PassManager::run failed: 'arith.extf' op operand
 kernel KERNELS:tuned --on H200 --args MATRICES | 2 | and none was chosen; select one with --config N:
 kernel EXAMPLES:by_arguments --on H200 TYPES | 1 | a decorator of add_kernel requires the value of 'n_elements'; pass it
 diff none.json none.json | 2 | FileNotFoundError: [Errno 2] No such file or directory: 'none.json'

@@ -10,7 +10,7 @@ from example_kernels import add_kernel
 from launched_kernels import matmul
 from sweep import mostly_slow
 
-from portable_softmax import Device, GridError, PlanError, ProfileError, fits, inspect_kernel
+from portable_softmax import Device, GridError, ProfileError, fits, inspect_kernel
 from portable_softmax.row_kernels.compiling import pruned
 
 ARGUMENTS = {**dict.fromkeys("abc", "*fp16:16"), **dict.fromkeys("MNK", 1024)}
@@ -65,17 +65,6 @@ def test_a_grid_that_the_device_does_not_take():
     assert kept == configs[1:], "131,072 programs along y are too many, and 16,384 are not"
     with pytest.raises(GridError, match="one to three integers"):
         chosen(configs, arguments, grid=(-1,))
-
-
-@pytest.mark.parametrize(("name", "most"), [("nvidia/h200", 132 * 8), ("amd/mi300x", 304 * 8)])
-def test_a_cooperative_grid_that_cannot_be_resident(name, most):
-    """All of its programs wait for one another, so that a grid above what the device holds would not end."""
-    arguments = {"x_ptr": "*fp32:16", "y_ptr": "*fp32:16", "out_ptr": "*fp32:16", "n_elements": 2**24}
-    config = triton.Config({"BLOCK_SIZE": 1024}, num_warps=8 if name == "nvidia/h200" else 4)
-    chosen = partial(fits, [config], arguments, kernel=add_kernel, device=name)
-    assert chosen(grid=(most, 1), launch_cooperative_grid=True) == chosen(grid=(most + 1,)) == [config]
-    with pytest.raises(PlanError, match=f"grid of {most + 1} programs, and .* holds {most} at once"):
-        chosen(grid=(most + 1,), launch_cooperative_grid=True)
 
 
 def test_a_pruning_function_of_the_user_asks():
