@@ -32,27 +32,28 @@ Compile = Callable[[Problem, Tiling, Device], KernelResources]  # compiles a can
 
 
 def compile_best(
-    expected: Callable[[], Sequence[Any]],
+    left: list[Any],
     compiled: Callable[[Sequence[Any]], Iterable[Any]],
     max_count: int = MAX_COMPILED,
     min_count: int = 1,
 ) -> tuple[list[Any], list[str]]:
     """Compiles candidates until none that is left should be faster than the best of these by what it uses.
 
-    `expected` returns the candidates that were not compiled, by expected time `us`; `compiled` compiles some, and returns for
-    each what replaces it, or why it cannot run. At most `max_count` of them run, and `min_count` are compiled side by side
+    `left` are candidates by expected time `us`, of which those are removed that `compiled` compiles; it returns what replaces
+    each of them, or why it cannot run. At most `max_count` of them run, and `min_count` are compiled side by side
     before times are compared. Returns those that run, the fastest first, and why others cannot.
     """
     used, rejected, deadline = list[Any](), list[str](), clock.monotonic() + LONGEST
     while len(used) < max_count and (not used or clock.monotonic() < deadline):
         best = math.inf if len(used) < min_count else min(one.us for one in used)
-        some = [one for one in expected() if ALIKE * one.us < best][: min(min_count, max_count - len(used))]
+        some = [one for one in left if ALIKE * one.us < best][: min(min_count, max_count - len(used))]
         if not some:
             break
+        del left[: len(some)]
         for one in compiled(some):
             (rejected if isinstance(one, str) else used).append(one)
-    if clock.monotonic() >= deadline and (left := len(expected())):
-        rejected.append(f"{left} candidates: {LONGEST} s have passed")
+    if clock.monotonic() >= deadline and left:
+        rejected.append(f"{len(left)} candidates: {LONGEST} s have passed")
     return sorted(used, key=lambda one: one.us), rejected
 
 
@@ -101,7 +102,6 @@ def choose_launch(
 
     def compiled(some: Sequence[LaunchPlan]) -> Iterator[LaunchPlan | str]:
         for one in some:
-            left.remove(one)
             try:
                 launch = launch_of(one.problem, one.tiling, device, compile(one.problem, one.tiling, device))
                 yield f"{one.tiling}: {launch.unfit}" if launch.unfit else launch
@@ -110,7 +110,7 @@ def choose_launch(
             except CompileError as error:
                 yield f"{one.tiling}: does not compile: {error}"
 
-    used, rejected = compile_best(lambda: left, compiled, max(count, MAX_COMPILED), count)
+    used, rejected = compile_best(left, compiled, max(count, MAX_COMPILED), count)
     if not used:
         if all("does not compile" in reason for reason in rejected):
             rejected = [f"{len(rejected)} launches, and each {rejected[0].partition(': ')[2]}"]

@@ -127,10 +127,17 @@ def turns_of_rows(function: Function, arguments: Mapping[str, Any], parts: Colle
     return max((one.row[1] + 1 for one in accesses if one.row[0] or PROGRAM in one.address.sources), default=0)
 
 
-def check_rows(form: Form, request: Request, function: Function, programs: int) -> None:
-    """Raises PlanError if programs of a computed grid take more or fewer turns over rows than one program does."""
+def programs_of_rows(form: Form, request: Request, function: Function, most: int) -> int:
+    """Returns the programs of a computed grid, `most` of those that have rows, unless their number was passed.
+
+    PlanError if they take more or fewer turns over rows than one program does.
+    """
+    if not request.rows or request.names[0] not in function.parameters.values():
+        return request.num_programs or most
     of_program = functools.partial(turns_of_rows, function, request.arguments, form.parts)
-    turns, one = functools.cache(functools.partial(of_program, programs=programs)), of_program(0, programs=1)
+    one = of_program(0, programs=1)
+    programs = request.num_programs or min(most, max(1, one))
+    turns = functools.cache(functools.partial(of_program, programs=programs))
 
     def total(first: int, last: int) -> int:
         """Adds the turns of programs, which grow or fall from program to program."""
@@ -139,12 +146,13 @@ def check_rows(form: Form, request: Request, function: Function, programs: int) 
         middle = (first + last + 1) // 2
         return total(first, middle - 1) + total(middle, last)
 
-    fewest, most = sorted((turns(0), turns(programs - 1)))
-    is_right = fewest * programs <= one <= most * programs
-    if most - fewest > 1:  # else turns may alternate
+    fewest, longest = sorted((turns(0), turns(programs - 1)))
+    is_right = fewest * programs <= one <= longest * programs
+    if longest - fewest > 1:  # else turns may alternate
         is_right = total(0, programs - 1) == one
     if not is_right:
         check_form(Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
+    return programs
 
 
 def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int | None, cols: int, block: int) -> Traffic:

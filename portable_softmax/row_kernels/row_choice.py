@@ -14,16 +14,17 @@ from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.candidates import FEW, REGISTERS, available
 from portable_softmax.planning.cost import Launch, Terms, Traffic, cost, limits_of, row_work
-from portable_softmax.planning.planner import MAX_COMPILED, compile_best, measured, runner_up
-from portable_softmax.planning.problem import VECTOR_BYTES, next_power_of_2
+from portable_softmax.planning.planner import compile_best, measured, runner_up
+from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.row_kernels import addresses, forms
 from portable_softmax.row_kernels.compiling import compiled_for
-from portable_softmax.row_kernels.decorators import configurations, constants_of, jit_function
+from portable_softmax.row_kernels.decorators import configurations, constants_of, constexprs_of, jit_function
 from portable_softmax.row_kernels.row_plan import Program, RowPlan
 from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import parsed_of, stores_elsewhere
 from portable_softmax.runtime.measuring import on_copies, timed
 
+MAX_COMPILED = 7  # settings beside the first one, side by side: six miss one that is 25% faster
 SEVERAL = KNOWN + 1  # rows of which Triton knows nothing: it makes 1 a constant, and reads less by multiples of 16; 0 is no row
 
 
@@ -36,56 +37,64 @@ class Choice:
     """
 
     def __init__(self, request: Request, device: Device, numbers: Sequence[int]) -> None:
-        self._request, self._device, self._numbers = request, device, numbers
+        self._request, self._device, self._numbers, self.measured = request, device, numbers, ""
         if request.names[0] and (request.fixed or request.rows < 2):
             self._request = request._replace(arguments={**request.arguments, request.names[0]: SEVERAL})
-        self._name, self._compiled, self.measured = jit_function(request.kernel).__name__, list[RowPlan](), ""
-        # A typical setting with the shortest block shows the form of the kernel, on which the settings depend.
-        self._left = settings_of(request, device, True)
-        probe = self._typical(min(setting.block for setting in self._left))
-        in_blocks = self._learn(probe)
-        self._left, self._compiled = settings_of(request, device, in_blocks), []
-        self._count = len(self._left)
+        # The simplest setting with the shortest block shows the form of the kernel, on which the settings depend.
+        settings = settings_of(request, device, True)
+        if request.names[1] in constexprs_of(jit_function(request.kernel)):
+            shortest = min(setting.block for setting in settings)
+            settings = [setting for setting in settings if setting.block == shortest]
+        self._learn(self._typical(settings))
+        settings = settings_of(request, device, self.form.in_blocks or self._splits)
         if not request.fixed:
             self._request = request
-        # Another one shows what a row moves, and what others should use; the fastest by that are compiled and compared.
-        first = self._typical()
-        self._traffic = self._traffic_of(first)
-        compiled, self._rejected = compile_best(self._expected, self._fitting, MAX_COMPILED + 3, MAX_COMPILED - 1)
+        # A typical one shows what a row moves, and what others should use; the fastest by that are compiled and compared.
+        first = self._typical(settings)
+        self._traffic, self._elements = self._traffic_of(first), self._part_of_row(first.setting)
+        expected = [self._launches(self._estimated(setting, first)) for setting in settings if setting is not first.setting]
+        self._left = sorted((launches[0] for launches in expected if launches), key=lambda one: (one.us, one.setting.stages))
+        self._count = len(settings)
+        compiled, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
         self.candidates = sorted([*self._launches(first)[:1], *compiled], key=lambda one: one.rank)
         if not self.candidates:
-            why = f"no program of {self._name} fits {device.name}: {first.setting}: it uses {first.resources}"
+            why = f"no program of {first.kernel} fits {device.name}: {first.setting}: it uses {first.resources}"
             raise PlanError(f"{why}; use a smaller {request.names[2]}")
 
-    def _typical(self, block: int | None = None) -> RowPlan:
-        """Compiles the setting that is left of typical blocks without stages, or of so long ones; raises its error."""
-        some = [setting for setting in self._left if block in (None, setting.block)]
-        typical = min(some, key=lambda setting: (abs(math.log2(setting.per_thread / (2 * FEW))), setting.stages))
+    def _typical(self, settings: Sequence[Setting]) -> RowPlan:
+        """Compiles the setting of typical blocks without stages; raises its error."""
+        typical = min(
+            settings, key=lambda setting: (abs(math.log2(setting.per_thread / (2 * FEW))), setting.stages, -setting.block)
+        )
         (one,) = self._compile([typical])
         if isinstance(one, Exception):
             raise one
         return one
 
-    def _learn(self, probe: RowPlan) -> bool:
-        """Reads the form of the kernel; returns True if programs may take blocks of a row."""
-        request, constants = self._request, probe.program.constants
+    def _learn(self, probe: RowPlan) -> None:
+        """Reads the form of the kernel, and whether the grid that was passed has programs for blocks of a row."""
+        request, constants, block = self._request, probe.program.constants, self._request.names[2]
         self.form = forms.form_of(probe.program.function, request, probe.setting.block)
         forms.check_form(self.form, request)
-        splits, longest = False, {request.names[2]: next_power_of_2(request.cols)}
-        if callable(request.grid) and request.names[2] not in request.meta:
-            splits = request.grid_of(constants) != request.grid_of(constants | longest)
-        if splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
+        self._splits = False
+        if callable(request.grid) and block not in request.meta:
+            self._splits = request.grid_of(constants | {block: 1}) != request.grid_of(constants | {block: request.cols})
+        if self._splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
-        return splits or self.form.in_blocks
 
     def _traffic_of(self, one: RowPlan) -> Traffic:
-        """Returns what a row and a program of a setting move and compute."""
+        """Returns what a row, or a program's part of it, and a program beside that move and compute."""
         request, walks = self._request, self._request.grid is None
         rows = 0 if request.fixed else request.rows
         programs = rows if walks else math.prod(request.grid_of(one.program.constants))
         values: dict[Any, Any] = {**request.arguments, request.names[0]: rows or SEVERAL}
-        shared = programs if rows else None
-        return forms.traffic_of(one.program.function, values, walks, shared, request.cols, one.setting.block)
+        about = one.program.function, values, walks, programs if rows else None
+        return forms.traffic_of(*about, self._part_of_row(one.setting), one.setting.block)
+
+    def _part_of_row(self, setting: Setting) -> int:
+        """Returns the elements of a row for which there is a program: all, unless the grid divides rows."""
+        cols = self._request.cols
+        return cols // -(-cols // setting.block) if self._splits else cols
 
     def plan(self, request: Request, candidates: Sequence[RowPlan] = ()) -> RowPlan:
         """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most.
@@ -95,17 +104,16 @@ class Choice:
         forms.check_form(self.form, request)
         errors = dict[int, PlanError]()  # by block
         for one in candidates or self.candidates:
-            if (block := one.setting.block) in errors:
+            block, function = one.setting.block, one.program.function
+            if block in errors:
                 continue
-            grid, function = self._grid(request, one), one.program.function
+            grid = self._grid(request, one)
             if refused := self._device.refused_grid(grid, one.resources.num_warps):
-                raise GridError(f"{self._name}: {refused}")
+                raise GridError(f"{one.kernel}: {refused}")
             wrong, warnings = addresses.check(request, function, grid, block)
             if wrong:
-                errors[block] = PlanError(f"{self._name}: {wrong[0]}")
+                errors[block] = PlanError(f"{one.kernel}: {wrong[0]}")
                 continue
-            if self._is_computed(request):
-                forms.check_rows(self.form, request, function, grid[0])
             programs = math.prod(grid)
             return replace(
                 one,
@@ -154,29 +162,10 @@ class Choice:
         """Returns the grid of a request: of as many programs as have rows, or as many of these as are resident."""
         if request.grid is not None:
             return request.grid_of(one.program.constants)
-        if request.num_programs:
-            return request.num_programs, 1, 1
-        rows = max(1, request.rows)
-        if self._is_computed(request):
-            turns = forms.turns_of_rows(one.program.function, request.arguments, self.form.parts, 0, 1)
-            rows = min(rows, max(1, turns))
-        whole = rows, 1, 1
-        if one.is_whole and not self._device.refused_grid(whole, one.resources.num_warps):
-            return whole
-        return min(rows, self._device.resident(one.occupancy)), 1, 1
-
-    def _is_computed(self, request: Request) -> bool:
-        """True if the grid is computed from a number of rows that the kernel reads."""
-        read = self.candidates[0].program.function.parameters.values()
-        return request.grid is None and request.rows > 0 and request.names[0] in read
-
-    def _expected(self) -> list[RowPlan]:
-        """Returns candidates of settings that are left, those with more stages once the same without is compiled."""
-        known = {one.setting.shape for one in self._compiled}
-        least = min((setting.stages for setting in self._left), default=1)
-        some = [setting for setting in self._left if setting.stages == least or setting.shape in known]
-        launches = [launch for setting in some for launch in self._launches(self._estimated(setting))[:1]]
-        return sorted(launches, key=lambda one: (one.us, one.setting.stages))
+        most = max(1, request.rows)
+        if not one.is_whole:
+            most = min(most, self._device.resident(one.occupancy))
+        return forms.programs_of_rows(self.form, request, one.program.function, most), 1, 1
 
     def _fitting(self, expected: Sequence[RowPlan]) -> Iterator[RowPlan | str]:
         """Compiles candidates; yields the better number of programs of each setting, or why it cannot run."""
@@ -188,35 +177,31 @@ class Choice:
                 yield next(iter(self._launches(one)), f"{setting}: it uses {one.resources}")
 
     def _compile(self, settings: Sequence[Setting]) -> Iterator[RowPlan | Exception]:
-        """Compiles settings that are left; yields their programs, not sized, or the error of one."""
+        """Compiles settings; yields their programs, of no number yet, or errors."""
         request, device, jit = self._request, self._device, jit_function(self._request.kernel)
         configs = [setting.config for setting in settings]
         results = compiled_for(request.kernel, configs, request.arguments, device, computed=True)
         for setting, compiled in zip(settings, results, strict=True):
-            self._left.remove(setting)
             if isinstance(compiled, Exception):
                 yield compiled
                 continue
             used, loops = device.vendor.resources(compiled), device.vendor.loops(compiled)
             program = Program(constants_of(compiled, jit), loops, parsed_of(compiled, jit))
             fit, size = device.vendor.occupancy(used, device.hardware), (self._numbers[-1], request.cols)
-            one = RowPlan(self._name, size, device.name, setting, program, num_programs=0, resources=used, occupancy=fit)
-            self._compiled.append(one)
-            yield one
+            yield RowPlan(jit.__name__, size, device.name, setting, program, num_programs=0, resources=used, occupancy=fit)
 
-    def _estimated(self, setting: Setting) -> RowPlan:
-        """Returns the expected resources of a program, by elements of a thread as of the most similar compiled one.
+    def _estimated(self, setting: Setting, like: RowPlan) -> RowPlan:
+        """Returns what a setting should use, by elements of a thread, as of a compiled one.
 
         Stages load ahead, so that no loads wait for one another.
         """
-        like = max(self._compiled, key=lambda one: (one.setting.shape == setting.shape, -one.setting.stages))
         used, program, more = like.resources, like.program, setting.per_thread / like.setting.per_thread
         registers, shared = used.registers_per_thread, 0
         if registers is not None:
             elements = max(0, math.ceil((registers - REGISTERS) * more))
             registers = available(REGISTERS + elements, setting.threads, self._device)
         if not used.compiler:  # a plan is no need
-            staged = (setting.stages - 1) * int(self._traffic.loaded * setting.block / self._request.cols)
+            staged = (setting.stages - 1) * int(self._traffic.loaded * setting.block / self._elements)
             shared = int(used.shared_memory_bytes * setting.block / like.setting.block) + staged
         used = replace(used, num_warps=setting.warps, registers_per_thread=registers, shared_memory_bytes=shared)
         used = replace(used, spilled_bytes_per_thread=0)
@@ -252,8 +237,9 @@ class Choice:
         numbers, in_blocks = device.profile.launch.cost, self.form.in_blocks
         if not device.hardware.memory_bandwidth_gb_per_s or not numbers or not num_programs:
             return None
-        at_once = min(VECTOR_BYTES / self._traffic.element, request.multiple)
-        of_block = self._traffic.loads * max(1, setting.per_thread / at_once)
+        part, at_once = self._part_of_row(setting) / self._elements, min(VECTOR_BYTES / self._traffic.element, request.multiple)
+        traffic = self._traffic._replace(row=part * self._traffic.row, again=part * self._traffic.again)
+        of_block = traffic.loads * max(1, setting.per_thread / at_once)
         blocks = -(-request.cols // setting.block) if in_blocks else 1
         of_row = blocks * of_block if in_blocks else 0
         clocks, chained = row_work(one.program.loops, self.form.walks and walks, of_row, of_block)
@@ -270,7 +256,7 @@ class Choice:
             clocks=clocks,
             chained=chained,
         )
-        return cost(self._traffic, launch, limits_of(device), numbers)
+        return cost(traffic, launch, limits_of(device), numbers)
 
     def _reasons(self, request: Request, one: RowPlan) -> Iterator[str]:
         walks, blocks = request.grid is None, -(-request.cols // one.setting.block)
@@ -282,6 +268,6 @@ class Choice:
             yield f"a row is {blocks} blocks, which the kernel loops over"
         if request.multiple < math.gcd(request.cols, KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
-        others = [other for other in self.candidates if other.setting != one.setting and not request.fixed]
-        yield from runner_up([one, *others], self._expected() if others else [], self._count)
+        others = [other for other in self.candidates if other.setting != one.setting]
+        yield from runner_up([one, *others], self._left, self._count)
         yield from (f"rejected {reason}" for reason in self._rejected)

@@ -24,7 +24,7 @@ from portable_softmax.row_kernels.compiling import pruned
 from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, jit_function
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
-STAGES = 1, 3, 4  # two hide nothing
+STAGES = 1, 3  # two hide nothing, four little more
 DEFAULT_WARPS = 4  # Triton's
 MAX_EACH = 64  # elements of a block per thread
 KNOWN = 16  # the multiple for which Triton checks numbers and addresses
