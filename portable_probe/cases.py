@@ -122,8 +122,7 @@ def _softmax(device: Device, case: Any, verify: bool) -> dict[str, Any]:
     bandwidth, resident = device.hardware.memory_bandwidth_gb_per_s, device.resident(planned.occupancy)
     time = [expected(planned.terms, device)] if planned.terms else []
     if bandwidth and resident:
-        traffic, work = planned.work
-        moved = work.turns * traffic.row
+        moved = planned.work.turns * planned.work.row
         least = in_units(moved / (GB_PER_S * bandwidth) / 1e6, "s")
         time.append(f"{least} at least, for {in_units(moved, 'B')} at the data sheet's bandwidth")
     launch: dict[str, Scalar] = {"tiling": str(planned.tiling), "num_programs": planned.num_programs}

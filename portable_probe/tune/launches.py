@@ -16,7 +16,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.cost import Launch, Traffic, cost, limits_of, row_work
+from portable_softmax.planning.cost import Work, cost, limits_of, row_work
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, launch_of
 from portable_softmax.planning.planner import ranked
@@ -83,7 +83,7 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
         return partial(call, result, x, *last, *[None] * (4 - len(last))), result, exact  # no mask, factors, sink
 
     name = f"{shape} {problem.x_dtype} {problem.backward}"
-    return Timed(name, partial(cost, *launch.work, limits_of(device)), median_us(prepared, device))
+    return Timed(name, partial(cost, launch.work, limits_of(device)), median_us(prepared, device))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -112,19 +112,19 @@ def time_kernel(shape: tuple[int, int], dtype: str, block: int, num_warps: int, 
     if not (resident := fit.programs_per_multiprocessor):
         raise PlanError(f"does not fit: {', '.join(fit.limited_by)}")
     programs = min(n_rows, device.resident(fit) or 1) if loops else n_rows
-    traffic = Traffic(row=2 * n_cols * size, again=n_cols * size, element=size, row_operands=3, reductions=1)
     at_once, blocks = min(VECTOR_BYTES / size, n_cols & -n_cols), -(-n_cols // block)
     of_block = 2 * max(1, block / (num_warps * (device.hardware.warp_size or 1)) / at_once)
     clocks, chained = row_work(code, True, blocks * of_block, of_block)
-    more = {"spilled_bytes": used.spilled_bytes_per_thread, "clocks": clocks, "chained": chained}
-    launch = Launch(n_rows, programs, resident, num_warps, blocks * block, at_once, blocks, **more)
+    work = Work(row=2 * n_cols * size, again=n_cols * size, element=size, row_operands=3, reductions=1, clocks=clocks)
+    work = work._replace(elements=blocks * block, vector=at_once, blocks=blocks, chained=chained, turns=n_rows)
+    work = work._replace(programs=programs, resident=resident, warps=num_warps, spilled_bytes=used.spilled_bytes_per_thread)
 
     def prepared() -> Any:
         y, x = operands(shape, dtype, 2, device)
         scale = (x.double().square().mean(1, keepdim=True) + 1e-6).rsqrt()
         return partial(row_kernel[(programs,)], y, x, *shape, **options), y, x.double() * scale
 
-    return Timed(f"kernel {shape} {dtype}", partial(cost, traffic, launch, limits_of(device)), median_us(prepared, device))
+    return Timed(f"kernel {shape} {dtype}", partial(cost, work, limits_of(device)), median_us(prepared, device))
 
 
 def kernel_resources(shape: tuple[int, ...], dtype: str, options: dict[str, Any], device: Device) -> tuple[Any, list[Loop]]:

@@ -46,15 +46,15 @@ class Limits:
 limits_of = functools.lru_cache(Limits)
 
 
-class Traffic(NamedTuple):
-    """Bytes, accesses and operations of a turn, which is a row, or a tile of rows; and of a program beside its turns."""
+class Work(NamedTuple):
+    """What programs do in a turn, which is a row, or a tile of rows, and beside their turns; and how a launch divides it."""
 
     row: float = 0  # bytes that memory moves; not those that a cache has, of weights or of a row that is read once more
-    program: float = 0
+    program: float = 0  # likewise, beside turns
     again: float = 0  # bytes that are read once more
     element: float = WORD_BYTES  # bytes of the largest part of them
     row_operands: float = 0  # loads and stores of all elements
-    program_operands: float = 0
+    program_operands: float = 0  # likewise, beside turns
     reductions: float = 0  # by all threads of a program
     block_reductions: float = 0  # likewise, per block that the kernel loops over
     exponents: float = 0  # per element
@@ -64,25 +64,20 @@ class Traffic(NamedTuple):
     unused: float = 0  # bytes of lines per byte that is moved
     partial: float = 0  # bytes of sectors that are moved once more, per byte that is moved
     words: float = 0  # numbers of other programs that are read
-
-
-class Launch(NamedTuple):
-    """Programs of a launch, and how they divide their work."""
-
-    turns: int  # of all programs
-    programs: int  # of the grid
-    resident: int  # that a multiprocessor holds at once
-    warps: int  # of a program
-    elements: float  # of a turn, with masked ones
-    vector: float  # elements of a thread's access
-    blocks: int = 1  # of a turn that are loaded one after another
-    ahead: int = 0  # turns that are loaded ahead
+    elements: float = 0  # with masked ones
+    vector: float = 1  # elements of a thread's access
+    blocks: int = 1  # that are loaded one after another
     in_turn: float = 1  # times that arithmetic takes, as warps of a partition issue in turn; 1 if `clocks` are known
+    clocks: float = 0  # of a warp, in which it issues its instructions of a turn; 0 if unknown
+    chained: float = 0  # loads of which each begins after another one has come; 0 if unknown
+    turns: int = 1  # of all programs
+    programs: int = 1  # of the grid
+    resident: int = 1  # programs that a multiprocessor holds at once
+    warps: int = 1  # of a program
+    ahead: int = 0  # turns that are loaded ahead
     splits: int = 1  # programs that exchange numbers
     launches: int = 1  # one, or two of which the second reads once more what the first has reduced
     spilled_bytes: int = 0  # of a thread
-    clocks: float = 0  # of a warp, in which it issues its instructions of a turn; 0 if unknown
-    chained: float = 0  # loads of a turn of which each begins after another one has come; 0 if unknown
 
 
 class Terms(NamedTuple):
@@ -113,43 +108,43 @@ class Terms(NamedTuple):
         return f"{self.total:.1f} us: {', '.join(f'{name} {value:.1f}' for value, name in terms if round(value, 1))}"
 
 
-def cost(traffic: Traffic, launch: Launch, limits: Limits, numbers: CostNumbers) -> Terms:
-    """Returns the terms of a launch."""
-    threads, per_program = launch.warps * limits.warp, -(-launch.turns // launch.programs)
-    slots = limits.multiprocessors * launch.resident
-    waves = (-(-launch.programs // slots) + max(1.0, launch.programs / slots)) / 2  # programs do not end at the same time
-    resident = min(launch.resident, max(1.0, launch.programs / limits.multiprocessors))
-    all_turns, ahead = waves * per_program, min(launch.ahead, per_program - 1)
+def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
+    """Returns the terms of a work."""
+    threads, per_program = work.warps * limits.warp, -(-work.turns // work.programs)
+    slots = limits.multiprocessors * work.resident
+    waves = (-(-work.programs // slots) + max(1.0, work.programs / slots)) / 2  # programs do not end at the same time
+    resident = min(work.resident, max(1.0, work.programs / limits.multiprocessors))
+    all_turns, ahead = waves * per_program, min(work.ahead, per_program - 1)
     later, deep = all_turns - 1, resident * (1 + ahead)
     issue, exchange, tail = NS * numbers.issue_ns * resident, 0.0, 0.0
-    if traffic.words:
-        exchange = numbers.exchange_us * (1 + math.log2(launch.warps) / 2)
-    if traffic.words and launch.programs > slots:
-        tail = launch.splits / slots  # of the time of moving, in which programs wait for those that begin later
+    if work.words:
+        exchange = numbers.exchange_us * (1 + math.log2(work.warps) / 2)
+    if work.words and work.programs > slots:
+        tail = work.splits / slots  # of the time of moving, in which programs wait for those that begin later
 
-    operands, access = launch.elements * traffic.row_operands, launch.vector * limits.warp
-    shuffles = (traffic.reductions + launch.blocks * traffic.block_reductions) * math.log2(threads) * launch.warps
-    lines = operands * (traffic.lines or max(1 / access, traffic.element / limits.line))
-    issued = operands / access + shuffles + LINE_PART * lines + LOOKUP * (2 - 1 / waves) * traffic.words
-    own = issue * launch.elements / launch.blocks * traffic.program_operands / access
-    latency = numbers.latency_us * launch.blocks
-    elements = NS * numbers.element_ns * launch.elements / threads * (1 + traffic.exponents) * launch.in_turn
+    operands, access = work.elements * work.row_operands, work.vector * limits.warp
+    shuffles = (work.reductions + work.blocks * work.block_reductions) * math.log2(threads) * work.warps
+    lines = operands * (work.lines or max(1 / access, work.element / limits.line))
+    issued = operands / access + shuffles + LINE_PART * lines + LOOKUP * (2 - 1 / waves) * work.words
+    own = issue * work.elements / work.blocks * work.program_operands / access
+    latency = numbers.latency_us * work.blocks
+    elements = NS * numbers.element_ns * work.elements / threads * (1 + work.exponents) * work.in_turn
     turn = latency + elements + exchange + issue * issued
 
-    again = launch.turns * traffic.again
+    again = work.turns * work.again
     between = resident * limits.multiprocessors
-    if launch.launches > 1:
-        between = launch.turns
-    full = (between * traffic.row / limits.l2_bytes) ** 3
+    if work.launches > 1:
+        between = work.turns
+    full = (between * work.row / limits.l2_bytes) ** 3
     missed = again * full / (1 + full)  # of the L2 cache
-    if launch.vector == 1:
+    if work.vector == 1:
         missed *= UNALIGNED
-    moved = launch.turns * traffic.row + launch.programs * traffic.program + missed
-    cached = traffic.partial * (launch.turns * traffic.row + again) + 2 * launch.spilled_bytes * threads * launch.turns
-    cached += (launch.launches - 1) * (again - missed)
-    largest = limits.multiprocessors * per_program / launch.turns  # part of all turns, times the multiprocessors
+    moved = work.turns * work.row + work.programs * work.program + missed
+    cached = work.partial * (work.turns * work.row + again) + 2 * work.spilled_bytes * threads * work.turns
+    cached += (work.launches - 1) * (again - missed)
+    largest = limits.multiprocessors * per_program / work.turns  # part of all turns, times the multiprocessors
     memory = moved / limits.per_us * max(1 / numbers.bandwidth, largest / SHARE)
-    more = memory * numbers.line * traffic.unused + cached / limits.per_us / numbers.l2_bandwidth
+    more = memory * numbers.line * work.unused + cached / limits.per_us / numbers.l2_bandwidth
     walking = numbers.walking * (1 - 1 / per_program)
     waiting = (memory + more) * (walking + tail)
     moving = memory + more + waiting
@@ -159,15 +154,15 @@ def cost(traffic: Traffic, launch: Launch, limits: Limits, numbers: CostNumbers)
     streaming = math.hypot(moving, later * turn + (waves - 1) * own)
     # no multiprocessor issues more than an instruction of a partition per clock, and no program loads ahead of a chain
     computing = done = streaming
-    if launch.clocks:
-        clocks, in_partition = NS * numbers.launch_ns * launch.clocks * all_turns, launch.warps / limits.partitions
+    if work.clocks:
+        clocks, in_partition = NS * numbers.launch_ns * work.clocks * all_turns, work.warps / limits.partitions
         issuing = clocks * (in_partition * resident + 1 / (1 + ahead)) * (1 + walking)
-        chain = clocks * max(1, in_partition) + CHAINED * numbers.latency_us * all_turns * max(1, launch.chained)
+        chain = clocks * max(1, in_partition) + CHAINED * numbers.latency_us * all_turns * max(1, work.chained)
         computing, done = _hidden(streaming, issuing), _hidden(streaming, max(issuing, chain))
 
     rest = turn * in_step + own + turnover + done
     return Terms(
-        start=numbers.start_us * (1 + SECOND * (launch.launches - 1)),
+        start=numbers.start_us * (1 + SECOND * (work.launches - 1)),
         memory=memory,
         lines=more,
         waiting=waiting,
@@ -179,7 +174,7 @@ def cost(traffic: Traffic, launch: Launch, limits: Limits, numbers: CostNumbers)
         turns=streaming - moving,
         arithmetic=computing - streaming,
         chains=done - computing,
-        programs=max(NS * numbers.launch_ns * launch.programs * launch.launches - rest, 0),
+        programs=max(NS * numbers.launch_ns * work.programs * work.launches - rest, 0),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.cost import Launch, Terms, Traffic, cost, limits_of
+from portable_softmax.planning.cost import Terms, Work, cost, limits_of
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.tiling import Tiling, softmax_work
 
@@ -48,7 +48,7 @@ class LaunchPlan(Plan):
     decisions: tuple[str, ...] = ()  # reasons for the tiling, which holds for a bucket of problems
 
     @cached_property
-    def work(self) -> tuple[Traffic, Launch]:
+    def work(self) -> Work:
         """Returns what its programs do, if they fit."""
         about = self.num_programs, self.occupancy.programs_per_multiprocessor, spilled_by(self.resources)
         return softmax_work(self.problem, self.tiling, limits_of(self.device), *about)
@@ -57,7 +57,7 @@ class LaunchPlan(Plan):
     def terms(self) -> Terms | None:
         """Returns the expected microseconds by cause; None if the profile has no cost, or no program fits."""
         numbers, fits = self.device.profile.launch.cost, self.occupancy.programs_per_multiprocessor
-        return cost(*self.work, limits_of(self.device), numbers) if numbers and fits and self.num_programs else None
+        return cost(self.work, limits_of(self.device), numbers) if numbers and fits and self.num_programs else None
 
     @cached_property
     def us(self) -> float:

@@ -1,10 +1,10 @@
 """How rows of a softmax are cut into tiles, and what the programs of a tiling do."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
-from portable_softmax.planning.cost import Launch, Limits, Traffic
+from portable_softmax.planning.cost import Limits, Work
 from portable_softmax.planning.problem import Problem
 
 IN_TURN = 0.6  # of the time of an element, in which its partition computes for no other warp: least regret, H100s and an H200
@@ -76,9 +76,7 @@ class Tiling(NamedTuple):
         return words
 
 
-def softmax_work(
-    problem: Problem, tiling: Tiling, limits: Limits, programs: int, resident: int, spilled: int = 0
-) -> tuple[Traffic, Launch]:
+def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int, resident: int, spilled: int = 0) -> Work:
     """Returns what the programs of a softmax do, of which a multiprocessor holds `resident`; a thread spills some bytes."""
     turns, threads = problem.tiles(tiling.tile_rows) * tiling.splits, tiling.warps * limits.warp
     covered, elements = tiling.covers(problem.width) // tiling.splits, problem.n_rows * problem.n_cols / turns
@@ -96,29 +94,26 @@ def softmax_work(
         covered += problem.width
     bytes_read, bytes_written = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written]
     sums = _sums(problem, tiling, threads, vector) / (threads * math.log2(threads))
-    traffic = Traffic(
+    return Work(
         row=elements * (bytes_read + bytes_written + _mask(problem)),
         again=elements * bytes_read if loads > problem.loads or tiling.two_launches else 0,
         row_operands=loads + problem.stores,
         reductions=problem.pairs * (sums if problem.backward else 2 * sums),  # a sum, and a maximum
         exponents=0 if problem.backward else 1,
         words=problem.pairs * tiling.tile_rows * tiling.splits if tiling.is_shared and not tiling.two_launches else 0,
-        **_pieces(problem, limits, tiling, vector, resident),
-    )
-    launch = Launch(
-        turns,
-        programs,
-        resident,
-        tiling.warps,
-        tiling.tile_rows * covered,
-        vector,
-        blocks,
+        elements=tiling.tile_rows * covered,
+        vector=vector,
+        blocks=blocks,
         in_turn=max(1.0, IN_TURN * tiling.warps / limits.partitions),
+        turns=turns,
+        programs=programs,
+        resident=resident,
+        warps=tiling.warps,
         splits=tiling.splits,
         launches=2 if tiling.two_launches else 1,
         spilled_bytes=spilled,
+        **_pieces(problem, limits, tiling, vector, resident),
     )
-    return traffic, launch
 
 
 def _mask(problem: Problem) -> float:
@@ -127,8 +122,8 @@ def _mask(problem: Problem) -> float:
     return {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}[mask] if mask and not problem.mask.shared else 0
 
 
-def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resident: float) -> dict[str, float]:
-    """Returns the cost of runs of neighbouring elements that are shorter than a cache line, as fields of Traffic."""
+def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resident: float) -> dict[str, Any]:
+    """Returns the cost of runs of neighbouring elements that are shorter than a cache line, as fields of Work."""
     element, line, sector = problem.element, limits.line, limits.sector
     access = vector * limits.warp  # elements that a warp requests at once
     rows, inner = tiling.tile_rows, problem.inner

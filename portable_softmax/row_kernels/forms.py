@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from portable_softmax.errors import PlanError
-from portable_softmax.planning.cost import Traffic
+from portable_softmax.planning.cost import Work
 from portable_softmax.row_kernels.addresses import conflict
 from portable_softmax.row_kernels.decorators import jit_function
 from portable_softmax.row_kernels.row_settings import Request
@@ -155,7 +155,7 @@ def programs_of_rows(form: Form, request: Request, function: Function, most: int
     return programs
 
 
-def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int | None, cols: int, block: int) -> Traffic:
+def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int | None, cols: int, block: int) -> Work:
     """Counts what a row of so many elements, in such blocks, and a program beside its rows move and compute.
 
     Values of arguments may bound loops, and of a tensor no row moves more than its share, if there are so many rows; None if
@@ -164,7 +164,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
     programs, blocks = max(1, rows or 1), -(-cols // block)
     trace = Trace(function, values, (0, 0, 0), ({True: 1}.get(walks, programs), 1, 1))
     share = {name: value.numel() / programs for name, value in values.items() if hasattr(value, "numel") and rows is not None}
-    counts, moved = dict.fromkeys(Traffic._fields, 0.0), defaultdict[Any, float](float)  # elements of a row by root and kind
+    counts, moved = defaultdict[str, float](float), defaultdict[Any, float](float)  # elements of a row by root and kind
 
     def trips_of(loops: Turns) -> list[int]:
         """Returns the turns of loops, but for the one over rows."""
@@ -201,4 +201,4 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
             counts["block_reductions"] += math.prod(trips) / blocks
         else:
             counts["reductions"] += math.prod(trips)
-    return Traffic(**counts | {"element": counts["element"] / (counts["row_operands"] * cols or 1) or Traffic().element})
+    return Work(**counts | {"element": counts["element"] / (counts["row_operands"] * cols or 1) or Work().element})  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError, PlanError
 from portable_softmax.planning.candidates import FEW, REGISTERS, available
-from portable_softmax.planning.cost import Launch, Terms, Traffic, cost, limits_of, row_work
+from portable_softmax.planning.cost import Terms, Work, cost, limits_of, row_work
 from portable_softmax.planning.planner import compile_best, measured, runner_up
 from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.row_kernels import addresses, forms
@@ -82,7 +82,7 @@ class Choice:
         if self._splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
 
-    def _traffic_of(self, one: RowPlan) -> Traffic:
+    def _traffic_of(self, one: RowPlan) -> Work:
         """Returns what a row, or a program's part of it, and a program beside that move and compute."""
         request, walks = self._request, self._request.grid is None
         rows = 0 if request.fixed else request.rows
@@ -238,25 +238,26 @@ class Choice:
         if not device.hardware.memory_bandwidth_gb_per_s or not numbers or not num_programs:
             return None
         part, at_once = self._part_of_row(setting) / self._elements, min(VECTOR_BYTES / self._traffic.element, request.multiple)
-        traffic = self._traffic._replace(row=part * self._traffic.row, again=part * self._traffic.again)
-        of_block = traffic.loads * max(1, setting.per_thread / at_once)
+        of_block = self._traffic.loads * max(1, setting.per_thread / at_once)
         blocks = -(-request.cols // setting.block) if in_blocks else 1
         of_row = blocks * of_block if in_blocks else 0
         clocks, chained = row_work(one.program.loops, self.form.walks and walks, of_row, of_block)
-        launch = Launch(
-            rows if walks else num_programs,
-            num_programs,
-            one.occupancy.programs_per_multiprocessor,
-            setting.warps or 1,
-            blocks * setting.block,
-            at_once,
-            blocks,
+        work = self._traffic._replace(
+            row=part * self._traffic.row,
+            again=part * self._traffic.again,
+            elements=blocks * setting.block,
+            vector=at_once,
+            blocks=blocks,
+            turns=rows if walks else num_programs,
+            programs=num_programs,
+            resident=one.occupancy.programs_per_multiprocessor,
+            warps=setting.warps or 1,
             ahead=max(0, setting.stages - 2) if request.multiple > 1 and not in_blocks else 0,
             spilled_bytes=one.resources.spilled_bytes_per_thread,
             clocks=clocks,
             chained=chained,
         )
-        return cost(traffic, launch, limits_of(device), numbers)
+        return cost(work, limits_of(device), numbers)
 
     def _reasons(self, request: Request, one: RowPlan) -> Iterator[str]:
         walks, blocks = request.grid is None, -(-request.cols // one.setting.block)

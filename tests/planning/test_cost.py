@@ -13,7 +13,7 @@ from portable_probe.tune.launches import SOFTMAXES, softmax_problem
 from portable_softmax import Device
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.schema import COST_NUMBERS
-from portable_softmax.planning.cost import Launch, Traffic, cost, limits_of
+from portable_softmax.planning.cost import Work, cost, limits_of
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.planner import ranked
 from portable_softmax.planning.problem import Problem
@@ -32,8 +32,8 @@ FASTER = {"bandwidth", "l2_bandwidth"}  # numbers of which more is less time
 def work_of(problem, tiling, resident=8, spilled=0, device=H100_DEVICE):
     """Returns what a launch of one program for each tile does, and the device's limits."""
     limits = limits_of(device)
-    traffic, launch = softmax_work(problem, tiling, limits, problem.tiles(tiling.tile_rows) * tiling.splits, resident)
-    return traffic, launch._replace(spilled_bytes=spilled), limits
+    programs = problem.tiles(tiling.tile_rows) * tiling.splits
+    return softmax_work(problem, tiling, limits, programs, resident, spilled), limits
 
 
 def costs(n_rows=4096, n_cols=1024, dtype="bfloat16", tiling=TILES, resident=8, spilled=0, **kind):
@@ -90,8 +90,9 @@ def test_what_the_l2_cache_has_lost_is_read_again_from_memory(kernel):
         if kernel == "softmax":
             problem, tiling = contiguous_problem(4096, 65536, "bfloat16"), TWICE if twice else TILES
             return cost(*work_of(problem, tiling, device=device), NUMBERS).memory
-        traffic = Traffic(row=2**18, again=2**17 * twice, element=2, row_operands=3)
-        return cost(traffic, Launch(4096, 4096, 8, 4, 65536, 8, 64), limits_of(device), NUMBERS).memory
+        work = Work(row=2**18, again=2**17 * twice, element=2, row_operands=3, elements=65536, vector=8, blocks=64)
+        work = work._replace(turns=4096, programs=4096, resident=8, warps=4)
+        return cost(work, limits_of(device), NUMBERS).memory
 
     once, between = memory(2**40, twice=False), 65536 * 4 * 8 * 132
     assert memory(2**40) == pytest.approx(once, rel=1e-3)
@@ -132,12 +133,12 @@ LAUNCHES_OF_ALL_TERMS = [
     work_of(Problem(4096, 4096, "float32", "float32", 4, inner=1024), Tiling(8, 512, 8, 1, splits=8), 2, 16),
     work_of(contiguous_problem(2**22, 4, "float32"), Tiling(1, 4, 1, 1), 32),
     *(
-        (Traffic(4096, 8, again, 4, 2, 9, 1), Launch(4096, *launch, **code), limits_of(H100_DEVICE))
-        for again, launch, code in (
-            (0, (1056, 8, 4, 512, 4), {"ahead": 1}),
-            (4096, (4096, 2, 4, 512, 1, 2), {"launches": 2}),
-            (0, (4096, 8, 4, 512, 4), {"clocks": 2000}),
-            (0, (4096, 1, 4, 512, 4), {"clocks": 2000, "chained": 9}),
+        (Work(4096, 8, 0, 4, 2, 9, 1, turns=4096, elements=512, warps=4)._replace(**more), limits_of(H100_DEVICE))
+        for more in (
+            {"programs": 1056, "resident": 8, "vector": 4, "ahead": 1},
+            {"programs": 4096, "resident": 2, "again": 4096, "blocks": 2, "launches": 2},
+            {"programs": 4096, "resident": 8, "vector": 4, "clocks": 2000},
+            {"programs": 4096, "resident": 1, "vector": 4, "clocks": 2000, "chained": 9},
         )
     ),
 ]
@@ -151,16 +152,13 @@ def test_every_number_counts_and_has_a_sign(name):
     assert all(change <= 0 if name in FASTER else change >= 0 for change in changes)
 
 
-@pytest.mark.parametrize("name", [*{*Traffic._fields, *Launch._fields} - {"loads", "loaded", "programs", "resident", "warps"}])
+@pytest.mark.parametrize("name", [*{*Work._fields} - {"loads", "loaded", "programs", "resident", "warps"}])
 def test_all_work_counts_and_has_a_sign(name):
     """Programs beside others hide waiting, and wait for each other."""
     changes = []
-    for traffic, launch, limits in LAUNCHES_OF_ALL_TERMS:
-        of_traffic = name in traffic._fields
-        more = {name: 2 * getattr(traffic if of_traffic else launch, name) or 1}
-        changed = (traffic._replace(**more), launch) if of_traffic else (traffic, launch._replace(**more))
-        before = cost(traffic, launch, limits, NUMBERS).total
-        changes.append(round(cost(*changed, limits, NUMBERS).total - before, 6))
+    for work, limits in LAUNCHES_OF_ALL_TERMS:
+        more = work._replace(**{name: 2 * getattr(work, name) or 1})
+        changes.append(round(cost(more, limits, NUMBERS).total - cost(work, limits, NUMBERS).total, 6))
     assert any(changes)
     assert max(changes) <= 0 if name in ("ahead", "vector") else min(changes) >= 0, changes
 
