@@ -112,7 +112,7 @@ def _inductor(file: Path) -> Iterator[None]:
     if "AsyncCompile" not in file.read_text(encoding="utf-8", errors="replace"):
         yield
         return
-    compiling = importlib.import_module("torch._inductor.async_compile")
+    compiling = importlib.import_module("torch._inductor.async_compile")  # what such a file itself imports
     cache = importlib.import_module("torch._inductor.codecache").PyCodeCache
     defined = staticmethod(lambda name, source, *_, **__: getattr(cache.load(source), name))
     with mock.patch.object(compiling.AsyncCompile, "triton", defined):
