@@ -20,6 +20,7 @@ from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel, kernels_of
 
 Result = TypeVar("Result")
 Grid = tuple[int, int, int]
+Sizes = Mapping[str, int] | None
 
 STRIDES = {False: ("x_batch", "x_head", "x_query", "x_col"), True: ("dy_batch", "dy_head", "dy_query", "dy_col")}
 PACKED = 1024  # ids that a program packs into bits
@@ -101,9 +102,7 @@ def _widened(x: Any) -> Any:
     return whole.as_strided(x.shape, x.stride(), x.storage_offset())
 
 
-def bind(
-    plan: LaunchPlan, kernels: Sequence[Loaded], where: torch.device, sizes: Mapping[str, int] | None = None
-) -> Callable[..., None]:
+def bind(plan: LaunchPlan, kernels: Sequence[Loaded], where: torch.device, sizes: Sizes = None) -> Callable[..., None]:
     """Returns a launch of one kernel, or of two of which the first reduces splits, on operands in their order.
 
     It is on the current stream of the device, which must be the current one: see `guarded`. Words for the splits of rows belong

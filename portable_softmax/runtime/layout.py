@@ -10,7 +10,7 @@ from torch import Tensor
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
-from portable_softmax.runtime.bind import bind, loaded
+from portable_softmax.runtime.bind import Sizes, bind, loaded
 from portable_softmax.runtime.kernel import WIDE_ROWS, Kernel
 from portable_softmax.runtime.plans import choice_of
 
@@ -18,12 +18,7 @@ NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in (torch.float16, t
 
 
 def bind_call(
-    tensors: tuple[Tensor, ...],
-    dim: int,
-    device: Device,
-    mask: Tensor | None = None,
-    sizes: Mapping[str, int] | None = None,
-    **about: Any,
+    tensors: tuple[Tensor, ...], dim: int, device: Device, mask: Tensor | None = None, sizes: Sizes = None, **about: Any
 ) -> tuple[list[str], Callable[..., None]]:
     """Plans and compiles calls with tensors of the same shapes, strides, types and alignment; returns operands and a launch.
 

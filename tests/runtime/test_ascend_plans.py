@@ -21,15 +21,11 @@ EVERYTHING = Scores(mask="bool", causal="lower_right", cap=30.0, temperature="ro
 TOKENS = rows(4000, 8192, "bfloat16", TOKEN_LOG_PROBS, backward=True)
 PLANNED = {  # problem, device, tile: whole rows are read once, "two-pass" ones twice
     "plain": (rows(60, 16384, "float32"), A2, "in registers 1 x 16384"),
-    "added": (rows(60, 12672, "bfloat16", scores=Scores(mask="bfloat16")), A2, "in registers 1 x 16384"),
     "ending": (rows(60, 12672, "float32", scores=Scores(temperature="rows")), A2, "two-pass 1 x 4096"),
-    "capped": (rows(60, 8192, "float32", scores=Scores(cap=30.0, temperature="rows")), A2, "in registers 1 x 8192"),
     "masked": (rows(60, 16384, "float32", scores=Scores(mask="bool")), A2, "two-pass 1 x 4096"),
     "everything": (rows(4000, 1000, "float32", scores=EVERYTHING), A2, "in registers 4 x 1024"),
-    "temperature": (rows(60, 8192, "float32", scores=Scores(temperature="rows")), A5, "in registers 1 x 8192"),
     "logarithm": (rows(60, 16384, "float32", "log_softmax"), A5, "in registers 1 x 16384"),
     "gradient": (rows(4000, 781, "bfloat16", backward=True, scores=Scores(cap=30.0)), A5, "in registers 4 x 1024"),
-    "chosen": (rows(60, 12672, "bfloat16", TOKEN_LOG_PROBS), A2, "in registers 1 x 16384"),
     "tokens": (replace(TOKENS, log_probs=LogProbs(gradient=True, entropy=True)), A2, "in registers 1 x 8192"),
 }
 

@@ -86,11 +86,13 @@ def test_what_a_compiler_cannot_compile(monkeypatch):
 
 
 def test_what_is_planned_is_compiled_already(monkeypatch):
-    """Planning compiles for what it needs to know; a launch of the plan must not wait for the compiler again."""
+    """A launch of a plan must not wait for the compiler again; nothing is loaded onto a device that is not here."""
     monkeypatch.setattr(plans, "_choices", {})
     planned, device = plan(4097, 781, "bfloat16", H200), Device.from_profile(H200)
     monkeypatch.setattr(compiler, "source_of", lambda *arguments: pytest.fail("compiled again"))
     compiler.compiled(kernels_of(planned.problem, planned.tiling, device)[0], device)
+    monkeypatch.setattr(bind, "loaded", lambda *kernels: pytest.fail("loaded"))
+    assert warm_up([(4097, 781)], ["bfloat16"], device=H200) == [planned]
 
 
 SHAPES = [(64, 333), (2, 3, 70), (5,), ()]
@@ -107,8 +109,3 @@ def test_a_call_plans_and_compiles_nothing_after_it(where, form):
             x = torch.randn(shape, device=where).to(dtype).requires_grad_()
             getattr(portable_softmax, form)(x).sum().backward()
     assert (len(plans._choices), compiler.compiled.cache_info().currsize) == before
-
-
-def test_a_device_that_is_not_here_gets_plans_only(monkeypatch):
-    monkeypatch.setattr(bind, "loaded", lambda *kernels: pytest.fail("loaded"))
-    assert warm_up([(4096, 64)], ["float32"], device=H200) == [plan(4096, 64, "float32", H200)]
