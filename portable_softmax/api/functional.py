@@ -91,8 +91,9 @@ def _compute(
     log: bool, inputs: tuple[Any, ...], softcap: Any, dim: Any, dtype: Any, causal: Any, masked_rows: Any, out: Tensor | None
 ) -> Tensor:
     name, x, args = FORMS[log], inputs[0], SOFTMAX.Args(*inputs)
-    checks.require(isinstance(x, Tensor), TypeError, name, "input", "be Tensor, not {}", type(x).__name__)
-    checks.require(out is None or isinstance(out, Tensor), TypeError, name, "out", "be Tensor, not {}", type(out).__name__)
+    for argument, t in (("input", x), ("out", x if out is None else out)):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{name}(): argument '{argument}' must be Tensor, not {type(t).__name__}")
     if not args.scale is args.temperature is args.sink is None:
         args = checks.normalized(name, args)
     if dtype is None:

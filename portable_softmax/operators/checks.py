@@ -88,9 +88,9 @@ def dtype_of(x: Tensor, dtype: Any = None) -> torch.dtype:
 
 def zero_rows_of(name: str, masked_rows: Any) -> bool:
     """Returns whether masked rows are 0; raises ValueError unless the argument is 'nan' or 'zero'."""
-    is_valid = isinstance(masked_rows, str) and masked_rows in ("nan", "zero")
-    require(is_valid, ValueError, name, "masked_rows", "be 'nan' or 'zero', not {!r}", masked_rows)
-    return bool(masked_rows == "zero")
+    if not isinstance(masked_rows, str) or masked_rows not in ("nan", "zero"):
+        raise ValueError(f"{name}(): argument 'masked_rows' must be 'nan' or 'zero', not {masked_rows!r}")
+    return masked_rows == "zero"
 
 
 def check_real(name: str, argument: str, dtype: torch.dtype) -> None:

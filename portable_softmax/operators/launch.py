@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from operator import mul
 from typing import Any
 
 import torch
@@ -83,12 +84,13 @@ def overwrites(out: Tensor, x: Tensor) -> bool:
 def is_read(out: Tensor, args: Any) -> bool:
     """True if out shares memory with an argument, other than the first one if it overwrites that."""
     others = args[1:] if overwrites(out, args[0]) else args
-    spans = []
-    for t in (out, *(t for t in others if isinstance(t, Tensor))):
-        n = 1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
-        spans.append((t.data_ptr(), t.data_ptr() + n * t.element_size()))
-    (start, end), *others = spans
-    return any(first < end and start < last for first, last in others)
+    return any(t.data_ptr() < _end(out) and out.data_ptr() < _end(t) for t in others if isinstance(t, Tensor))
+
+
+def _end(t: Tensor) -> int:
+    """Returns the address behind the last element."""
+    n = 1 + sum(map(mul, t.shape, t.stride())) - sum(t.stride())
+    return t.data_ptr() + n * t.element_size()
 
 
 def device_of(x: Tensor) -> Device | None:

@@ -4,7 +4,6 @@ Scores are c * tanh(scale * x / c) / temperature, then the mask. A row of temper
 largest score that the mask leaves, shared among equals, and its gradients are 0.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -233,9 +232,7 @@ def log_probs_gradient(args: Any, options: Any) -> Tensor:
     return torch.where(frozen, 0.0, dx).to(args.x.dtype).contiguous()
 
 
-def differentiate(
-    function: Callable[..., Any], args: Any, options: Any, needs: tuple[bool, ...], dresults: tuple[Any, ...]
-) -> tuple[Any, ...]:
+def differentiate(function: Any, args: Any, options: Any, needs: Any, dresults: tuple[Any, ...]) -> tuple[Any, ...]:
     """Returns gradients of function(args, options) for arguments that need one, differentiable where autograd records them."""
     leaves = {name: t for name, t, needs_gradient in zip(args._fields, args, needs, strict=False) if needs_gradient}
 
