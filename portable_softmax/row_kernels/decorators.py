@@ -40,7 +40,7 @@ def constexprs_of(jit: Any) -> set[str]:
 def name_of(jit: Any, key: Any) -> str:
     """Returns the parameter that Triton names by its name, its index, or the path to an element of a tuple."""
     first, *rest = key if isinstance(key, tuple) else (key,)
-    return ".".join(map(str, (first if isinstance(first, str) else jit.arg_names[first], *rest)))
+    return ".".join(map(str, (dict(enumerate(jit.arg_names)).get(first, first), *rest)))
 
 
 def constants_of(compiled: Any, jit: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def configuration(kernel: Any, number: int | None) -> Any:
         return next(iter(configs), None)
     if number is not None and 0 <= number < len(configs):
         return configs[number]
-    choice = "none was chosen" if number is None else f"{number} is none of them"
+    choice = {None: "none was chosen"}.get(number, f"{number} is none of them")
     listed = "".join(f"\n  {at}: {config}" for at, config in enumerate(configs))
     raise ValueError(f"the kernel has {len(configs)} configurations, and {choice}; select one with --config N:{listed}")
 
@@ -79,7 +79,7 @@ def arguments_of(
     `config` is in place of those of @triton.autotune, if it is there. A decorator that reads an argument in `unknown` raises
     KeyError. Hooks of configurations get tensors without memory unless it `launches`.
     """
-    arguments = {**(config.all_kwargs() if config else {}), **passed}
+    arguments = {**getattr(config, "all_kwargs", dict)(), **passed}
 
     def known() -> dict[str, Any]:
         return {name: value for name, value in arguments.items() if name not in unknown}

@@ -84,10 +84,10 @@ def inspect_kernel(
     (compiled,) = compiled_for(kernel, [selected], passed, device, unknown, positional)
     if isinstance(compiled, Exception):
         raise compiled
-    origins = dict.fromkeys(selected.all_kwargs(), "configuration") if selected else {}
+    origins = dict.fromkeys(getattr(selected, "all_kwargs", dict)(), "configuration")
     origins |= dict.fromkeys(heuristics_of(kernel), "heuristic") | dict.fromkeys(passed, "passed")
     source, used, constants = compiled.src, compiled.metadata._asdict(), constants_of(compiled, jit)
-    facts = source.attrs.get_fn_attrs() if hasattr(source.attrs, "get_fn_attrs") else source.attrs  # 3.2
+    facts = getattr(source.attrs, "get_fn_attrs", lambda: source.attrs)()  # a dictionary from 3.3 on
     known = {name_of(jit, key): tuple((str(name), int(value)) for name, value in pairs) for key, pairs in facts.items()}
     kinds = {name: str(kind).replace("'", "") for name, kind in source.signature.items() if name not in constants}
     typed = {name: (kind, known.get(name, ())) for name, kind in kinds.items()}
@@ -193,4 +193,4 @@ def _drawback(compiled: Any, grid: tuple[int, int, int], device: Device) -> tupl
         return REFUSED, why
     if refused := device.refused_grid(grid, compiled.metadata.num_warps, getattr(compiled.metadata, "num_ctas", None) or 1):
         return REFUSED, refused
-    return SPILLS if used.spilled_bytes_per_thread else 0, f"spills {used.spilled_bytes_per_thread} bytes a thread"
+    return min(SPILLS, used.spilled_bytes_per_thread), f"spills {used.spilled_bytes_per_thread} bytes a thread"
