@@ -40,7 +40,7 @@ class Choice:
         self._request, self._device, self._numbers, self.measured = request, device, numbers, ""
         if request.names[0] and (request.fixed or request.rows < 2):
             self._request = request._replace(arguments={**request.arguments, request.names[0]: SEVERAL})
-        # The simplest setting with the shortest block shows the form of the kernel, on which the settings depend.
+        # A typical setting shows the form of the kernel, on which settings depend: in blocks, where their number is a constant.
         settings = settings_of(request, device, True)
         if request.names[1] in constexprs_of(jit_function(request.kernel)):
             shortest = min(setting.block for setting in settings)
@@ -49,24 +49,24 @@ class Choice:
         settings = settings_of(request, device, self.form.in_blocks or self._splits)
         if not request.fixed:
             self._request = request
-        # A typical one shows what a row moves, and what others should use; the fastest by that are compiled and compared.
+        # Another one shows what a row moves, and what others should use; the fastest by that are compiled and compared.
         first = self._typical(settings)
         self._traffic, self._elements = self._traffic_of(first), self._part_of_row(first.setting)
         expected = [self._launches(self._estimated(setting, first)) for setting in settings if setting is not first.setting]
-        self._left = sorted((launches[0] for launches in expected if launches), key=lambda one: (one.us, one.setting.stages))
+        self._left = sorted((one for one, *_ in filter(None, expected)), key=lambda one: (one.us, one.setting.stages))
         self._count = len(settings)
         compiled, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
-        self.candidates = sorted([*self._launches(first)[:1], *compiled], key=lambda one: one.rank)
-        if not self.candidates:
+        compiled = [*self._launches(first)[:1], *compiled]
+        # Those that spill are last, as they take up to twice their expected time.
+        self.candidates = sorted(compiled, key=lambda one: (one.resources.spilled_bytes_per_thread > 0, one.us))
+        if not compiled:
             why = f"no program of {first.kernel} fits {device.name}: {first.setting}: it uses {first.resources}"
             raise PlanError(f"{why}; use a smaller {request.names[2]}")
 
     def _typical(self, settings: Sequence[Setting]) -> RowPlan:
         """Compiles the setting of typical blocks without stages; raises its error."""
-        typical = min(
-            settings, key=lambda setting: (abs(math.log2(setting.per_thread / (2 * FEW))), setting.stages, -setting.block)
-        )
-        (one,) = self._compile([typical])
+        typical = [(abs(math.log2(one.per_thread / (2 * FEW))), one.stages, -one.block) for one in settings]
+        (one,) = self._compile([settings[typical.index(min(typical))]])
         if isinstance(one, Exception):
             raise one
         return one
@@ -102,30 +102,36 @@ class Choice:
         It is the first one of candidates, or of all, with right accesses; the error is that of the first one if none has.
         """
         forms.check_form(self.form, request)
-        errors = dict[int, PlanError]()  # by block
+        error = None
         for one in candidates or self.candidates:
-            block, function = one.setting.block, one.program.function
-            if block in errors:
-                continue
             grid = self._grid(request, one)
             if refused := self._device.refused_grid(grid, one.resources.num_warps):
                 raise GridError(f"{one.kernel}: {refused}")
-            wrong, warnings = addresses.check(request, function, grid, block)
+            wrong, warnings = addresses.check(request, one.program.function, grid, one.setting.block)
             if wrong:
-                errors[block] = PlanError(f"{one.kernel}: {wrong[0]}")
+                error = error or PlanError(f"{one.kernel}: {wrong[0]}")
                 continue
             programs = math.prod(grid)
             return replace(
                 one,
                 size=(request.rows, request.cols),
                 meta=request.meta | one.setting.config.all_kwargs(),
-                grid=grid[:1] if request.grid is None else grid,
-                num_programs=programs if request.rows else 0,
+                grid=grid[: len(grid) if request.grid else 1],
+                num_programs=min(programs, programs * request.rows),
                 terms=self._terms(one, max(1, request.rows), programs),
                 reasons=tuple(self._reasons(request, one)),
                 warnings=tuple(warnings),
             )
-        raise next(iter(errors.values()))
+        raise error or AssertionError
+
+    def _grid(self, request: Request, one: RowPlan) -> tuple[int, int, int]:
+        """Returns the grid of a request: of as many programs as have rows, or as many of these as are resident."""
+        if request.grid is not None:
+            return request.grid_of(one.program.constants)
+        most, is_whole = max(1, request.rows), one.num_programs >= one.size[0]
+        if not is_whole:
+            most = min(most, self._device.resident(one.occupancy))
+        return forms.programs_of_rows(self.form, request, one.program.function, most), 1, 1
 
     def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
         """Times the first `count` settings that do not spill, with both numbers of programs; the fastest is used from now on.
@@ -138,16 +144,15 @@ class Choice:
             return  # a plan for types, or for tensors without memory
         some = [one for one in self.candidates if not one.resources.spilled_bytes_per_thread]
         if request.fixed or torch.are_deterministic_algorithms_enabled():
-            some = [one for one in some if one.setting.shape == self.candidates[0].setting.shape]
-        launches, plans, words = list[RowPlan](), list[RowPlan](), list[str]()
-        for one in (launch for first in some[:count] for launch in self._launches(first)):
+            some = [one for one in some if one.setting[1:3] == self.candidates[0].setting[1:3]]
+        launches, plans = list[RowPlan](), list[RowPlan]()
+        for launch in (launch for one in some[:count] for launch in self._launches(one)):
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
-                plans.append(self.plan(request, [one]))
-                launches.append(one)
-                words.append(", ".join([one.words, *[f"num_programs={plans[-1].num_programs}"] * (request.grid is None)]))
+                plans.append(self.plan(request, [launch]))
+                launches.append(launch)
 
         def time() -> list[list[float]] | str:
-            if any(stores_elsewhere(one.program.function) for one in some[:count]):
+            if any(stores_elsewhere(one.program.function) for one in launches):
                 return "Triton's IR does not say which tensors the kernel stores to"
             try:
                 copies, restore = on_copies(request.arguments, tensors)
@@ -155,17 +160,8 @@ class Choice:
             except torch.OutOfMemoryError:
                 return f"there is no memory for copies of {', '.join(sorted(tensors))}"
 
-        at, self.measured = measured(plans, words, time)
+        at, self.measured = measured(plans, [plan.words for plan in plans], time)
         self.candidates = [*launches[at : at + 1], *self.candidates]
-
-    def _grid(self, request: Request, one: RowPlan) -> tuple[int, int, int]:
-        """Returns the grid of a request: of as many programs as have rows, or as many of these as are resident."""
-        if request.grid is not None:
-            return request.grid_of(one.program.constants)
-        most = max(1, request.rows)
-        if not one.is_whole:
-            most = min(most, self._device.resident(one.occupancy))
-        return forms.programs_of_rows(self.form, request, one.program.function, most), 1, 1
 
     def _fitting(self, expected: Sequence[RowPlan]) -> Iterator[RowPlan | str]:
         """Compiles candidates; yields the better number of programs of each setting, or why it cannot run."""
@@ -199,7 +195,7 @@ class Choice:
         registers, shared = used.registers_per_thread, 0
         if registers is not None:
             elements = max(0, math.ceil((registers - REGISTERS) * more))
-            registers = available(REGISTERS + elements, setting.threads, self._device)
+            registers = available(REGISTERS + elements, round(setting.block / setting.per_thread), self._device)
         if not used.compiler:  # a plan is no need
             staged = (setting.stages - 1) * int(self._traffic.loaded * setting.block / self._elements)
             shared = int(used.shared_memory_bytes * setting.block / like.setting.block) + staged
@@ -212,24 +208,24 @@ class Choice:
         return replace(like, setting=setting, resources=used, occupancy=fit, program=program)
 
     def _launches(self, one: RowPlan) -> list[RowPlan]:
-        """Returns launches of a program, with the mean of their times, the faster one first; nothing if none fits."""
-        numbers, resident, launches = self._numbers, self._device.resident(one.occupancy), list[RowPlan]()
-        ways = dict.fromkeys(tuple(self._programs(one, rows, most) for rows in numbers) for most in (numbers[-1], resident))
-        for programs in ways if resident else ():
-            if len(ways) > 1 and self._device.refused_grid((programs[-1], 1, 1), one.resources.num_warps):
-                continue
-            times = [self._terms(one, *pair) for pair in zip(numbers, programs, strict=True)]
-            mean = Terms(*map(fmean, zip(*filter(None, times), strict=True))) if None not in times else None
-            launches.append(replace(one, num_programs=programs[-1], terms=mean))
-        return sorted(launches, key=lambda one: one.us)
+        """Returns launches of a program, with the mean of their times, the faster one first; nothing if none fits.
 
-    def _programs(self, one: RowPlan, rows: int, most: int) -> int:
-        """Returns the programs for so many rows, `most` of a computed grid; one that was passed grows with the rows."""
-        request = self._request
-        if request.grid is None:
-            return request.num_programs or min(rows, most)
-        programs = math.prod(request.grid_of(one.program.constants))
-        return max(1, programs if request.fixed else programs * rows // max(1, request.rows))
+        A computed grid has a program for every row, or as many as are resident; one that was passed grows with the rows.
+        """
+        request, numbers, launches = self._request, self._numbers, list[RowPlan]()
+        if not (resident := self._device.resident(one.occupancy)):
+            return launches
+        ways = {tuple(request.num_programs or min(rows, most) for rows in numbers) for most in (numbers[-1], resident)}
+        if request.grid is not None:
+            programs = math.prod(request.grid_of(one.program.constants))
+            ways = {tuple(max(1, programs * rows // max(1, request.rows)) for rows in numbers)}
+        for way in sorted(ways, reverse=True):
+            if len(ways) > 1 and self._device.refused_grid((way[-1], 1, 1), one.resources.num_warps):
+                continue
+            times = [terms for pair in zip(numbers, way, strict=True) if (terms := self._terms(one, *pair))]
+            mean = Terms(*map(fmean, zip(*times, strict=True))) if times else None
+            launches.append(replace(one, num_programs=way[-1], terms=mean))
+        return sorted(launches, key=lambda one: one.us)
 
     def _terms(self, one: RowPlan, rows: int, num_programs: int) -> Terms | None:
         """Returns the expected time of a launch; None if no bandwidth is known."""
@@ -239,8 +235,12 @@ class Choice:
             return None
         part, at_once = self._part_of_row(setting) / self._elements, min(VECTOR_BYTES / self._traffic.element, request.multiple)
         of_block = self._traffic.loads * max(1, setting.per_thread / at_once)
-        blocks = -(-request.cols // setting.block) if in_blocks else 1
-        of_row = blocks * of_block if in_blocks else 0
+        blocks, of_row, ahead = 1, 0.0, max(0, setting.stages - 2)
+        if in_blocks:
+            blocks = -(-request.cols // setting.block)
+            of_row = blocks * of_block
+        if in_blocks or request.multiple == 1:
+            ahead = 0
         clocks, chained = row_work(one.program.loops, self.form.walks and walks, of_row, of_block)
         work = self._traffic._replace(
             row=part * self._traffic.row,
@@ -252,7 +252,7 @@ class Choice:
             programs=num_programs,
             resident=one.occupancy.programs_per_multiprocessor,
             warps=setting.warps or 1,
-            ahead=max(0, setting.stages - 2) if request.multiple > 1 and not in_blocks else 0,
+            ahead=ahead,
             spilled_bytes=one.resources.spilled_bytes_per_thread,
             clocks=clocks,
             chained=chained,
@@ -260,11 +260,12 @@ class Choice:
         return cost(work, limits_of(device), numbers)
 
     def _reasons(self, request: Request, one: RowPlan) -> Iterator[str]:
-        walks, blocks = request.grid is None, -(-request.cols // one.setting.block)
-        if self.measured:
-            yield self.measured
-        moves = f"a {'row' if walks else 'program'} moves {self._traffic.row:,.0f} bytes of memory"
-        yield f"{moves}; a program beside them {self._traffic.program:,.0f}" if walks else moves
+        blocks, row, program = -(-request.cols // one.setting.block), self._traffic.row, self._traffic.program
+        yield from filter(None, [self.measured])
+        if request.grid is None:
+            yield f"a row moves {row:,.0f} bytes of memory; a program beside them {program:,.0f}"
+        else:
+            yield f"a program moves {row * self._part_of_row(one.setting) / self._elements:,.0f} bytes of memory"
         if blocks > 1 and self.form.in_blocks:
             yield f"a row is {blocks} blocks, which the kernel loops over"
         if request.multiple < math.gcd(request.cols, KNOWN):

@@ -42,19 +42,11 @@ class RowPlan(Plan):
         return self.terms.total if self.terms else -(-self.size[1] // self.setting.block)
 
     @property
-    def rank(self) -> tuple[bool, float]:
-        """Returns a key of candidates: those that spill are last, as they take up to twice their expected time."""
-        return self.resources.spilled_bytes_per_thread > 0, self.us
-
-    @property
-    def is_whole(self) -> bool:
-        """True if there is a program for every row."""
-        return self.num_programs >= self.size[0]
-
-    @property
     def words(self) -> str:
-        """Returns what differs from other candidates, as arguments."""
-        return str(self.setting)
+        """Returns what differs from other launches, as arguments."""
+        return ", ".join(
+            [str(self.setting), *(f"num_programs={self.num_programs}" for _ in self.grid[:1] if len(self.grid) < 2)]
+        )
 
     def __str__(self) -> str:
         grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}

@@ -89,17 +89,7 @@ class Setting(NamedTuple):
     block: int
     warps: int | None
     stages: int
-    threads: int  # of a program; 1 where programs have no warps
-
-    @property
-    def shape(self) -> tuple[int, int | None]:
-        """Returns (block, warps), which settings with other stages share."""
-        return self.block, self.warps
-
-    @property
-    def per_thread(self) -> float:
-        """Returns the elements of a block per thread."""
-        return self.block / self.threads
+    per_thread: float  # elements of a block; of all where programs have no warps
 
     def __str__(self) -> str:
         """Returns it as arguments."""
@@ -139,7 +129,8 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
             config.kwargs = own | dict(zip(computed, values, strict=True))
             every = passed | config.all_kwargs()
             number = every.get("num_warps")
-            settings.append(Setting(config, every[block], number, every.get(stages, 1), (warp or 1) * (number or 1)))
+            per_thread = every[block] / ((warp or 1) * (number or 1))
+            settings.append(Setting(config, every[block], number, every.get(stages, 1), per_thread))
     settings = [setting for setting in settings if in_blocks or setting.block >= request.cols] or settings
     misfits = [max(MAX_EACH, one.per_thread, MAX_EACH / one.per_thread) for one in settings]
     return [one for one, misfit in zip(settings, misfits, strict=True) if not warp or misfit == min(misfits)]
