@@ -112,15 +112,16 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
     """Returns the terms of a work."""
     threads, per_program = work.warps * limits.warp, -(-work.turns // work.programs)
     slots = limits.multiprocessors * work.resident
-    waves = (-(-work.programs // slots) + max(1.0, work.programs / slots)) / 2  # programs do not end at the same time
-    resident = min(work.resident, max(1.0, work.programs / limits.multiprocessors))
-    all_turns, ahead = waves * per_program, min(work.ahead, per_program - 1)
-    later, deep = all_turns - 1, resident * (1 + ahead)
-    issue, exchange, tail = NS * numbers.issue_ns * resident, 0.0, 0.0
+    waves, exchange, tail = float(-(-work.programs // slots)), 0.0, 0.0
     if work.words:
         exchange = numbers.exchange_us * (1 + math.log2(work.warps) / 2)
     if work.words and work.programs > slots:
+        waves = (waves + work.programs / slots) / 2  # they do not end at the same time
         tail = work.splits / slots  # of the time of moving, in which programs wait for those that begin later
+    resident = min(work.resident, max(1.0, work.programs / limits.multiprocessors))
+    all_turns, ahead = waves * per_program, min(work.ahead, per_program - 1)
+    later, deep = all_turns - 1, resident * (1 + ahead)
+    issue = NS * numbers.issue_ns * resident
 
     operands, access = work.elements * work.row_operands, work.vector * limits.warp
     shuffles = (work.reductions + work.blocks * work.block_reductions) * math.log2(threads) * work.warps
