@@ -29,8 +29,10 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     lines = tiling.tile_rows, tiling.block_cols
     if problem.across:
         lines = lines[::-1]
-    edge = {"edge"} if problem.n_cols % tiling.width else set()  # a row ends within a block
-    if modelled := device.vendor.model(lines, DTYPE_BYTES[problem.x_dtype], problem.operations | edge, device):
+    operations = problem.operations
+    if problem.n_cols % tiling.width:
+        operations |= {"edge"}  # a row ends within a block
+    if modelled := device.vendor.model(lines, DTYPE_BYTES[problem.x_dtype], operations, device):
         return modelled
     threads = tiling.warps * limits_of(device).warp
     elements = -(-tiling.tile_rows * tiling.block_cols * problem.loads // threads)
@@ -81,7 +83,9 @@ def candidates(problem: Problem, device: Device) -> list[Tiling]:
     if not device.hardware.warp_size:
         return list(dict.fromkeys(_of_vector_cores(problem, device)))
     kept = [tiling for tiling in dict.fromkeys(_of_warps(problem, device)) if not _excluded(problem, tiling, limits)]
-    return [tiling._replace(max_registers=size) for tiling in kept for size in sizes.value] if sizes else kept
+    if sizes:
+        return [tiling._replace(max_registers=size) for tiling in kept for size in sizes.value]
+    return kept
 
 
 def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:

@@ -45,7 +45,9 @@ def compile_best(
     """
     used, rejected, deadline = list[Any](), list[str](), clock.monotonic() + LONGEST
     while len(used) < max_count and (not used or clock.monotonic() < deadline):
-        best = math.inf if len(used) < min_count else min(one.us for one in used)
+        best = math.inf
+        if len(used) >= min_count:
+            best = min(one.us for one in used)
         some = [one for one in left if ALIKE * one.us < best][: min(min_count, max_count - len(used))]
         if not some:
             break

@@ -84,8 +84,9 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
     if problem.across:
         vector = min(vector, max(1, tiling.tile_rows * tiling.width // threads))
     blocks, loads, read, written = -(-covered // tiling.width), problem.loads, problem.x_dtype, problem.y_dtype
+    exponents, statistics = 1, 2 * problem.pairs  # a maximum, and a sum
     if problem.backward:
-        read, written = written, read
+        read, written, exponents, statistics = written, read, 0, problem.pairs
     if not tiling.held and problem.log_probs is None:  # in a second pass too
         blocks, loads = 2 * blocks, 2 * loads
     elif tiling.held and problem.pairs:
@@ -98,8 +99,8 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
         row=elements * (bytes_read + bytes_written + _mask(problem)),
         again=elements * bytes_read if loads > problem.loads or tiling.two_launches else 0,
         row_operands=loads + problem.stores,
-        reductions=problem.pairs * (sums if problem.backward else 2 * sums),  # a sum, and a maximum
-        exponents=0 if problem.backward else 1,
+        reductions=statistics * sums,
+        exponents=exponents,
         words=problem.pairs * tiling.tile_rows * tiling.splits if tiling.is_shared and not tiling.two_launches else 0,
         elements=tiling.tile_rows * covered,
         vector=vector,
