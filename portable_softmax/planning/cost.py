@@ -109,7 +109,7 @@ class Terms(NamedTuple):
 
 
 def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
-    """Returns the terms of a work."""
+    """Returns the expected microseconds of a launch, by cause."""
     threads, per_program = work.warps * limits.warp, -(-work.turns // work.programs)
     slots = limits.multiprocessors * work.resident
     waves, exchange, tail = float(-(-work.programs // slots)), 0.0, 0.0

@@ -163,7 +163,7 @@ class Problem:
             return False
         return picks.gradient or self.n_rows >= MANY_ROWS
 
-    @property
+    @cached_property
     def pairs(self) -> int:
         """Returns the pairs of numbers per split that programs exchange; a gradient of log-probabilities needs none."""
         picks = self.log_probs or LogProbs()
