@@ -12,7 +12,7 @@ SHAPE = 2, 3, 4
 ALL = "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
 DIMS = range(-len(SHAPE), len(SHAPE))
 RESULTS = "statistics", "d_out", "d_lse", "d_entropy"
-NAMES = "softmax", "softmax_backward", "token_log_probs", "token_log_probs_backward"
+NAMES = "softmax", "softmax_backward", "token_log_probs", "token_log_probs_backward", "sample_token"
 
 
 def arguments_of(name, dim, where):
@@ -29,6 +29,10 @@ def arguments_of(name, dim, where):
     if name == "softmax":
         named = {"x": tensor(*SHAPE), "mask": tensor(3, 4) > 0.3, **factors, "sink": tensor(*rows), **numbers}
         return named | {"log": True, "dim": dim, "dtype": torch.float32, "causal": None, "zero_rows": True}
+    if name == "sample_token":
+        keys = {"temperature": tensor(2, 3, 1), "min_p": None, "seed": torch.arange(3, device=where), "position": None}
+        numbers = {"temperature_number": None, "min_p_number": 0.1, "seed_number": None, "position_number": -3, "softcap": 2.0}
+        return {"x": tensor(*SHAPE), "mask": tensor(3, 4) > 0.1, **keys, **numbers}
     if name == "softmax_backward":
         named = {"dy": tensor(*SHAPE), "y": tensor(*SHAPE), "x": tensor(*SHAPE), **factors, **numbers}
         return named | {"log": False, "dim": dim, "voids": True, "dtype": torch.float32}
@@ -104,9 +108,9 @@ def test_every_dim_of_the_reference(name):
 def check_dims(name, where):
     """Checks an operator of every dim by torch's opcheck, and beside float64."""
     operator = getattr(torch.ops.portable_softmax, name).default
-    for dim in DIMS:
+    for dim in DIMS if name != "sample_token" else [-2]:
         named = arguments_of(name, dim, where)
-        if "backward" not in name:
+        if name in ("softmax", "token_log_probs"):
             for argument in named.values():
                 if isinstance(argument, torch.Tensor) and argument.is_floating_point():
                     argument.requires_grad_()

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.library import opcheck
 
 from portable_softmax import batch_invariant, sample_token, token_log_probs
 from portable_softmax.api.tokens import SAMPLE
@@ -128,7 +127,7 @@ def test_greedy_rows_and_rows_without_a_token(where):
 
 
 def test_compilers_see_an_operator(where):
-    x, seed, position = rows(where)
+    x, seed, _ = rows(where)
     words = torch.randint(-(2**31), 2**31, (20, 32), dtype=torch.int32, device=where)
     temperature = torch.full((20, 1), 0.7, device=where)
 
@@ -137,10 +136,5 @@ def test_compilers_see_an_operator(where):
 
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(call, fullgraph=True, backend="aot_eager")(x, seed), call(x, seed))
-    for arguments in (
-        (x, words, temperature, None, seed, None, None, 0.1, None, 3, 2.0),
-        (x.double(), None, None, None, None, position, 0.5, None, 1, None, None),
-    ):
-        opcheck(SAMPLE.registered, arguments)
     vmapped = torch.func.vmap(lambda x: sample_token(x, seed=5)[0])(x)
     same(vmapped, sample_token(x, seed=5)[0])
