@@ -177,12 +177,12 @@ def device_of(arguments: Mapping[str, Any]) -> Device:
     """Returns the device of tensors, or the current one if there are none; RuntimeError if there are several."""
     import torch
 
-    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
-    places = {tensor.device: name for name, tensor in tensors.items() if tensor.device.type not in ("cpu", "meta")}
+    tensors = [(value.device, name) for name, value in arguments.items() if isinstance(value, torch.Tensor)]
+    places = {device: name for device, name in tensors if device.type not in ("cpu", "meta")}
     if len(places) > 1:
         words = " and ".join(f"{name} is on {place}" for place, name in places.items())
         raise RuntimeError(f"Expected all tensors to be on the same device, but {words}")
-    return current_device(next(iter(places)).index if places else None)
+    return current_device(*[place.index for place in places])
 
 
 @functools.cache
