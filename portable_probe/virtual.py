@@ -33,7 +33,8 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     fewer_rows = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
     plan = launch_plan.resized(fewer_rows)
     launch = bind(plan, [loaded(kernel) for kernel in kernels_of(plan.problem, plan.tiling, device)], operands[0].device)
-    launch(*operands, *[None] * (6 - len(operands)))  # no mask, factors, sink
+    result, x, *y = operands
+    launch(result, *([*[None] * 5, x, *y] if y else [x, *[None] * 6]))  # no mask, factors, sink
     return f"{RAN.format(device.arch, sum(steps))} for {n_rows} rows"
 
 

@@ -2,7 +2,7 @@
 
 Columns are counted from the 16-byte boundary at or before a row, which begins `misalignment` elements behind it and ends before
 `row_end`. What belongs to rows has the shape [ROWS, 1] ([1, ROWS] with AXIS 0), columns have [1, BLOCK] ([BLOCK, 1]): both
-broadcast against a tile. EDGE says which ends of rows a block may have; with ELEMENTS columns are anywhere in the row.
+broadcast against a tile. EDGE says which ends of rows a block may have, or that its columns are no block.
 
 In `a if C.X else b`, C.X is decided when a kernel is compiled; Triton 3.2 takes no `and` of a constant and a tensor.
 """
@@ -18,7 +18,8 @@ NEG_INF = tl.constexpr(float("-inf"))
 HIGHEST = tl.constexpr(3e38)
 LEAST = tl.constexpr(-3.4028234663852886e38)  # the least finite number of float32
 LOWEST = tl.constexpr(-110.0)  # exp of anything lower is 0 in float32, subnormal numbers included
-END, START, BOTH, ELEMENTS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3), tl.constexpr(7)
+END, START, BOTH = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+ELEMENTS, ENDS = tl.constexpr(4), tl.constexpr(7)  # any columns; those of the first and the last vector of a row
 
 
 @triton.jit
@@ -38,10 +39,15 @@ INTERPRETED = tl.constexpr(not isinstance(fma, triton.JITFunction))  # Triton de
 
 # ---------------------------------------------------------------- rows
 @triton.jit
-def last_tile(group, n_rows, n_queries, C: tl.constexpr):
-    """Returns the tile before which those of a program end, of which `group` is the first."""
-    tiles = n_rows // n_queries * tl.cdiv(n_queries, C.ROWS) if C.HEAD_TILES else tl.cdiv(n_rows, C.ROWS)
-    return tiles if C.WALK else group + 1
+def tiles_of_program(n_rows, n_queries, C: tl.constexpr):
+    """Returns (split, first tile, end, step) of a program."""
+    split, tile = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
+    end, step = tile + 1, 1
+    if C.WALK:
+        end, step = tl.cdiv(n_rows, C.ROWS), tl.num_programs(0) // C.SPLITS
+        if C.HEAD_TILES:
+            end = n_rows // n_queries * tl.cdiv(n_queries, C.ROWS)
+    return split, tile, end, step
 
 
 @triton.jit
@@ -76,10 +82,15 @@ def find_tile(tile, n_rows, n_heads, n_queries, s_batch, s_head, s_query, C: tl.
 
 
 @triton.jit
-def offsets_of_result(rows, head, query, n_queries, n_cols, C: tl.constexpr):
-    """Returns offsets of rows in a contiguous result; of rows side by side it is [head, column, query]."""
-    side_by_side = tl.cast(head, tl.int64) * (tl.cast(n_queries, tl.int64) * n_cols) + query
-    return vectors_of(rows * n_cols if C.AXIS == 1 else side_by_side, C)
+def offsets_of_result(x_at, rows, head, query, n_queries, n_cols, C: tl.constexpr):
+    """Returns offsets of rows in the result: those of x, or if it is contiguous [row, column], or [head, column, query]."""
+    if C.OUT_LIKE_X:
+        offset = x_at
+    elif C.AXIS == 1:
+        offset = vectors_of(rows * n_cols, C)
+    else:
+        offset = vectors_of(tl.cast(head, tl.int64) * (tl.cast(n_queries, tl.int64) * n_cols) + query, C)
+    return offset
 
 
 @triton.jit
@@ -133,19 +144,6 @@ def end_of_split(row_end, split, n_cols, C: tl.constexpr):
 
 # ---------------------------------------------------------------- blocks
 @triton.jit
-def columns_from(start, WIDTH: tl.constexpr, C: tl.constexpr):
-    """Returns the columns of a block."""
-    return tl.expand_dims(start + tl.arange(0, WIDTH), 1 - C.AXIS)
-
-
-@triton.jit
-def columns_of_ends(row_end, C: tl.constexpr):
-    """Returns the columns of the first and the last vector of unaligned rows."""
-    i = tl.expand_dims(tl.arange(0, 2 * C.VECTOR), 0)
-    return tl.where(i < C.VECTOR, i, row_end // C.VECTOR * C.VECTOR + i - C.VECTOR)
-
-
-@triton.jit
 def row_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for elements of the row."""
     mask = (columns < row_end) & exists if EDGE % 2 == END else exists
@@ -155,27 +153,38 @@ def row_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.c
 
 
 @triton.jit
-def vector_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns True for elements of vectors that have an element of the row."""
+def find_block(start, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
+    """Returns (columns of a block, which are elements of the row, which are of vectors with an element of it).
+
+    Columns begin at `start`; or are `start` with ELEMENTS, and with ENDS those of the first and the last vector of a row that
+    ends there.
+    """
+    columns = start
+    if EDGE == ENDS:
+        i = tl.expand_dims(tl.arange(0, 2 * C.VECTOR), 0)
+        columns = tl.where(i < C.VECTOR, i, start // C.VECTOR * C.VECTOR + i - C.VECTOR)
+    elif EDGE != ELEMENTS:
+        columns = tl.expand_dims(start + tl.arange(0, C.BLOCK), 1 - C.AXIS)
+    elements = row_mask(columns, misalignment, row_end, exists, EDGE, C)
+    vectors = elements
     if C.VECTOR_MASKS:
-        misalignment, row_end = 0, (row_end + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR
-    return row_mask(columns, misalignment, row_end, exists, EDGE, C)
+        vectors = row_mask(columns, 0, (row_end + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, exists, EDGE, C)
+    return columns, elements, vectors
 
 
 @triton.jit
-def load(ptr, columns, stride, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Loads columns as float32; 0 in vectors without an element of the row."""
-    mask = vector_mask(columns, misalignment, row_end, exists, EDGE, C)
-    return tl.load(ptr + offsets_of(columns, stride, C), mask=mask, other=0.0).to(tl.float32)
+def load(ptrs, mask):
+    """Loads elements as float32; 0 where the mask is False."""
+    return tl.load(ptrs, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def store(ptrs, value, columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Stores elements of the row; of unaligned rows whole vectors, and with ELEMENTS what these leave."""
+    """Stores elements of the row; of unaligned rows whole vectors, or with ENDS what these leave."""
     mask = row_mask(columns, misalignment, row_end, exists, EDGE, C)
     if C.UNALIGNED:
         first, last = (misalignment + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, row_end // C.VECTOR * C.VECTOR
-        if EDGE == ELEMENTS:
+        if EDGE == ENDS:
             mask = mask & ((columns < first) | (columns >= last))
         else:
             mask = row_mask(columns, first, last, exists, EDGE, C)
@@ -189,8 +198,10 @@ def offsets_of(columns, stride, C: tl.constexpr):
 
 
 @triton.jit
-def append_block(tile, block, C: tl.constexpr):
+def append_block(tile, block, DTYPE: tl.constexpr, C: tl.constexpr):
     """Returns a tile, or None, with one more block: a tuple; but Triton 3.2 has none, so one block is a tile by itself."""
+    if C.AS_LOADED != "":
+        block = block.to(DTYPE)
     if C.BLOCKS == 1:
         tile = block
     elif tile is None:
@@ -202,8 +213,11 @@ def append_block(tile, block, C: tl.constexpr):
 
 @triton.jit
 def get_block(tile, k: tl.constexpr, C: tl.constexpr):
-    """Returns the k-th block of a tile."""
-    return tile if C.BLOCKS == 1 else tile[k]
+    """Returns the k-th block of a tile in float32."""
+    block = tile
+    if C.BLOCKS > 1:
+        block = tile[k]
+    return opaque(block, 2, C).to(tl.float32)
 
 
 @triton.jit

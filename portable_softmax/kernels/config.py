@@ -17,6 +17,7 @@ class KernelConfig:
 
     # What is computed.
     LOG: bool = False  # log_softmax
+    GRADIENT: bool = False  # of a softmax
     EXACT: bool = False  # exponentials and quotients to the last bits, for float32 results
     FUSED: bool = True  # fma rounds once; else tl.exp and a quotient are exact, and what is selected takes memory
     SAMPLE: bool = False  # log-probabilities: a token per row is drawn
@@ -74,16 +75,6 @@ class KernelConfig:
     POSITION: str = ""
     MIN_P: str = ""  # "" if all tokens may be drawn
     LOG2: str = ""  # assembly of a logarithm, where that of Triton is a long function
-
-    @property
-    def EXCHANGES(self) -> bool:
-        """True if programs wait for the words of others, which may be late."""
-        return self.SPLITS > 1 and not self.STEP
-
-    @property
-    def STREAMS(self) -> bool:
-        """True if the columns of a program are reduced block by block."""
-        return not self.IN_REGISTERS and self.STEP != "map"
 
     @property
     def FOLD(self) -> int:

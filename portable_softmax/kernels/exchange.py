@@ -1,8 +1,8 @@
 """Row statistics that programs exchange, or one launch leaves for another. No program waits without a bound.
 
 A 64-bit word packs a float32 and, above it, 32 bits of the launch's number. Anything else in that memory counts as missing, so
-nothing has to be cleared. A tile has [SPLITS, ROWS, 2] words, and for entropies and samples as many again. Partial statistics
-are [WORDS_READ, ROWS], of which SPLITS count.
+nothing has to be cleared. A tile has [2, SPLITS, ROWS, 2] words, of which entropies and samples alone use the second half.
+Partial statistics are [WORDS_READ, ROWS], of which SPLITS count.
 """
 
 import triton
@@ -20,7 +20,7 @@ def words_of(words_ptr, tile, C: tl.constexpr):
     """Returns a pointer to the words of a tile."""
     words = tile
     if C.SPLITS > 1:
-        words = words_ptr + tl.cast(tile, tl.int64) * ((4 if C.ENTROPY or C.SAMPLE else 2) * C.SPLITS * C.ROWS)
+        words = words_ptr + tl.cast(tile, tl.int64) * (4 * C.SPLITS * C.ROWS)
     return words
 
 

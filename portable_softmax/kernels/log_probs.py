@@ -9,11 +9,11 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ELEMENTS, HIGHEST, NEG_INF, append_block, bounded, columns_from, columns_of_ends, end_of_split,
-    exp, find_tile, first_column, get_block, last_tile, load_per_row, offsets_of_result, store,
+    BOTH, ENDS, HIGHEST, NEG_INF, append_block, bounded, end_of_split, exp, find_tile, first_column, get_block,
+    load_per_row, offsets_of_result, store, tiles_of_program,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
-from portable_softmax.kernels.noise import DRAW_GROUP, DRAW_TOKEN, REDRAW_GROUP, REDRAW_TOKEN, gumbel
+from portable_softmax.kernels.noise import gumbel
 from portable_softmax.kernels.reduce import NO_GROUP, add_block, best_groups, merge_row, no_statistics
 from portable_softmax.kernels.scores import capped, find_mask, load_mask, load_score, load_scores, load_words, shift, slope_of
 
@@ -26,9 +26,9 @@ def token_log_probs_kernel(
 ):  # fmt: skip
     """log_softmax(scores of x) at ids, and statistics of rows; with SAMPLE ids that are drawn, and their log-probabilities."""
     n_cols *= C.ROW_UNIT
-    split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
+    split, own_tile, end_tile, step = tiles_of_program(n_rows, n_queries, C)
     first = first_column(split, n_cols, C)
-    for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
+    for tile in tl.range(own_tile, end_tile, step):
         rows, head, query, exists, x_at, misalignment = find_tile(tile, n_rows, n_heads, n_queries, x_batch, x_head, x_query, C)
         x, words, row_end = x_ptr + x_at, words_of(words_ptr, tile, C), misalignment + n_cols
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, C)
@@ -66,7 +66,7 @@ def token_log_probs_kernel(
                                 bits, start, m_col, misalignment, split_end, reads, (C.EDGES >> (2 * block)) & (2 + MASKED), C
                             )
                             scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
-                            tile_scores = append_block(tile_scores, scores, C)
+                            tile_scores = append_block(tile_scores, scores, tl.float32, C)
                             if C.WORDS and not C.IN_REGISTERS:
                                 bits = load_words(mask, start + C.BLOCK, m_col, split_end, reads, C)
                         for block in tl.static_range(C.BLOCKS):
@@ -74,7 +74,7 @@ def token_log_probs_kernel(
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, is_first, C)
                             if C.SAMPLE:
                                 groups = ((first + block * C.BLOCK) if C.IN_REGISTERS else base) // C.GROUP + lanes
-                                noise = gumbel(groups, key, turn, DRAW_GROUP, C)
+                                noise = gumbel(groups, key, turn, 0, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                     begin, stop = stop, tl.max(split_end)
                 peak, total, moment, largest, drawn = merge_row(peaks, sums, moments, best, at, temperatures, C)
@@ -88,50 +88,48 @@ def token_log_probs_kernel(
                 if C.SAMPLE:
                     publish(words + 2 * C.SPLITS * C.ROWS, split, largest, drawn.to(tl.float32, bitcast=True), epoch, C)
             if (split == C.SPLITS - 1) if C.STEP != "reduce" else False:  # the program of the last split finishes the row
+                late, least = False, NEG_INF
                 if C.SPLITS > 1:
                     peak, total, moment, drawn, late = combine_splits(words, temperatures, epoch, C)
-                for REDRAW in tl.static_range(2 if C.SAMPLE else 1):  # 0: the row, if words are late; 1: a token above min_p
-                    if REDRAW:
-                        few = columns_of_group(drawn, row_end, reads, C)
-                        few_scores = load_score(x, mask, few, m_col, misalignment, scales, temperatures, C)
-                        ids, score = draw(few_scores, few, key, turn, temperatures, DRAW_TOKEN, C)
-                        none = (drawn == NO_GROUP) | (total != total)
-                        least = peak + tl.log(load_per_row(min_p, rows, exists, C.MIN_P, C))
-                        rejected = reads & (score < least)
-                    # All of the row block by block: where words did not arrive (0), or a token below min_p was drawn (1).
-                    if (C.MIN_P != "") if REDRAW else C.EXCHANGES:
-                        wanted = rejected if REDRAW else reads
-                        if (tl.max(wanted.to(tl.int32)) != 0) if REDRAW else late:
-                            peaks, sums, moments, best, at = no_statistics(C)
-                            begin, stop = 0, tl.min(row_end) // C.BLOCK * C.BLOCK
-                            for MASKED in tl.static_range(2):
-                                for start in tl.range(begin, stop, C.BLOCK):
-                                    columns, shown, vectors, added = load_mask(
-                                        mask, start, m_col, misalignment, row_end, wanted, C.EDGES & 2 | MASKED, C
-                                    )
-                                    scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
-                                    if REDRAW:
-                                        scores = tl.where(scores < least, NEG_INF, scores)
-                                    peaks, sums, moments, top, part = add_block(
-                                        scores, peaks, sums, moments, temperatures, False, C
-                                    )
-                                    if C.SAMPLE:
-                                        groups = start // C.GROUP + lanes
-                                        noise = gumbel(groups, key, turn, REDRAW_GROUP if REDRAW else DRAW_GROUP, C)
-                                        best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
-                                begin, stop = stop, tl.max(row_end)
-                            row_peak, row_total, row_moment, largest, drawn = merge_row(
-                                peaks, sums, moments, best, at, temperatures, C
+                for REDRAW in tl.static_range(
+                    2 if C.MIN_P != "" else 1
+                ):  # 0: words may be late; 1: a token below min_p was drawn
+                    if late:  # all of the row block by block
+                        peaks, sums, moments, best, at = no_statistics(C)
+                        for start in tl.range(0, tl.max(row_end), C.BLOCK):
+                            columns, shown, vectors, added = load_mask(
+                                mask, start, m_col, misalignment, row_end, reads, BOTH, C
                             )
-                            if REDRAW:
-                                rejected = rejected & (drawn != NO_GROUP)  # min_p of 1 or more
-                                few = columns_of_group(drawn, row_end, rejected, C)
-                                few_scores = load_score(x, mask, few, m_col, misalignment, scales, temperatures, C)
-                                few_scores = tl.where(few_scores < least, NEG_INF, few_scores)
-                                other, its_score = draw(few_scores, few, key, turn, temperatures, REDRAW_TOKEN, C)
-                                ids, score = tl.where(rejected, other, ids), tl.where(rejected, its_score, score)
-                            else:
-                                peak, total, moment = row_peak, row_total, row_moment
+                            scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
+                            scores = tl.where(scores < least, NEG_INF, scores)
+                            peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, False, C)
+                            if C.SAMPLE:
+                                groups = start // C.GROUP + lanes
+                                noise = gumbel(groups, key, turn, 2 * REDRAW, C)
+                                best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
+                        row_peak, row_total, row_moment, _largest, drawn = merge_row(
+                            peaks, sums, moments, best, at, temperatures, C
+                        )
+                        if REDRAW == 0:  # log-probabilities are those before min_p
+                            peak, total, moment = row_peak, row_total, row_moment
+                    if C.SAMPLE:
+                        group = tl.where(drawn == NO_GROUP, 0, drawn)
+                        if C.ROWS == 1:  # an address of a tensor of one number is not lowered everywhere
+                            group = tl.max(group)
+                        few = group * C.GROUP + tl.expand_dims(tl.arange(0, C.GROUP), 0)
+                        few = tl.where((few < row_end) & reads, few, -1)
+                        few_scores = load_score(x, mask, few, m_col, misalignment, scales, temperatures, C)
+                        few_scores = tl.where(few_scores < least, NEG_INF, few_scores)
+                        column, its_score = draw(few_scores, few, key, turn, temperatures, 2 * REDRAW + 1, C)
+                        if REDRAW:
+                            reads = reads & (drawn != NO_GROUP)  # min_p of 1 or more
+                            ids, score = tl.where(reads, column, ids), tl.where(reads, its_score, score)
+                        else:
+                            ids, score, none = column, its_score, (drawn == NO_GROUP) | (total != total)
+                        if C.MIN_P != "":
+                            least = peak + tl.log(load_per_row(min_p, rows, exists, C.MIN_P, C))
+                            reads = reads & (score < least)
+                            late = tl.max(reads.to(tl.int32)) != 0
                 if C.SAMPLE:
                     log_prob = tl.where(none, float("nan"), shift(score, peak, temperatures, C) - tl.log(total))
                     tl.store(out_ptr + rows, tl.where(none, -1, ids).to(tl.int64), mask=exists)
@@ -154,14 +152,6 @@ def column_of(ids, misalignment, n_cols, ignored):
     """Returns the columns of ids; -1 for one that is `ignored`, or outside of its row."""
     is_token = (ids >= 0) & (ids < n_cols) & (ids != ignored)
     return tl.where(is_token, ids.to(tl.int32) + misalignment, -1)
-
-
-@triton.jit
-def columns_of_group(group, row_end, exists, C: tl.constexpr):
-    """Returns the columns of a group per row, [ROWS, GROUP]; -1 where the row has none."""
-    group = tl.max(group) if C.ROWS == 1 else group  # an address of a tensor of one number is not lowered everywhere
-    columns = tl.where(group == NO_GROUP, 0, group) * C.GROUP + tl.expand_dims(tl.arange(0, C.GROUP), 0)
-    return tl.where((columns < row_end) & exists, columns, -1)
 
 
 @triton.jit
@@ -201,11 +191,11 @@ def token_log_probs_backward_kernel(
 ):  # fmt: skip
     """The gradient of x from those of log-probabilities, logsumexp and entropies; any may be None. dx may be x."""
     n_cols *= C.ROW_UNIT
-    split, group = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
+    split, own_tile, end_tile, step = tiles_of_program(n_rows, n_queries, C)
     first = first_column(split, n_cols, C)
-    for tile in tl.range(group, last_tile(group, n_rows, n_queries, C), tl.num_programs(0) // C.SPLITS if C.WALK else 1):
+    for tile in tl.range(own_tile, end_tile, step):
         rows, head, query, exists, x_at, misalignment = find_tile(tile, n_rows, n_heads, n_queries, x_batch, x_head, x_query, C)
-        dx_at = x_at if C.OUT_LIKE_X else offsets_of_result(rows, head, query, n_queries, n_cols, C)
+        dx_at = offsets_of_result(x_at, rows, head, query, n_queries, n_cols, C)
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, C)
         x, dx, row_end = x_ptr + x_at, dx_ptr + dx_at, misalignment + n_cols
         split_end = end_of_split(row_end, split, n_cols, C)
@@ -233,13 +223,14 @@ def token_log_probs_backward_kernel(
         slope = slope_of(scales, temperatures, C)
         idle = (total == 0) & (d_entropy == 0)
 
-        for EDGE in tl.static_range(BOTH, ELEMENTS + 1 if C.UNALIGNED else ELEMENTS, ELEMENTS - BOTH):
-            for start in tl.range(split if EDGE == ELEMENTS else first, 1 if EDGE == ELEMENTS else tl.max(split_end), C.BLOCK):
-                columns = columns_of_ends(row_end, C) if EDGE == ELEMENTS else columns_from(start, C.BLOCK, C)
+        begin, stop = first, tl.max(split_end)
+        for EDGE in tl.static_range(BOTH, ENDS + 1 if C.UNALIGNED else ENDS, ENDS - BOTH):
+            for start in tl.range(begin, stop, C.BLOCK):
+                columns, shown, vectors, added = load_mask(
+                    mask, row_end if EDGE == ENDS else start, m_col, misalignment, row_end, reads, EDGE, C
+                )
                 ds = tl.zeros((C.ROWS, columns.shape[1]), tl.float32)
                 if some:  # else zeros are stored as fast as memory takes them
-                    at = columns if EDGE == ELEMENTS else start
-                    _columns, shown, vectors, added = load_mask(mask, at, m_col, misalignment, row_end, reads, EDGE, C)
                     score = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
                     log_p = score - lse - rest
                     weight = total + d_entropy * bounded(log_p) if C.ENTROPY else total
@@ -258,6 +249,7 @@ def token_log_probs_backward_kernel(
                         ds *= 1.0 - u * u
                     ds = tl.where(none, 0.0, ds)
                 store(dx + columns, ds, columns, misalignment, row_end, exists, EDGE, C)
+            begin, stop = split, 1
 
 
 @triton.jit

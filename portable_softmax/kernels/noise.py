@@ -5,15 +5,13 @@ import triton.language as tl
 
 from portable_softmax.kernels.common import LN2, fma
 
-DRAW_GROUP, DRAW_TOKEN = tl.constexpr(0), tl.constexpr(1)  # purposes; with min_p, another token may be drawn
-REDRAW_GROUP, REDRAW_TOKEN = tl.constexpr(2), tl.constexpr(3)
-
 
 @triton.jit
 def gumbel(number, seed, position, purpose, C: tl.constexpr):
     """Returns Gumbel noise, -log(-log(1 - v)), by Philox4x32 with the counter (number, position, purpose) and the key seed.
 
-    v has 32 bits, and where the noise is large a float's relative precision: log(1 - v) is a series there.
+    The purpose is 0 for groups, 1 for tokens of the one drawn, and 2 and 3 where another is drawn above min_p. v has 32 bits,
+    and where the noise is large a float's relative precision: log(1 - v) is a series there.
     """
     low, high = (position & 0xFFFFFFFF).to(tl.uint32), (position >> 32).to(tl.uint32)
     key, key_high = (seed & 0xFFFFFFFF).to(tl.uint32), (seed >> 32).to(tl.uint32)

@@ -22,8 +22,7 @@ def sum_of_exp(scores, base, temperature, C: tl.constexpr):
     """Returns the sum of exp(score - base) of a tile."""
     sums = None
     for k in tl.static_range(C.BLOCKS):
-        s = opaque(get_block(scores, k, C), 2, C).to(tl.float32)
-        e = exp(shift(s, base, temperature, C, True), C, True)
+        e = exp(shift(get_block(scores, k, C), base, temperature, C, True), C, True)
         sums = opaque(e if k == 0 else sums + e, 1, C)
     return tl.sum(sums, C.AXIS, keep_dims=True)
 
@@ -112,8 +111,11 @@ def merge_row(peaks, sums, moments, best, at, temperature, C: tl.constexpr):
 
 @triton.jit
 def merge(peaks, peak, sums, moments, temperature, AXIS: tl.constexpr, C: tl.constexpr):
-    """Returns (sum, moment) of rows from those of their parts, which have maxima; `peak` is that of the row."""
+    """Returns (sum, moment) of rows from those of their parts, which have maxima but with GRADIENT; `peak` is the row's."""
     drop = shift(peaks, finite(peak), temperature, C, True)
     shrink = exp(drop, C, True)
-    total = tl.sum(sums * shrink, AXIS, keep_dims=True)
+    weighted = sums
+    if not C.GRADIENT:
+        weighted = sums * shrink
+    total = tl.sum(weighted, AXIS, keep_dims=True)
     return total, tl.sum(shrink * (moments + sums * bounded(drop)), AXIS, keep_dims=True) if C.ENTROPY else total

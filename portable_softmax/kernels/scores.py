@@ -9,8 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    ELEMENTS, HIGHEST, NEG_INF, clamped, columns_from, exp, finite, offsets_of_rows, product,
-    row_mask, vector_mask,
+    ELEMENTS, HIGHEST, NEG_INF, clamped, exp, find_block, finite, offsets_of_rows, product,
 )  # fmt: skip
 
 
@@ -29,12 +28,9 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.co
 def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns (columns, which are visible, vectors with a visible one, what is added to their scores).
 
-    The columns are those of a block that begins at `start`; or `start` itself with ELEMENTS. The mask is pointers to its rows,
-    or a block's words of bits.
+    The columns are those of `find_block`. The mask is pointers to its rows, or a block's words of bits.
     """
-    columns = start if EDGE == ELEMENTS else columns_from(start, C.BLOCK, C)
-    shown = row_mask(columns, misalignment, row_end, exists, EDGE, C)
-    vectors = vector_mask(columns, misalignment, row_end, exists, EDGE, C)
+    columns, shown, vectors = find_block(start, misalignment, row_end, exists, EDGE, C)
     added = 0.0
     if C.MASK == "bits":
         column = columns - misalignment
@@ -55,14 +51,14 @@ def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.conste
             vectors = shown
     elif C.MASK != "":
         ptrs, present = mask, exists
-        if C.MASK_COL != 0 or EDGE == ELEMENTS:
+        if C.MASK_COL != 0 or EDGE >= ELEMENTS:
             ptrs, present = mask - misalignment * m_col + columns * m_col, shown if C.UNALIGNED else vectors
         loaded = tl.load(ptrs, mask=present, other=0)
         if C.MASK == "added":
             added = loaded.to(tl.float32)
         else:
             shown = shown & (loaded != 0)
-            if EDGE == ELEMENTS:
+            if EDGE >= ELEMENTS:
                 vectors = shown
             elif C.ACCESS == 1:
                 vectors = vectors & (loaded != 0)
@@ -77,7 +73,7 @@ def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.conste
 @triton.jit
 def load_words(mask, start, m_col, row_end, exists, C: tl.constexpr):
     """Returns a block's words of bits, one for 32 columns."""
-    number = columns_from(start // 32, C.BLOCK // 32, C)
+    number = tl.expand_dims(start // 32 + tl.arange(0, C.BLOCK // 32), 1 - C.AXIS)
     return tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
 
 

@@ -154,7 +154,8 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
     if converted:
         shapes = dict.fromkeys(FACTORS, with_size(x, dim, 1)) | dict.fromkeys(INTEGERS, x.shape[:-1])
         converted = [(at, shapes.get(name) or args[at].shape, CONTIGUOUS[name]) for at, name in converted]
-    is_plain = not converted and order == [*range(len(args))]
+    absent = [None] * (len(order) - len(args))  # behind the arguments, where these are in order
+    is_plain = not converted and order == [*range(len(args)), *(len(args) for _ in absent)]
     layouts = [(t.shape, t.stride(), t.dtype) for t in made]
 
     def run(args: Any, *made: Tensor) -> Any:
@@ -163,8 +164,9 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
             values = [*args, None]
             for at, shape, dtype in converted:
                 values[at] = _contiguous(values[at], shape, dtype, where)
-            args = [values[at] for at in order]
-        launch(*results, *args)
+            launch(*results, *(values[at] for at in order))
+        else:
+            launch(*results, *args, *absent)
         return operator.returned(results)
 
     return guarded(run, target)

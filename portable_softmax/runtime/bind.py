@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 Grid = tuple[int, int, int]
 Sizes = Mapping[str, int] | None
 
-STRIDES = {False: ("x_batch", "x_head", "x_query", "x_col"), True: ("dy_batch", "dy_head", "dy_query", "dy_col")}
+STRIDES = "x_batch", "x_head", "x_query", "x_col"
 PACKED = 1024  # ids that a program packs into bits
 # Both halves of a launch's number, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
 # none of zeroed memory. Both grow from launch to launch, and repeat after 2**26 launches.
@@ -120,8 +120,7 @@ def bind(plan: LaunchPlan, kernels: Sequence[Loaded], where: torch.device, sizes
     if "words_ptr" not in first.types:
         return lambda *operands: run(grid, (*operands, *last))
     assert [first.parameters[at][0] for at in (len(first.operands), -2)] == ["words_ptr", "epoch"], "sizes are between them"
-    n_pairs = problem.pairs + (1 if problem.is_sample else 0)
-    n_words = 2 * n_pairs * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
+    n_words = 4 * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
     steps = [(run, kernel.constexprs["C"]) for kernel, run in kernels]
 
@@ -143,7 +142,7 @@ def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
     sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // config.ROW_UNIT}
     sizes |= {"n_heads": n_heads, "n_queries": n_queries // config.COL_UNIT}
     strides = batch // config.UNIT, head // config.UNIT, query // config.ROW_UNIT, col // config.COL_UNIT
-    sizes.update(zip(STRIDES[problem.backward], strides, strict=True))
+    sizes.update(zip(STRIDES, strides, strict=True))
     if config.MASK:
         unit, (batch, head, line, element) = config.MASK_UNIT, (strides[-1] for _, strides in problem.levels)
         col, query = (line, element) if problem.across else (element, line // unit)

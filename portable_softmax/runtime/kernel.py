@@ -83,7 +83,7 @@ def _function_of(problem: Problem) -> Any:
 
     picks = problem.log_probs
     if picks is None:
-        return softmax.softmax_backward_kernel if problem.backward else softmax.softmax_kernel
+        return softmax.softmax_kernel
     return log_probs.token_log_probs_backward_kernel if picks.gradient else log_probs.token_log_probs_kernel
 
 
@@ -93,7 +93,14 @@ def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> t
 
     picks, count = problem.log_probs or LogProbs(), NUMBERS[config.WIDE]
     x, y = (POINTERS[dtype] + ALIGNED[problem.aligned] for dtype in (problem.x_dtype, problem.y_dtype))
-    types: dict[str, Any] = {**TYPES, "x_ptr": x, "dx_ptr": x, "y_ptr": y, "dy_ptr": y}
+    types: dict[str, Any] = {
+        **TYPES,
+        "x_ptr": x,
+        "dx_ptr": x,
+        "y_ptr": y,
+        "dy_ptr": y,
+        "result_ptr": x if problem.backward else y,
+    }
     types |= dict.fromkeys(("n_rows", "n_heads", "n_queries"), count)
     types |= {"scale": FACTORS[config.SCALE], "temperature": FACTORS[config.TEMPERATURE], "min_p": FACTORS[config.MIN_P]}
     types |= {"seed": INTEGERS[config.SEED], "position": INTEGERS[config.POSITION], "C": InKernel(config)}
@@ -109,6 +116,7 @@ def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> t
         ("d_entropy_ptr",): picks.entropy,
         ("ids_ptr", "n_ids", "ignored"): not picks.sample,
         ("x_ptr",): not problem.backward or config.CAP,
+        ("dy_ptr", "y_ptr"): problem.backward,
         ("mask_ptr", *MASK_STRIDES): config.MASK,
         ("words_ptr", "epoch"): config.STEP or config.SPLITS > 1,
     }
@@ -145,7 +153,7 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
         fields |= {"WORDS_READ": words, "POLLS": polls.value if polls else 1, "ATOMIC_POLL": vendor.poll == "atomic"}
     fields |= {"SCALE": scores.scale or "", "TEMPERATURE": scores.temperature or "", "CAP": scores.cap or 0.0}
     if problem.backward:
-        fields |= {"MASKED_GRADIENT": _masked_gradient(scores)}
+        fields |= {"GRADIENT": True, "MASKED_GRADIENT": _masked_gradient(scores)}
     else:
         fields |= {"CAUSAL": scores.causal or "", "SINK": scores.sink, "MASKED_ROWS_ZERO": scores.zero_rows}
     if scores.mask and not problem.backward:

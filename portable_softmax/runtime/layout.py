@@ -38,7 +38,7 @@ def bind_call(
 def _on_copies(launch: Callable[..., None], kernel: Kernel, dim: int, last: int) -> Callable[..., None]:
     """Returns a launch on copies of operands in the shape of x, in which a dimension is innermost."""
     places = {name: at for at, name in enumerate(kernel.operands) if name in kernel.types}
-    copied = [places[name] for name in ("dx_ptr", "dy_ptr", "y_ptr", "x_ptr") if name in places]
+    copied = [places[name] for name in ("result_ptr", "dx_ptr", "dy_ptr", "y_ptr", "x_ptr") if name in places]
     mask = places.get("mask_ptr") if last == dim else None
 
     def run(*operands: Any) -> None:

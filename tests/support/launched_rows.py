@@ -83,7 +83,7 @@ def launch(machine, row, named, about, sizes=None):
     layout, tiling = row.lies, row.tiling_of(machine)
     if about.get("log_probs", LogProbs()).gradient:  # which maps alone
         tiling = tiling._replace(two_launches=False)
-    tensors = tuple(named[name] for name in ("dx_ptr", "dy_ptr", "y_ptr", "x_ptr") if name in named)
+    tensors = tuple(named[name] for name in ("result_ptr", "dx_ptr", "dy_ptr", "y_ptr", "x_ptr") if name in named)
     if about.get("backward"):
         tensors = tensors[:3]
     copy, problem = described(tensors, tensors[0].dim() - 1, machine.device, named.get("mask_ptr"), **about)
@@ -147,7 +147,7 @@ def _softmax(row, machine):
     if arguments.keys() - {"causal", "masked_rows"} or row.result.itemsize == 2:
         loose.fill_(1.0)
     y, memory = result(row, machine, x.shape, named["x_ptr"], row.result)
-    launch(machine, row, {"y_ptr": y, **named}, {"form": row.kind, "scores": scores})
+    launch(machine, row, {"result_ptr": y, **named}, {"form": row.kind, "scores": scores})
     assert_right(y, *exact.softmax(x, log, loose, **arguments))
     assert log or not (y > 1).any()
     assert_guards(y, memory)
@@ -164,7 +164,7 @@ def _gradient(row, machine):
     named |= {"x_ptr": placed(machine, layout, x)} if scores.cap else {}
     dx, memory = result(row, machine, shape, named["dy_ptr"], row.dtype)
     about = {"form": "log_softmax" if log else "softmax", "scores": scores, "backward": True}
-    config = launch(machine, row, {"dx_ptr": dx, **named}, about)
+    config = launch(machine, row, {"result_ptr": dx, **named}, about)
     factors = {name: arguments[name] for name in ("scale", "temperature", "softcap") if name in arguments}
     assert_right(dx, *exact.gradient(dy, y, log, config.MASKED_GRADIENT, x=x, **factors))
     assert_guards(dx, memory)
