@@ -32,16 +32,13 @@ Compile = Callable[[Problem, Tiling, Device], KernelResources]  # compiles a can
 
 
 def compile_best(
-    left: list[Any],
-    compiled: Callable[[Sequence[Any]], Iterable[Any]],
-    max_count: int = MAX_COMPILED,
-    min_count: int = 1,
+    left: list[Any], compiled: Callable[[Sequence[Any]], Iterable[Any]], max_count: int, min_count: int
 ) -> tuple[list[Any], list[str]]:
     """Compiles candidates until none that is left should be faster than the best of these by what it uses.
 
     `left` are candidates by expected time `us`, of which those are removed that `compiled` compiles; it returns what replaces
-    each of them, or why it cannot run. At most `max_count` of them run, and `min_count` are compiled side by side
-    before times are compared. Returns those that run, the fastest first, and why others cannot.
+    each of them, or why it cannot run. At most `max_count` of them run, and `min_count` are compiled side by side before
+    times are compared. Returns those that run, the fastest first, and why others cannot.
     """
     used, rejected, deadline = list[Any](), list[str](), clock.monotonic() + LONGEST
     while len(used) < max_count and (not used or clock.monotonic() < deadline):
@@ -70,10 +67,10 @@ def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Itera
         yield f"runner-up of {count} launches: {other.words}: {slower}{doubt}"
 
 
-def measured(launches: Sequence[Any], words: Sequence[str], time: Callable[[], list[list[float]] | str]) -> tuple[int, str]:
+def measured(launches: Sequence[Any], time: Callable[[], list[list[float]] | str]) -> tuple[int, str]:
     """Returns which launch is used, and what was measured: the first, unless another one is faster in every round.
 
-    None of the launches spills, and there are `words` for all; `time` returns microseconds by round and launch.
+    None of the launches spills; `time` returns microseconds by round and launch.
     """
     rounds: list[list[float]] | str = f"fewer than two launches that do not spill, or expected to take less than {MIN_US} us"
     if len(launches) > 1 and launches[0].terms and launches[0].terms.total >= MIN_US:
@@ -84,7 +81,7 @@ def measured(launches: Sequence[Any], words: Sequence[str], time: Callable[[], l
     best = us.index(min(us))
     if any(times[best] * FASTER > times[0] for times in rounds):
         best = 0
-    lines = [f"{one} took {mean:.1f} us" for one, mean in zip(words, us, strict=True)]
+    lines = [f"{one.words} took {mean:.1f} us" for one, mean in zip(launches, us, strict=True)]
     return best, f"measured: {'; '.join([lines.pop(best), *lines])}"
 
 
@@ -122,7 +119,7 @@ def choose_launch(
     best: LaunchPlan = used[0]
     if time:
         some = [one for one in used if not spilled_by(one.resources)][:count]
-        at, words = measured(some, [str(one.tiling) for one in some], lambda: time(some))
+        at, words = measured(some, lambda: time(some))
         best, decisions = [*some, best][at], [words]
     spilled = spilled_by(best.resources)
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):

@@ -160,7 +160,7 @@ class Choice:
             except torch.OutOfMemoryError:
                 return f"there is no memory for copies of {', '.join(sorted(tensors))}"
 
-        at, self.measured = measured(plans, [plan.words for plan in plans], time)
+        at, self.measured = measured(plans, time)
         self.candidates = [*launches[at : at + 1], *self.candidates]
 
     def _fitting(self, expected: Sequence[RowPlan]) -> Iterator[RowPlan | str]:

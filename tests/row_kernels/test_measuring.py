@@ -1,5 +1,7 @@
 """Launches are measured on copies of what a kernel stores to, and the fastest is planned from then on."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import triton
@@ -48,10 +50,13 @@ def test_copies_keep_views_of_one_memory_together():
     ("rounds", "best"), [([[9, 8, 7], [9, 7, 8]], 1), ([[9, 7, 8], [7, 9, 8]], 0), ([[9, 8.9], [9, 8.9]], 0), ("no room", 0)]
 )
 def test_a_launch_replaces_the_first_if_it_is_faster_in_every_round(rounds, best):
-    plan = fresh().plan(*ARGUMENTS, device=H100)
-    short = fresh(adding).plan("*fp32", "*fp32", 64, 128, 1.0, device=H100)
-    assert planner.measured([short, short], "ab", None)[1].endswith("expected to take less than 10 us")
-    found, reason = planner.measured([plan, plan, plan], "abc"[: len(rounds[0])], lambda: rounds)
+    terms, short = (
+        run.plan(*args, device=H100).terms
+        for run, args in ((fresh(), ARGUMENTS), (fresh(adding), ("*fp32", "*fp32", 64, 128, 1.0)))
+    )
+    assert planner.measured([SimpleNamespace(terms=short)] * 2, None)[1].endswith("expected to take less than 10 us")
+    launches = [SimpleNamespace(terms=terms, words=word) for word in "abc"][: max(2, len(rounds[0]))]
+    found, reason = planner.measured(launches, lambda: rounds)
     assert found == best
     assert reason == "not measured: no room" if rounds == "no room" else reason.startswith(f"measured: {'abc'[best]} took")
 
