@@ -27,13 +27,14 @@ def test_each_call_has_words_and_a_number_of_its_own(splits, capturing, monkeypa
     plan, device = LaunchPlan(problem, tiling, num_programs=5 * splits), Device.from_profile("nvidia/h200")
     kernels = [bind.Loaded(one, lambda _, arguments: calls.append(arguments)) for one in kernels_of(problem, tiling, device)]
     launch = bind.bind(plan, kernels, torch.device("cpu"))
+    operands = "y", "x", *[None] * 6
     for _ in range(3):
-        launch("y", "x", None, None, None, None)
-    assert [call[:6] for call in calls] == [("y", "x", None, None, None, None)] * 3
-    words, numbers = [call[6] for call in calls], {call[-2] for call in calls}
+        launch(*operands)
+    assert [call[:8] for call in calls] == [operands] * 3
+    words, numbers = [call[8] for call in calls], {call[-2] for call in calls}
     assert len({word.data_ptr() for word in words}) == len(numbers) == 3
     assert all((word == (0 if capturing else LEFT)).all() for word in words)
-    assert all((word.dtype, word.numel()) == (torch.int64, 5 * 2 * splits) for word in words)
+    assert all((word.dtype, word.numel()) == (torch.int64, 5 * 4 * splits) for word in words)
 
 
 def test_numbers_of_launches_and_from_threads():
