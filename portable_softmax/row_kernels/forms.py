@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from portable_softmax.errors import PlanError
@@ -121,12 +121,6 @@ def check_form(form: Form, request: Request) -> None:
         raise PlanError(f"{name}: {words}, which plan(...) computes if {tensors[0]} is a type such as '*fp32'")
 
 
-def turns_of_rows(function: Function, arguments: Mapping[str, Any], parts: Collection[str], program: int, programs: int) -> int:
-    """Counts the turns of loops over rows in which a program accesses memory; a kernel without such a loop has one."""
-    accesses = [one for one in _launch(function, arguments, [program], programs) if one.root not in parts]
-    return max((one.row[1] + 1 for one in accesses if one.row[0] or PROGRAM in one.address.sources), default=0)
-
-
 def programs_of_rows(form: Form, request: Request, function: Function, most: int) -> int:
     """Returns the programs of a computed grid, `most` of those that have rows, unless their number was passed.
 
@@ -134,22 +128,26 @@ def programs_of_rows(form: Form, request: Request, function: Function, most: int
     """
     if not request.rows or request.names[0] not in function.parameters.values():
         return request.num_programs or most
-    of_program = functools.partial(turns_of_rows, function, request.arguments, form.parts)
-    one = of_program(0, programs=1)
-    programs = request.num_programs or min(most, max(1, one))
-    turns = functools.cache(functools.partial(of_program, programs=programs))
+
+    @functools.cache
+    def turns(program: int, programs: int) -> int:
+        """Counts the turns over rows in which a program accesses memory; one if there is no loop over rows."""
+        accesses = [one for one in _launch(function, request.arguments, [program], programs) if one.root not in form.parts]
+        return max((one.row[1] + 1 for one in accesses if one.row[0] or PROGRAM in one.address.sources), default=0)
+
+    programs = request.num_programs or min(most, max(1, turns(0, 1)))
 
     def total(first: int, last: int) -> int:
         """Adds the turns of programs, which grow or fall from program to program."""
-        if turns(first) == turns(last):
-            return turns(first) * (last - first + 1)
+        if turns(first, programs) == turns(last, programs):
+            return turns(first, programs) * (last - first + 1)
         middle = (first + last + 1) // 2
         return total(first, middle - 1) + total(middle, last)
 
-    fewest, longest = sorted((turns(0), turns(programs - 1)))
-    is_right = fewest * programs <= one <= longest * programs
+    fewest, longest = sorted((turns(0, programs), turns(programs - 1, programs)))
+    is_right = fewest * programs <= turns(0, 1) <= longest * programs
     if longest - fewest > 1:  # else turns may alternate
-        is_right = total(0, programs - 1) == one
+        is_right = total(0, programs - 1) == turns(0, 1)
     if not is_right:
         check_form(Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
     return programs
