@@ -79,7 +79,7 @@ def _problem_of(
     """Returns the problem of tensors and up to one mask, in one shape; None if kernels do not read them as they are."""
     scores, of_tokens = about.get("scores", NONE), about.get("log_probs") is not None
     result, x, *others = tensors if len(tensors) > 1 else tensors * 2  # log-probabilities have no result of x's shape
-    types, starts = (NAMES[x.dtype], NAMES[result.dtype]), [t.data_ptr() or id(t) for t in (result, x, *others)]
+    types, starts = (NAMES[x.dtype], NAMES[result.dtype]), [t.data_ptr() for t in (result, x, *others)]
     if about.get("backward"):  # dx has the type of x, and dy that of y
         types = types[::-1]
     problem = problem_of(
@@ -90,8 +90,8 @@ def _problem_of(
         scattered=of_tokens or device.vendor.scattered_rows or bool(scores),
         mask=next((mask.stride() for mask in masks), None),
         mask_aligned=scores.mask != "bits" and all(map(_is_aligned, masks)),
-        aligned=all(map(_is_aligned, tensors)),
-        in_place=not of_tokens and starts[0] in starts[1:],
+        aligned=not any(start % VECTOR_BYTES for start in starts),
+        in_place=not of_tokens and starts[0] in starts[1:] and (starts[0] != 0 or result is x),
         **about,
     )
     if problem is None or (problem.across and of_tokens) or (problem.batch_invariant and not _is_like_contiguous(problem)):
