@@ -18,7 +18,7 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.checks import FACTORS, INTEGERS, with_size
-from portable_softmax.planning.problem import MAX_COLS, VECTOR_BYTES, Scores
+from portable_softmax.planning.problem import MAX_COLS, NONE, VECTOR_BYTES, Scores
 from portable_softmax.runtime.bind import guarded
 from portable_softmax.runtime.layout import NAMES, bind_call
 
@@ -104,22 +104,24 @@ def device_of(x: Tensor) -> Device | None:
 
 def scores_of(x: Tensor, dim: int, args: Any, softcap: float | None, dtype: Any = None, **fields: Any) -> Scores:
     """Returns what a kernel computes of rows of x along dim for results of a dtype; raises NoKernel if none does."""
-    named, dtypes = args._asdict(), [x.dtype, dtype or x.dtype]
+    named, dtypes = {name: t for name, t in args._asdict().items() if t is not None}, [x.dtype, dtype or x.dtype]
     if not x.numel() or not x.dim():
         raise NoKernel("tensors without elements or dims")
     if not NAMES.keys() >= set(dtypes):
         raise NoKernel(" to ".join(str(kind) for kind in dict.fromkeys(dtypes)))
     if max(x.shape[dim], math.prod(x.shape[dim + 1 :])) > MAX_COLS:
         raise NoKernel(f"rows of more than {MAX_COLS} elements")
-    has_double = any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in args)
+    if len(named) == 1 and softcap is None and not any(fields.values()):
+        return NONE  # this object is compared in no time
+    has_double = any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in named.values())
     if has_double or not (softcap is None or TINY < softcap < HUGE):
         raise NoKernel("these options")
-    if named.get("mask") is not None:
+    if "mask" in named:
         if args.mask.dtype not in MASKS:
             raise NoKernel(f"a mask of {args.mask.dtype}")
         fields["mask"] = MASKS[args.mask.dtype]
     kinds = {name: kind_of(named.get(name)) for name in ("scale", "temperature")}
-    return Scores(cap=softcap, sink=named.get("sink") is not None, **kinds, **fields)
+    return Scores(cap=softcap, sink="sink" in named, **kinds, **fields)
 
 
 def kind_of(factor: Any) -> Any:

@@ -37,7 +37,7 @@ class Scores:
 
     def __bool__(self) -> bool:
         """True if any is present."""
-        return self != NONE
+        return self is not NONE and self != NONE
 
 
 NONE = Scores()
