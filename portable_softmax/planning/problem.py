@@ -135,7 +135,7 @@ class Problem:
         }
         return frozenset(name for name, present in names.items() if present)
 
-    @property
+    @cached_property
     def numbered(self) -> bool:
         """True if the kernel needs row numbers, as rows have values of their own in memory."""
         return bool(self.scores) or self.log_probs is not None
@@ -181,7 +181,7 @@ class Problem:
         """Returns the most elements of the wider type that one load or store takes."""
         return VECTOR_BYTES // max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
 
-    @property
+    @cached_property
     def across(self) -> bool:
         """True if rows are side by side, so that neighbouring elements in memory belong to different rows."""
         return self.inner > 1

@@ -57,7 +57,9 @@ class Tiling(NamedTuple):
 
     def covers(self, n_cols: int) -> int:
         """Returns how many of `n_cols` columns the programs of a tile compute, including masked ones."""
-        return -(-n_cols // self.width) * self.width if self.strategy == "two-pass" else self.splits * self.tile_cols
+        if self.held or self.is_shared:
+            return self.splits * self.tile_cols
+        return -(-n_cols // self.width) * self.width
 
     def __str__(self) -> str:
         words = f"{self.strategy} {self.tile_rows} x {self.tile_cols}"
