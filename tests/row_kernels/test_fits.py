@@ -10,8 +10,7 @@ from example_kernels import add_kernel
 from launched_kernels import matmul
 from sweep import mostly_slow
 
-from portable_softmax import Device, GridError, ProfileError, fits, inspect_kernel
-from portable_softmax.row_kernels.compiling import pruned
+from portable_softmax import GridError, ProfileError, fits, inspect_kernel
 
 ARGUMENTS = {**dict.fromkeys("abc", "*fp16:16"), **dict.fromkeys("MNK", 1024)}
 ARGUMENTS |= dict.fromkeys(("sam", "sbk", "scm"), 1024) | dict.fromkeys(("sak", "sbn", "scn"), 1)
@@ -90,14 +89,3 @@ def test_a_pruning_function_of_the_user_asks():
 def test_refusals(change, arguments, error, words):
     with pytest.raises(error, match=words):
         partial(fits, **{"kernel": matmul, "device": "nvidia/h200"} | change)(CONFIGS, arguments)
-
-
-def test_what_a_kernels_own_pruning_leaves():
-    def narrow(configs, named, **_):
-        return [config for config in configs if config.kwargs["BLOCK_SIZE"] <= named["n_elements"]]
-
-    configs = [triton.Config({"BLOCK_SIZE": size}) for size in (64, 256, 1024)]
-    kernel = triton.autotune(configs, key=["n_elements"], prune_configs_by={"early_config_prune": narrow})(add_kernel)
-    device = Device.from_profile("amd/mi300x")
-    assert [pruned(kernel, {"n_elements": size}, device) for size in (128, 4096)] == [configs[:1], configs]
-    assert (pruned(kernel, {}, device), pruned(add_kernel, {}, device)) == (configs, [])

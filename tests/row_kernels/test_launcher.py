@@ -29,6 +29,7 @@ from portable_softmax import (
 )
 from portable_softmax.planning import planner
 from portable_softmax.row_kernels import row_settings
+from portable_softmax.row_kernels.compiling import pruned
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
 ARCHITECTURES = {  # one product of each
@@ -137,13 +138,10 @@ def test_refusals(arguments, error, words):
 def test_plans_are_for_the_device_of_the_tensors(monkeypatch):
     with FakeTensorMode():
         first, second = (torch.empty(4, 8, device=f"cuda:{index}") for index in range(2))
-    monkeypatch.setattr(
-        row_settings, "current_device", lambda index: Device.from_profile(("nvidia/h200", "nvidia/t4")[index or 0])
-    )
-    assert [fresh(one_row, grid=(4,)).plan(x, x, 4, 8, num_warps=4).device for x in (first, second)] == [
-        "nvidia/h200",
-        "nvidia/t4",
-    ]
+    devices = [Device.from_profile(name) for name in ("nvidia/h200", "nvidia/t4")]
+    monkeypatch.setattr(row_settings, "current_device", devices.__getitem__)
+    planned = [fresh(one_row, grid=(4,)).plan(x, x, 4, 8, num_warps=4).device for x in (first, second)]
+    assert planned == ["nvidia/h200", "nvidia/t4"]
     with pytest.raises(RuntimeError, match="tensors to be on the same device, but x is on cuda:0 and y is on cuda:1"):
         scaled.plan(first, second, 4, 8)
 
@@ -204,6 +202,7 @@ def test_configurations_cover_a_row_and_are_not_pruned():
     run = fresh(kernel, grid=lambda meta: (meta["n_rows"],))
     planned = [run.plan("*fp32", "*fp32", rows, 3000, device="nvidia/t4").meta["BLOCK"] for rows in (2, 3)]
     assert planned == [8192, 4096]
+    assert pruned(kernel, {}, None) == kernel.configs  # it reads n_rows
     with pytest.raises(PlanError, match="its own pruning of configurations fails"):
         run.plan("*fp32", "*fp32", 0, 3000, device="nvidia/t4")
 

@@ -78,13 +78,8 @@ def assert_right(case, arguments, exact):
         result = result.sum(0) if result.dim() > expected.dim() else result
         size = expected.abs().amax().item() if expected.numel() else 0.0
         relative = {torch.float32: 2e-5, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}[arguments[at].dtype]
-        torch.testing.assert_close(
-            result.double(),
-            expected,
-            rtol=relative,
-            atol=relative * 1e-2 * size + 1e-6,
-            msg=lambda text: f"{case.__name__}: {text}",
-        )
+        tolerance = {"rtol": relative, "atol": relative * 1e-2 * size + 1e-6}
+        torch.testing.assert_close(result.double(), expected, **tolerance, msg=lambda text: f"{case.__name__}: {text}")
 
 
 @triton.jit
