@@ -19,7 +19,7 @@ from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.row_kernels import addresses, forms
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import configurations, constants_of, constexprs_of, jit_function
-from portable_softmax.row_kernels.row_plan import Program, RowPlan
+from portable_softmax.row_kernels.row_plan import RowPlan
 from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, settings_of
 from portable_softmax.row_kernels.ttir import parsed_of, stores_elsewhere
 from portable_softmax.runtime.measuring import on_copies, timed
@@ -40,98 +40,99 @@ class Choice:
         self._request, self._device, self._numbers, self.measured = request, device, numbers, ""
         if request.names[0] and (request.fixed or request.rows < 2):
             self._request = request._replace(arguments={**request.arguments, request.names[0]: SEVERAL})
-        # A typical setting shows the form of the kernel, on which settings depend: in blocks, where their number is a constant.
-        settings = settings_of(request, device, True)
-        if request.names[1] in constexprs_of(jit_function(request.kernel)):
-            shortest = min(setting.block for setting in settings)
-            settings = [setting for setting in settings if setting.block == shortest]
-        self._learn(self._typical(settings))
+        # A typical setting shows the form of the kernel, on which the settings depend.
+        self._learn(self._typical(settings_of(request, device, True)))
         settings = settings_of(request, device, self.form.in_blocks or self._splits)
         if not request.fixed:
             self._request = request
         # Another one shows what a row moves, and what others should use; the fastest by that are compiled and compared.
         first = self._typical(settings)
-        self._traffic, self._elements = self._traffic_of(first), self._part_of_row(first.setting)
+        self._work, self._elements = self._work_of(first), self._part_of_row(first.setting)
         expected = [self._launches(self._estimated(setting, first)) for setting in settings if setting is not first.setting]
         self._left = sorted((one for one, *_ in filter(None, expected)), key=lambda one: (one.us, one.setting.stages))
         self._count = len(settings)
         compiled, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
-        compiled = [*self._launches(first)[:1], *compiled]
+        self.candidates = [*self._launches(first)[:1], *compiled]
         # Those that spill are last, as they take up to twice their expected time.
-        self.candidates = sorted(compiled, key=lambda one: (one.resources.spilled_bytes_per_thread > 0, one.us))
-        if not compiled:
+        self.candidates.sort(key=lambda one: (one.resources.spilled_bytes_per_thread > 0, one.us))
+        if not self.candidates:
             why = f"no program of {first.kernel} fits {device.name}: {first.setting}: it uses {first.resources}"
             raise PlanError(f"{why}; use a smaller {request.names[2]}")
 
     def _typical(self, settings: Sequence[Setting]) -> RowPlan:
-        """Compiles the setting of typical blocks without stages; raises its error."""
-        typical = [(abs(math.log2(one.per_thread / (2 * FEW))), one.stages, -one.block) for one in settings]
-        (one,) = self._compile([settings[typical.index(min(typical))]])
+        """Compiles a setting of typical blocks without stages: long ones, unless their number is a constant; or raises."""
+        cols_are_constant = self._request.names[1] in constexprs_of(jit_function(self._request.kernel))
+        length = min(settings, key=lambda one: one.block if cols_are_constant else -one.block).block
+        some = [one for one in settings if one.block == length]
+        one = next(self._compile([min(some, key=lambda one: (abs(math.log2(one.per_thread / (2 * FEW))), one.stages))]))
         if isinstance(one, Exception):
             raise one
         return one
 
     def _learn(self, probe: RowPlan) -> None:
         """Reads the form of the kernel, and whether the grid that was passed has programs for blocks of a row."""
-        request, constants, block = self._request, probe.program.constants, self._request.names[2]
-        self.form = forms.form_of(probe.program.function, request, probe.setting.block)
+        request, block = self._request, self._request.names[2]
+        self.form, self._splits = forms.form_of(probe.function, request, probe.setting.block), False
         forms.check_form(self.form, request)
-        self._splits = False
         if callable(request.grid) and block not in request.meta:
-            self._splits = request.grid_of(constants | {block: 1}) != request.grid_of(constants | {block: request.cols})
+            grids = [request.grid_of(probe.constants | {block: size}) for size in (1, request.cols)]
+            self._splits = grids[0] != grids[1]
         if self._splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
 
-    def _traffic_of(self, one: RowPlan) -> Work:
-        """Returns what a row, or a program's part of it, and a program beside that move and compute."""
-        request, walks = self._request, self._request.grid is None
-        rows = 0 if request.fixed else request.rows
-        programs = rows if walks else math.prod(request.grid_of(one.program.constants))
+    def _work_of(self, one: RowPlan) -> Work:
+        """Returns what a program of a setting does for a row, or its part of one, and beside that."""
+        request, walks, rows = self._request, self._request.grid is None, self._request.rows
         values: dict[Any, Any] = {**request.arguments, request.names[0]: rows or SEVERAL}
-        about = one.program.function, values, walks, programs if rows else None
-        return forms.traffic_of(*about, self._part_of_row(one.setting), one.setting.block)
+        shared = None
+        if rows and not request.fixed:
+            shared = rows if walks else math.prod(request.grid_of(one.constants))
+        return forms.traffic_of(one.function, values, walks, shared, self._part_of_row(one.setting), one.setting.block)
 
     def _part_of_row(self, setting: Setting) -> int:
         """Returns the elements of a row for which there is a program: all, unless the grid divides rows."""
         cols = self._request.cols
         return cols // -(-cols // setting.block) if self._splits else cols
 
-    def plan(self, request: Request, candidates: Sequence[RowPlan] = ()) -> RowPlan:
-        """Returns the launch of a request that differs from the choice's in the number of rows and in sizes at most.
+    def plan(self, request: Request) -> RowPlan:
+        """Returns the first launch with right accesses; the request differs from the choice's in rows and sizes at most."""
+        errors = list[PlanError]()
+        for one in self.candidates:
+            try:
+                return self._planned(request, one)
+            except PlanError as error:
+                errors.append(error)
+        raise errors[0]
 
-        It is the first one of candidates, or of all, with right accesses; the error is that of the first one if none has.
-        """
+    def _planned(self, request: Request, one: RowPlan) -> RowPlan:
+        """Returns the launch of a request by a compiled program; PlanError if its accesses are wrong."""
         forms.check_form(self.form, request)
-        error = None
-        for one in candidates or self.candidates:
-            grid = self._grid(request, one)
-            if refused := self._device.refused_grid(grid, one.resources.num_warps):
-                raise GridError(f"{one.kernel}: {refused}")
-            wrong, warnings = addresses.check(request, one.program.function, grid, one.setting.block)
-            if wrong:
-                error = error or PlanError(f"{one.kernel}: {wrong[0]}")
-                continue
-            programs = math.prod(grid)
-            return replace(
-                one,
-                size=(request.rows, request.cols),
-                meta=request.meta | one.setting.config.all_kwargs(),
-                grid=grid[: len(grid) if request.grid else 1],
-                num_programs=min(programs, programs * request.rows),
-                terms=self._terms(one, max(1, request.rows), programs),
-                reasons=tuple(self._reasons(request, one)),
-                warnings=tuple(warnings),
-            )
-        raise error or AssertionError
+        grid = self._grid(request, one)
+        if refused := self._device.refused_grid(grid, one.resources.num_warps):
+            raise GridError(f"{one.kernel}: {refused}")
+        wrong, warnings = addresses.check(request, one.function, grid, one.setting.block)
+        if wrong:
+            raise PlanError(f"{one.kernel}: {wrong[0]}")
+        programs = math.prod(grid)
+        return replace(
+            one,
+            size=(request.rows, request.cols),
+            meta=request.meta | one.setting.config.all_kwargs(),
+            grid=grid[:1] if request.grid is None else grid,
+            num_programs=min(programs, programs * request.rows),
+            terms=self._terms(one, max(1, request.rows), max(1, programs)),
+            reasons=tuple(self._reasons(request, one)),
+            warnings=tuple(warnings),
+        )
 
     def _grid(self, request: Request, one: RowPlan) -> tuple[int, int, int]:
-        """Returns the grid of a request: of as many programs as have rows, or as many of these as are resident."""
+        """Returns the grid of a request: if it is computed, a program for every row, or as many as are resident."""
         if request.grid is not None:
-            return request.grid_of(one.program.constants)
-        most, is_whole = max(1, request.rows), one.num_programs >= one.size[0]
-        if not is_whole:
+            return request.grid_of(one.constants)
+        most = max(1, request.rows)
+        if one.num_programs < one.size[0]:
             most = min(most, self._device.resident(one.occupancy))
-        return forms.programs_of_rows(self.form, request, one.program.function, most), 1, 1
+        return forms.programs_of_rows(self.form, request, one.function, most), 1, 1
 
     def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
         """Times the first `count` settings that do not spill, with both numbers of programs; the fastest is used from now on.
@@ -148,11 +149,11 @@ class Choice:
         launches, plans = list[RowPlan](), list[RowPlan]()
         for launch in (launch for one in some[:count] for launch in self._launches(one)):
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
-                plans.append(self.plan(request, [launch]))
+                plans.append(self._planned(request, launch))
                 launches.append(launch)
 
         def time() -> list[list[float]] | str:
-            if any(stores_elsewhere(one.program.function) for one in launches):
+            if any(stores_elsewhere(one.function) for one in launches):
                 return "Triton's IR does not say which tensors the kernel stores to"
             try:
                 copies, restore = on_copies(request.arguments, tensors)
@@ -181,31 +182,31 @@ class Choice:
             if isinstance(compiled, Exception):
                 yield compiled
                 continue
-            used, loops = device.vendor.resources(compiled), device.vendor.loops(compiled)
-            program = Program(constants_of(compiled, jit), loops, parsed_of(compiled, jit))
-            fit, size = device.vendor.occupancy(used, device.hardware), (self._numbers[-1], request.cols)
-            yield RowPlan(jit.__name__, size, device.name, setting, program, num_programs=0, resources=used, occupancy=fit)
+            used, size = device.vendor.resources(compiled), (self._numbers[-1], request.cols)
+            facts = setting, constants_of(compiled, jit), device.vendor.loops(compiled), parsed_of(compiled, jit)
+            fit = device.vendor.occupancy(used, device.hardware)
+            yield RowPlan(jit.__name__, size, device.name, *facts, num_programs=0, resources=used, occupancy=fit)
 
     def _estimated(self, setting: Setting, like: RowPlan) -> RowPlan:
         """Returns what a setting should use, by elements of a thread, as of a compiled one.
 
         Stages load ahead, so that no loads wait for one another.
         """
-        used, program, more = like.resources, like.program, setting.per_thread / like.setting.per_thread
+        used, more = like.resources, setting.per_thread / like.setting.per_thread
         registers, shared = used.registers_per_thread, 0
         if registers is not None:
             elements = max(0, math.ceil((registers - REGISTERS) * more))
             registers = available(REGISTERS + elements, round(setting.block / setting.per_thread), self._device)
         if not used.compiler:  # a plan is no need
-            staged = (setting.stages - 1) * int(self._traffic.loaded * setting.block / self._elements)
-            shared = int(used.shared_memory_bytes * setting.block / like.setting.block) + staged
+            shared = int(used.shared_memory_bytes * setting.block / like.setting.block)
+            shared += (setting.stages - 1) * int(self._work.loaded * setting.block / self._elements)
         used = replace(used, num_warps=setting.warps, registers_per_thread=registers, shared_memory_bytes=shared)
         used = replace(used, spilled_bytes_per_thread=0)
         waits = 0 if setting.stages > like.setting.stages else more
-        loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in program.loops]
-        program = program._replace(constants=program.constants | setting.config.kwargs, loops=loops)
+        loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in like.loops]
         fit = self._device.vendor.occupancy(used, self._device.hardware)
-        return replace(like, setting=setting, resources=used, occupancy=fit, program=program)
+        constants = like.constants | setting.config.kwargs
+        return replace(like, setting=setting, constants=constants, loops=loops, resources=used, occupancy=fit)
 
     def _launches(self, one: RowPlan) -> list[RowPlan]:
         """Returns launches of a program, with the mean of their times, the faster one first; nothing if none fits.
@@ -217,7 +218,7 @@ class Choice:
             return launches
         ways = {tuple(request.num_programs or min(rows, most) for rows in numbers) for most in (numbers[-1], resident)}
         if request.grid is not None:
-            programs = math.prod(request.grid_of(one.program.constants))
+            programs = math.prod(request.grid_of(one.constants))
             ways = {tuple(max(1, programs * rows // max(1, request.rows)) for rows in numbers)}
         for way in sorted(ways, reverse=True):
             if len(ways) > 1 and self._device.refused_grid((way[-1], 1, 1), one.resources.num_warps):
@@ -231,20 +232,16 @@ class Choice:
         """Returns the expected time of a launch; None if no bandwidth is known."""
         device, request, setting, walks = self._device, self._request, one.setting, self._request.grid is None
         numbers, in_blocks = device.profile.launch.cost, self.form.in_blocks
-        if not device.hardware.memory_bandwidth_gb_per_s or not numbers or not num_programs:
+        if not device.hardware.memory_bandwidth_gb_per_s or not numbers:
             return None
-        part, at_once = self._part_of_row(setting) / self._elements, min(VECTOR_BYTES / self._traffic.element, request.multiple)
-        of_block = self._traffic.loads * max(1, setting.per_thread / at_once)
-        blocks, of_row, ahead = 1, 0.0, max(0, setting.stages - 2)
+        part, at_once = self._part_of_row(setting) / self._elements, min(VECTOR_BYTES / self._work.element, request.multiple)
+        blocks, of_block = 1, self._work.loads * max(1, setting.per_thread / at_once)
         if in_blocks:
             blocks = -(-request.cols // setting.block)
-            of_row = blocks * of_block
-        if in_blocks or request.multiple == 1:
-            ahead = 0
-        clocks, chained = row_work(one.program.loops, self.form.walks and walks, of_row, of_block)
-        work = self._traffic._replace(
-            row=part * self._traffic.row,
-            again=part * self._traffic.again,
+        clocks, chained = row_work(one.loops, walks, blocks * of_block, of_block)
+        work = self._work._replace(
+            row=part * self._work.row,
+            again=part * self._work.again,
             elements=blocks * setting.block,
             vector=at_once,
             blocks=blocks,
@@ -252,7 +249,7 @@ class Choice:
             programs=num_programs,
             resident=one.occupancy.programs_per_multiprocessor,
             warps=setting.warps or 1,
-            ahead=ahead,
+            ahead=0 if in_blocks or request.multiple == 1 else max(0, setting.stages - 2),
             spilled_bytes=one.resources.spilled_bytes_per_thread,
             clocks=clocks,
             chained=chained,
@@ -260,12 +257,12 @@ class Choice:
         return cost(work, limits_of(device), numbers)
 
     def _reasons(self, request: Request, one: RowPlan) -> Iterator[str]:
-        blocks, row, program = -(-request.cols // one.setting.block), self._traffic.row, self._traffic.program
+        blocks, moved = -(-request.cols // one.setting.block), self._work.row * self._part_of_row(one.setting) / self._elements
         yield from filter(None, [self.measured])
         if request.grid is None:
-            yield f"a row moves {row:,.0f} bytes of memory; a program beside them {program:,.0f}"
+            yield f"a row moves {moved:,.0f} bytes of memory; a program beside them {self._work.program:,.0f}"
         else:
-            yield f"a program moves {row * self._part_of_row(one.setting) / self._elements:,.0f} bytes of memory"
+            yield f"a program moves {moved:,.0f} bytes of memory"
         if blocks > 1 and self.form.in_blocks:
             yield f"a row is {blocks} blocks, which the kernel loops over"
         if request.multiple < math.gcd(request.cols, KNOWN):

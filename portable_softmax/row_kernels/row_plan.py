@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
@@ -11,15 +11,6 @@ from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.plan import Plan
 from portable_softmax.row_kernels.decorators import arguments_of, jit_function
 from portable_softmax.row_kernels.row_settings import Request, Setting, settings_of
-from portable_softmax.row_kernels.ttir import Function
-
-
-class Program(NamedTuple):
-    """A compiled program of a setting."""
-
-    constants: dict[str, Any]  # values of constexprs
-    loops: Sequence[Loop]
-    function: Function
 
 
 @dataclass(frozen=True)
@@ -30,7 +21,9 @@ class RowPlan(Plan):
     size: tuple[int, int]  # rows and elements of a row
     device: str
     setting: Setting = field(repr=False)
-    program: Any = field(default=None, repr=False)  # Program; None in the interpreter
+    constants: dict[str, Any] = field(default_factory=dict, repr=False)  # of the compiled program, as the next two
+    loops: Sequence[Loop] = field(default=(), repr=False)
+    function: Any = field(default=None, repr=False)  # Function
     meta: dict[str, Any] = field(default_factory=dict)  # constexprs and options, passed or computed
     grid: tuple[int, ...] = ()
     terms: Terms | None = None  # expected microseconds by cause; None if the profile has no cost

@@ -87,7 +87,7 @@ def test_turns_of_a_loop_over_blocks_are_counted_once():
     """Two loops read a row of 65,536 elements, and one writes it: two loads and a store of each element, one of them again."""
     run = fresh(row_kernel)
     run.plan("f32[64,65536]", "f32[64,65536]", 64, 65536, num_warps=8, device="nvidia/h200")
-    (traffic,) = (choice._traffic for choice in run._choices.values())
+    (traffic,) = (choice._work for choice in run._choices.values())
     assert (traffic.row, traffic.again) == (2 * 65536 * 4, 65536 * 4)
     assert (traffic.loads, traffic.row_operands) == (2, 3)
 
