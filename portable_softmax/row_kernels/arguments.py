@@ -1,6 +1,7 @@
 """Parses a kernel's arguments from text, for absent devices and tensors, in the syntax of docs/row_kernels.md."""
 
 import ast
+import contextlib
 import importlib
 import inspect
 import math
@@ -45,7 +46,8 @@ def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) ->
             named[name] = function
         elif name not in constexprs_of(jit) and not isinstance(value, int | float | None):
             named[name], is_known = _typed(name, text)
-            typed |= set() if is_known else {name}
+            if not is_known:
+                typed.add(name)
     check_constexprs(jit, named)
     return named, typed
 
@@ -91,9 +93,8 @@ def value_of(text: str) -> Any:
         return float(text)
     if text.startswith("tl.") and text[3:].isidentifier():
         return getattr(importlib.import_module("triton.language"), text[3:], text)
-    try:
+    with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
-    is_finite = isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value))
-    return value if is_finite else text
+        if isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+    return text

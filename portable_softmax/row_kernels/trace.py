@@ -96,8 +96,10 @@ class Trace:
     def _if(self, op: Op, condition: Value) -> None:
         around, branches = self._unknown, op.regions
         self._decide(condition)
-        if condition.number is not None:
-            branches = op.regions[0 if condition.number else 1 :][:1]
+        if condition.number == 0:
+            branches = op.regions[1:]
+        elif condition.number is not None:
+            branches = op.regions[:1]
         results = zip(*map(self._region, branches), strict=False)
         self._unknown = around
         for name, several in zip(op.results, results, strict=False):
