@@ -44,12 +44,9 @@ def test_the_fastest_launch_serves_its_bucket(form, monkeypatch):
     assert not any("measured" in reason for reason in plans.plan_problem(other, H200).reasons)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "about", "why"),
-    [((4096, 32000), {"batch_invariant": True}, "bits may not"), ((64, 128), {}, "expected to take less than 10 us")],
-)
-def test_what_is_not_measured_is_said(monkeypatch, sizes, about, why):
-    timed, choice = measure(monkeypatch, contiguous_problem(*sizes, "bfloat16", **about), 4)
+@pytest.mark.parametrize(("n_rows", "invariant", "why"), [(4096, True, "bits may not"), (1, False, "less than 10 us")])
+def test_what_is_not_measured_is_said(monkeypatch, n_rows, invariant, why):
+    timed, choice = measure(monkeypatch, contiguous_problem(n_rows, 32000, "bfloat16", batch_invariant=invariant), 4)
     assert not timed
     assert choice.reasons[0].startswith("not measured: ")
     assert why in choice.reasons[0]
@@ -61,7 +58,6 @@ def test_operands_are_those_of_the_kernel(form, backward):
     problem = contiguous_problem(96, 4096, "bfloat16", form=form, backward=backward)
     choice = plans.choice_of(problem, H200)
     operands = measuring.operands_of(kernels_of(choice.problem, choice.tiling, H200)[0], problem, torch.device("cpu"))
-    operands = [operand for operand in operands if operand is not None]
-    assert {operand.dtype for operand in operands} <= {torch.bfloat16, torch.float32, torch.int64}
-    assert (96, 4096) in {operand.shape for operand in operands}
-    assert all(operand.shape[-1] in (96, 4096) for operand in operands)
+    shapes = {operand.shape for operand in operands if operand is not None}
+    assert (96, 4096) in shapes
+    assert {shape[-1] for shape in shapes} <= {96, 4096}

@@ -1,6 +1,7 @@
 """Plans are made offline with the vendors' compilers, and kernels compiled once; warm_up leaves nothing to compile."""
 
 from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -28,12 +29,7 @@ REFUSED = [  # a function, its arguments, and the error
     (warm_up, ([(10**20, 64)], ["float32"]), ValueError, "100000000000000000000 rows of 64 columns are too large"),
     (warm_up, ([(4096, 64)], "float32"), ValueError, "dtypes should be like .*, not 'float32'"),
     (warm_up, ([(4096, 64)], ["int8"]), DtypeError, "a kernel of int8 was requested"),
-    (
-        partial(warm_up, measure=1),
-        ([(4, 4)], ["float32"]),
-        TypeError,
-        "measure should be the number .* at least 2, .* not 1",
-    ),
+    (partial(warm_up, measure=1), ([(4, 4)], ["float32"]), TypeError, "measure should be the number .* at least 2, .* not 1"),
     (occupancy, ({"num_warps": 4},), TypeError, r"such as KernelResources\(num_warps=4, .* not \{"),
 ]
 
@@ -57,9 +53,9 @@ def test_sizes_may_be_integers_of_any_kind_and_large(integer):
 def test_the_interpreter_plans_nothing_that_is_compiled(monkeypatch):
     """One error for all tilings; the model of Ascend needs no compiler."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    for ask in (lambda: plan(12, 345, "float32", "amd/mi300x"), lambda: warm_up([(12, 345)], ["float32"], device="amd/mi300x")):
+    for ask, sizes in ((plan, (12, 345, "float32")), (warm_up, ([(12, 345)], ["float32"]))):
         with pytest.raises(CompileError, match=r"^TRITON_INTERPRET is set, so nothing can be compiled; unset it"):
-            ask()
+            ask(*sizes, device="amd/mi300x")
     assert plan(12, 345, "float32", "ascend/910b3").num_programs
 
 
@@ -70,11 +66,8 @@ def test_what_a_compiler_cannot_compile(monkeypatch):
         problem, device = Problem(1, 1, "float32", "float32", 4), Device.from_profile(device)
         return plans._compile(problem, Tiling(1, 256, 1, 1, **tiling), device)
 
-    def fail(*_):
-        raise RuntimeError("PassManager::run failed")
-
     with monkeypatch.context() as patched:
-        patched.setattr(compiler, "source_of", fail)
+        patched.setattr(compiler, "source_of", mock.Mock(side_effect=RuntimeError("PassManager::run failed")))
         with pytest.raises(CompileError, match=r"softmax_kernel\(\*fp32:16, .* for cuda/90: PassManager::run failed"):
             compiled(max_registers=40)
     for module in (plans, compiler):

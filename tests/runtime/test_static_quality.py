@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from offline import H200, MI300X, PRODUCTS, read_problem
+from sweep import mostly_slow
 
 from amdgcn_cpu import Fault, Kernel
 from portable_softmax import CompileError, Device, profiles
@@ -109,13 +110,9 @@ def is_bounded(condition, body, most):
     """True if a loop ends, whatever else holds, once a number that it raises by one is `most`."""
     counted = re.search(rf"(%\S+) = arith\.cmpi slt, (%\S+), %c{most}_i32\S* : i32", condition)
     ends = re.search(r"(%\S+) = arith\.andi (%\S+), (%\S+) : i1.*\n\s*scf\.condition\((%\S+)\)", condition)
-    return bool(
-        counted
-        and ends
-        and ends[1] == ends[4]
-        and counted[1] in ends.groups()[1:3]
-        and re.search(rf"arith\.addi {re.escape(counted[2])}, %c1_i32\S* : i32", body)
-    )
+    if not counted or not ends or ends[1] != ends[4] or counted[1] not in ends.groups()[1:3]:
+        return False
+    return bool(re.search(rf"arith\.addi {re.escape(counted[2])}, %c1_i32\S* : i32", body))
 
 
 def access_widths(asm):
@@ -132,14 +129,10 @@ def access_widths(asm):
 # ---------------------------------------------------------------- what compilers make of a kernel
 
 
-@pytest.mark.parametrize(
-    ("profile", "form", "backward", "dtype"),
-    [
-        (H200, "softmax", False, "bfloat16"),
-        (MI300X, "softmax", True, "float16"),
-        pytest.param(H200, "log_softmax", True, "bfloat16", marks=pytest.mark.slow),
-    ],
-)
+PAIRS = (H200, "softmax", False, "bfloat16"), (MI300X, "softmax", True, "float16"), (H200, "log_softmax", True, "bfloat16")
+
+
+@pytest.mark.parametrize(("profile", "form", "backward", "dtype"), mostly_slow(PAIRS, lambda _, form, *__: form == "softmax"))
 def test_two_elements_of_16_bits_share_a_register(profile, form, backward, dtype):
     device, blocks = Device.from_profile(profile), 8 if backward else 16
     width = 4 * device.hardware.warp_size * 8
