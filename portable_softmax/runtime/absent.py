@@ -131,8 +131,9 @@ class StandIn(ModuleType):
         """Returns the function that it decorates, or itself; raises NotImplementedError if a kernel calls it."""
         if any(type(value).__module__.startswith("triton.language") for value in arguments):
             raise NotImplementedError(f"{self.__name__} is not installed, and this Triton does not compile it")
-        decorates = len(arguments) == 1 and (inspect.isfunction(arguments[0]) or hasattr(arguments[0], "arg_names"))
-        return arguments[0] if decorates else self  # a function, or one of Triton
+        if len(arguments) == 1 and (inspect.isfunction(arguments[0]) or hasattr(arguments[0], "arg_names")):
+            return arguments[0]  # a function, or one of Triton
+        return self
 
 
 @contextlib.contextmanager
@@ -140,8 +141,9 @@ def importable(modules: Mapping[str, str]) -> Iterator[None]:
     """Lets modules be imported that are not installed, and all below them: by name, with the module that answers, or ""."""
 
     def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
-        is_known = any(f"{name}.".startswith(f"{root}.") for root in modules)
-        return importlib.machinery.ModuleSpec(name, finder, is_package=True) if is_known else None
+        if any(f"{name}.".startswith(f"{root}.") for root in modules):
+            return importlib.machinery.ModuleSpec(name, finder, is_package=True)
+        return None
 
     def stand_in(name: str) -> StandIn:
         answers = StandIn(name)

@@ -20,7 +20,8 @@ MASKS = {"bool": "bool", "bits": "bits"}  # others are added
 ALIGNED = {True: ":16", False: ""}
 NUMBERS = {True: "i64", False: "i32"}
 STEPS = {True: ("reduce", "map"), False: ("",)}  # of two launches, or one
-TYPES = {"ids_ptr": "*i64", "words_ptr": "*i64:16", "n_cols": "i32", "n_ids": "i32"}  # of others than float32 and int64
+TYPES = {"ids_ptr": "*i64", "words_ptr": "*i64:16", "n_cols": "i32", "n_ids": "i32"}
+OTHERS = {True: "*fp32", False: "i64"}  # pointers, and numbers
 FACTORS = {"": None, "number": "fp32", "rows": "*fp32"}  # by kind
 INTEGERS = {"": None, "integer": "i64", "rows": "*i64"}
 MASK_STRIDES = "m_col", "m_query", "m_head", "m_batch"
@@ -121,7 +122,7 @@ def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> t
         ("words_ptr", "epoch"): config.STEP or config.SPLITS > 1,
     }
     types |= {name: None for names, is_present in optional.items() if not is_present for name in names}
-    return tuple((name, types.get(name, "*fp32" if name.endswith("_ptr") else "i64")) for name in function.arg_names)
+    return tuple((name, types.get(name, OTHERS[name.endswith("_ptr")])) for name in function.arg_names)
 
 
 def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "KernelConfig":
@@ -150,7 +151,9 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
         fields |= {"AS_LOADED": vendor.vector_register}
     if tiling.is_shared:
         words = max(threads // tiling.tile_rows, next_power_of_2(tiling.splits))
-        fields |= {"WORDS_READ": words, "POLLS": polls.value if polls else 1, "ATOMIC_POLL": vendor.poll == "atomic"}
+        fields |= {"WORDS_READ": words, "ATOMIC_POLL": vendor.poll == "atomic"}
+    if tiling.is_shared and polls:
+        fields |= {"POLLS": polls.value}
     fields |= {"SCALE": scores.scale or "", "TEMPERATURE": scores.temperature or "", "CAP": scores.cap or 0.0}
     if problem.backward:
         fields |= {"GRADIENT": True, "MASKED_GRADIENT": _masked_gradient(scores)}

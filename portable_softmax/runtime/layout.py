@@ -27,8 +27,9 @@ def bind_call(
     last, problem = described(tensors, dim, device, mask, **about)
     choice = choice_of(problem, device)
     plan = choice.resized(problem)
-    compiled_for = plan.problem if problem.n_rows >= WIDE_ROWS else choice.problem  # all of a bucket have the same kernels
-    kernels = loaded(compiled_for, plan.tiling, device)
+    if problem.n_rows >= WIDE_ROWS:  # all others of a bucket have the same kernels
+        choice = plan
+    kernels = loaded(choice.problem, plan.tiling, device)
     launch, kernel = bind(plan, kernels, tensors[0].device, sizes), kernels[0].kernel
     if last is not None:
         launch = _on_copies(launch, kernel, dim, last)
