@@ -96,12 +96,6 @@ class Setting(NamedTuple):
         return ", ".join(f"{name}={value!r}" for name, value in self.config.all_kwargs().items())
 
 
-def stages_of(jit: Any) -> str:
-    """Returns the constexpr that a loop in a @triton.jit function's source has as `num_stages`; "" if there is none."""
-    names = re.findall(r"\bnum_stages\s*=\s*(\w+)", inspect.getsource(jit.fn))
-    return min(constexprs_of(jit).intersection(names), default="")
-
-
 def settings_of(request: Request, device: Device | None, in_blocks: bool = False) -> list[Setting]:
     """Returns the autotuner's configurations, or all numbers of warps, with all blocks and stages that are not passed.
 
@@ -111,7 +105,9 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
     import triton
 
     jit, passed, block = jit_function(request.kernel), request.arguments, request.names[2]
-    whole, stages, warp = next_power_of_2(request.cols), stages_of(jit), device and device.hardware.warp_size
+    whole, warp = next_power_of_2(request.cols), device and device.hardware.warp_size
+    names = re.findall(r"\bnum_stages\s*=\s*(\w+)", inspect.getsource(jit.fn))  # of a loop
+    stages = min(constexprs_of(jit).intersection(names), default="")
     parameter = inspect.signature(jit.fn).parameters.get("num_warps")  # which Triton's launch passes to the kernel too
     warps: list[int | None] = [None]
     if "num_warps" not in passed and device and warp:
