@@ -2,6 +2,7 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 
 import pytest
@@ -53,7 +54,7 @@ DTYPES = torch.float16, torch.bfloat16, torch.float32
 
 
 @pytest.mark.kernel
-def test_first_calls_of_many_threads(where):
+def test_first_calls_of_many_threads(where, request):
     """Each of another shape and type, so that each plans, compiles and launches; threads change in the middle of all of it."""
     barrier = Barrier(8, timeout=60)
 
@@ -63,10 +64,7 @@ def test_first_calls_of_many_threads(where):
         for _ in range(4):
             assert_close(softmax(x, -1), expected("softmax", x))
 
-    interval = sys.getswitchinterval()
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
     sys.setswitchinterval(1e-5)
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(call, range(8)))
-    finally:
-        sys.setswitchinterval(interval)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(call, range(8)))

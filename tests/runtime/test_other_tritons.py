@@ -65,10 +65,8 @@ def compile_all(device, kinds):
     inspect_kernel(row_kernel, rows, device=device, BLOCK=64)
     for problem, tiling in (KINDS[kind] for kind in kinds):
         if tiling is None:
-            plan = plan_problem(problem, device)
-            failed = [reason for reason in plan.reasons if "does not compile" in reason and "has no tuples" not in reason]
-            assert not failed, (device.name, problem.name, failed)
-            problem, tiling = plan.problem, plan.tiling
+            problem, tiling, reasons = (plan := plan_problem(problem, device)).problem, plan.tiling, plan.reasons
+            assert not [reason for reason in reasons if "does not compile" in reason and "has no tuples" not in reason]
         for kernel in kernels_of(problem, tiling, device):
             compiled(kernel, device)
 
