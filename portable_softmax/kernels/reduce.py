@@ -10,21 +10,11 @@ Gumbel noise is that of a group with the group's probability: one random number 
 import triton
 import triton.language as tl
 
-from portable_softmax.kernels.common import LN2, NEG_INF, bounded, exp, finite, fma, get_block, opaque, product
+from portable_softmax.kernels.common import LN2, NEG_INF, bounded, exp, finite, fma, product
 from portable_softmax.kernels.noise import log2
 from portable_softmax.kernels.scores import shift
 
 NO_GROUP = tl.constexpr(0x7FFFFFFF)
-
-
-@triton.jit
-def sum_of_exp(scores, base, temperature, C: tl.constexpr):
-    """Returns the sum of exp(score - base) of a tile."""
-    sums = None
-    for k in tl.static_range(C.BLOCKS):
-        e = exp(shift(get_block(scores, k, C), base, temperature, C, True), C, True)
-        sums = opaque(e if k == 0 else sums + e, 1, C)
-    return tl.sum(sums, C.AXIS, keep_dims=True)
 
 
 @triton.jit

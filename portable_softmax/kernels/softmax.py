@@ -11,10 +11,10 @@ import triton.language as tl
 
 from portable_softmax.kernels.common import (
     BOTH, ENDS, NEG_INF, append_block, end_of_split, exp, find_block, find_tile, finite, first_column, fma, get_block, load,
-    load_per_row, offsets_of, offsets_of_result, opaque_column, store, tiles_of_program,
+    load_per_row, offsets_of, offsets_of_result, opaque, opaque_column, store, tiles_of_program,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
-from portable_softmax.kernels.reduce import add_block, fold, merge_row, no_statistics, sum_of_exp
+from portable_softmax.kernels.reduce import add_block, fold, merge_row, no_statistics
 from portable_softmax.kernels.scores import add_sink, find_mask, load_mask, load_scores, shift, slope_of
 
 
@@ -80,7 +80,10 @@ def softmax_kernel(
                 peak = total
             else:
                 peak = tl.max(merged, C.AXIS, keep_dims=True)
-                total = sum_of_exp(blocks, finite(peak), row_temperature, C)
+                for k in tl.static_range(C.BLOCKS):
+                    e = exp(shift(get_block(blocks, k, C), finite(peak), row_temperature, C, True), C, True)
+                    merged = opaque(e if k == 0 else merged + e, 1, C)
+                total = tl.sum(merged, C.AXIS, keep_dims=True)
         for WHOLE in tl.static_range(2 if C.SPLITS > 1 and C.STEP == "" else 1):
             if late if WHOLE else not C.IN_REGISTERS and C.STEP != "map":
                 peaks, sums, moments, best, at = no_statistics(C)
