@@ -3,8 +3,6 @@
 Columns are counted from the 16-byte boundary at or before a row, which begins `misalignment` elements behind it and ends before
 `row_end`. What belongs to rows has the shape [ROWS, 1] ([1, ROWS] with AXIS 0), columns have [1, BLOCK] ([BLOCK, 1]): both
 broadcast against a tile. EDGE says which ends of rows a block may have, or that its columns are no block.
-
-In `a if C.X else b`, C.X is decided when a kernel is compiled; Triton 3.2 takes no `and` of a constant and a tensor.
 """
 
 import triton

@@ -28,16 +28,15 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.co
 def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns (columns, which are visible, vectors with a visible one, what is added to their scores).
 
-    The columns are those of `find_block`. The mask is pointers to its rows, or a block's words of bits.
+    The columns are those of `find_block`; the mask is pointers to its rows.
     """
     columns, shown, vectors = find_block(start, misalignment, row_end, exists, EDGE, C)
     added = 0.0
     if C.MASK == "bits":
         column = columns - misalignment
-        words = mask
         if C.WORDS and EDGE < ELEMENTS:
-            if mask.dtype.is_ptr():
-                words = load_words(mask, start, m_col, row_end, exists, C)
+            number = tl.expand_dims(start // 32 + tl.arange(0, C.BLOCK // 32), 0)
+            words = tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
             words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], C.BLOCK // 32, 32))
             words = tl.reshape(words, (words.shape[0], C.BLOCK))
         else:
@@ -68,13 +67,6 @@ def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.conste
                 # The hint is on the comparison: Triton up to 3.7 loses that of a reshape, and then reads x element by element.
                 vectors = vectors & tl.max_constancy(tl.reshape(some, loaded.shape) != 0, [1, C.ACCESS])
     return columns, shown, vectors, added
-
-
-@triton.jit
-def load_words(mask, start, m_col, row_end, exists, C: tl.constexpr):
-    """Returns a block's words of bits, one for 32 columns."""
-    number = tl.expand_dims(start // 32 + tl.arange(0, C.BLOCK // 32), 1 - C.AXIS)
-    return tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
 
 
 @triton.jit
