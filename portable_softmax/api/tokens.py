@@ -178,8 +178,7 @@ def mask_of(name: str, x: Tensor, kept: Tensor, mask: Any, dim: Any) -> Tensor:
 
 def _check_inplace(name: str, x: Any) -> None:
     """Raises RuntimeError unless the gradient of logits that autograd records may be written over them."""
-    is_launched = not is_compiling() and not launch.transforms_are_active() and launch.is_recorded((x,))
-    if not is_launched or launch.key_of((x,)) is None:
+    if is_compiling() or launch.transforms_are_active() or not launch.is_recorded((x,)) or launch.key_of((x,)) is None:
         return
     # No public name says why a view may not be written; torch's own compilers use this one (2.6 to 2.13).
     views, base = torch._C._autograd, x._base

@@ -14,25 +14,21 @@ from portable_softmax.errors import DtypeError, LayoutError
 
 X, IDS = torch.randn(2, 3, 5), torch.tensor([[0, 4, -100], [1, 2, 3]])
 SPARSE, NESTED = X.to_sparse(), torch.nested.nested_tensor([X[0], X[1, :2]])
-MKLDNN = X.to_mkldnn() if torch.backends.mkldnn.is_available() else SPARSE
-NUMBERS = "scale", "temperature", "softcap", "sink"
 WRONG = [
     ({"dim": 3}, IndexError, r"expected to be in range of \[-3, 2\], but got 3"),
     ({"dim": True}, TypeError, "argument 'dim' must be int, not bool"),
     ({"dtype": "float32"}, TypeError, "argument 'dtype' must be torch.dtype, not str"),
     ({"causal": "left"}, ValueError, "'upper_left' or 'lower_right', not 'left'"),
-    ({"causal": ""}, ValueError, "'lower_right', not ''"),
     ({"causal": ["left"]}, ValueError, r"'lower_right', not \['left'\]"),
     ({"causal": True, "dim": 0}, ValueError, "use mask="),
     ({"masked_rows": "one"}, ValueError, "must be 'nan' or 'zero', not 'one'"),
     ({"softcap": 0}, ValueError, "must be positive and finite, not 0"),
     ({"softcap": "30"}, TypeError, "argument 'softcap' must be a number, not str"),
     ({"scale": True}, TypeError, "argument 'scale' must be a number or Tensor, not bool"),
-    *(({name: 10**400}, ValueError, f"argument '{name}' is beyond the range of float64") for name in NUMBERS),
-    *(({name: Fraction(10**5000)}, ValueError, f"argument '{name}' is beyond") for name in NUMBERS),
+    *(({name: n}, ValueError, f"argument '{name}' is beyond the range of float64")
+      for name in ("scale", "softcap", "sink") for n in (10**400, Fraction(10**5000))),
     ({"softcap": torch.ones(())}, TypeError, "argument 'softcap' must be a number, not Tensor"),
     ({"scale": torch.ones(5)}, RuntimeError, r"'scale' must broadcast against the shape \(2, 3, 1\)"),
-    ({"temperature": torch.ones(4, 1)}, RuntimeError, "must broadcast against the shape"),
     ({"temperature": torch.ones(3, 1, dtype=torch.bool)}, DtypeError, "must hold real numbers, not torch.bool"),
     ({"temperature": torch.ones(3, 1, device="meta")}, RuntimeError, "on the same device"),
     ({"mask": [True]}, TypeError, "argument 'mask' must be Tensor, not list"),
@@ -50,7 +46,6 @@ WRONG = [
     ({"input": None, "scale": 2.0}, TypeError, "argument 'input' must be Tensor, not NoneType"),
     ({"input": SPARSE, "scale": 2.0}, LayoutError, "use to_dense"),
     ({"input": NESTED, "scale": 2.0}, LayoutError, "to_padded_tensor"),
-    ({"input": MKLDNN, "scale": 2.0}, LayoutError, "use to_dense"),
     ({"input": SPARSE}, NotImplementedError, "Sparse"),  # torch's error, as the next one
     ({"input": X.long()}, NotImplementedError, "not implemented for 'Long'"),
     ({"input": X.long(), "scale": 2.0}, DtypeError, "floating-point dtype of 16 bits or more"),
@@ -63,14 +58,11 @@ WRONG_LOG_PROBS = [
     ({"ids": IDS.float()}, DtypeError, "must hold integers"),
     ({"logits": X.long()}, DtypeError, "floating-point"),
     ({"logits": SPARSE}, LayoutError, "to_dense"),
-    ({"logits": MKLDNN}, LayoutError, "to_dense"),
     ({"ids": IDS.to("meta")}, RuntimeError, "same device"),
     ({"entropy": 1}, TypeError, "argument 'entropy' must be bool"),
-    *(({name: -(10**400)}, ValueError, f"argument '{name}' is beyond the range of float64") for name in NUMBERS[:3]),
     *(({"ignore_index": n}, ValueError, "'ignore_index' must be an integer of 64 bits") for n in (2**63, 2**70, -(2**63) - 1)),
     ({"ignore_index": [0]}, TypeError, "argument 'ignore_index' must be int, not list"),
     ({"grad_inplace": "no"}, TypeError, "argument 'grad_inplace' must be bool, not str"),
-    ({"scale": torch.ones(5)}, RuntimeError, "argument 'scale'"),
 ]
 WORDS = torch.ones(2, 3, 1, dtype=torch.int32)
 WRONG_MASKS = [
@@ -88,7 +80,6 @@ WRONG_SAMPLES = [
     ({"min_p": 1.0}, ValueError, "'min_p' must be at least 0 and below 1, not 1.0"),
     ({"min_p": -0.1}, ValueError, "'min_p' must be at least 0"),
     ({"temperature": X}, RuntimeError, "'temperature' must broadcast"),
-    ({"mask": X[..., :4] > 0}, RuntimeError, "'mask' must broadcast"),
     ({"generator": torch.Generator()}, TypeError, "'generator' must be None, not Generator; pass seed="),
     ({"logits": IDS}, DtypeError, "'logits' must have a floating-point dtype"),
     *(({"logits": torch.empty(1, size, device="meta")}, ValueError, f"tokens per row, not the shape .1, {size}")
@@ -99,7 +90,6 @@ WRONG_LINEAR = [
     ({"weight": WEIGHT[:, :3]}, ValueError, r"weight \(V, H\)"),
     ({"bias": BIAS[:-1]}, ValueError, r"bias \(V,\)"),
     ({"ids": IDS[:-1]}, ValueError, "'ids' must have the shape"),
-    ({"ids": IDS.float()}, DtypeError, "must hold integers"),
     ({"hidden": [1.0]}, TypeError, "'hidden' must be Tensor"),
     ({"chunk_rows": 0}, ValueError, "'chunk_rows' must be a positive integer"),
     ({"accumulate": torch.bfloat16}, ValueError, "'accumulate' must be torch.float32"),

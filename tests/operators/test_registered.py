@@ -94,19 +94,11 @@ def faked(operator, values):
         return outcome(operator, [mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in values])
 
 
-@pytest.mark.kernel
+@pytest.mark.parametrize("device", ["cpu", pytest.param("where", marks=pytest.mark.kernel)])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_dim(name, where):
-    check_dims(name, where)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_dim_of_the_reference(name):
-    check_dims(name, "cpu")
-
-
-def check_dims(name, where):
-    """Checks an operator of every dim by torch's opcheck, and beside float64."""
+def test_every_dim(name, device, request):
+    """Of the reference on a CPU, and of kernels."""
+    where = device if device == "cpu" else request.getfixturevalue(device)
     operator = getattr(torch.ops.portable_softmax, name).default
     for dim in DIMS if name != "sample_token" else [-2]:
         named = arguments_of(name, dim, where)

@@ -31,11 +31,6 @@ def rows(where):
     return (scores / 128).to(where), seeds.to(where), positions.to(where)
 
 
-def same(actual, expected):
-    """Asserts that ids are equal."""
-    assert actual.tolist() == expected.tolist()
-
-
 def test_random_words_are_those_of_random123():
     for (rounds, counter, key), words in KNOWN.items():
         values = [[torch.tensor(word) for word in part] for part in (counter, key)]
@@ -44,7 +39,7 @@ def test_random_words_are_those_of_random123():
 
 def test_tokens_are_those_of_this_major_version(where):
     x, seed, position = rows(where)
-    same(sample_token(x, seed=seed, position=position)[0], torch.tensor(IDS))
+    assert sample_token(x, seed=seed, position=position)[0].tolist() == IDS
 
 
 def test_a_token_depends_on_scores_seed_and_position_alone(where):
@@ -53,23 +48,23 @@ def test_a_token_depends_on_scores_seed_and_position_alone(where):
     for t in (None, 0.8, temperature):
         ids, log_probs = sample_token(x, temperature=t, seed=seed, position=position)
         of_reference = reference.sample(SAMPLE.Args(x, None, t, None, seed, position), SAMPLE.Options(None))
-        same(ids, of_reference[0])
+        assert torch.equal(ids, of_reference[0])
         torch.testing.assert_close(log_probs, of_reference[1], rtol=1e-5, atol=1e-5)
         order = torch.randperm(20, device=where)
         factors = {"temperature": t[order] if isinstance(t, torch.Tensor) else t}
-        same(sample_token(x[order], seed=seed[order], position=position[order], **factors)[0], ids[order])
+        assert torch.equal(sample_token(x[order], seed=seed[order], position=position[order], **factors)[0], ids[order])
         for at in (0, 7, 19):
             factors = {"temperature": t[at : at + 1] if isinstance(t, torch.Tensor) else t}
             key = {"seed": int(seed[at]), "position": int(position[at])}
-            same(sample_token(x[at : at + 1], **key, **factors)[0], ids[at : at + 1])
+            assert torch.equal(sample_token(x[at : at + 1], **key, **factors)[0], ids[at : at + 1])
         memory = torch.zeros(20, 1003, device=where)
         memory[:, 1:1001] = x
         lies = memory[:, 1:1001], x.t().contiguous().t(), x.double(), x.half()
         words = torch.full((1, 32), -1, dtype=torch.int32, device=where)
         for other in lies:
             key = {"seed": seed.to(where), "position": position}
-            same(sample_token(other, temperature=t, **key)[0], ids)
-            same(sample_token(other, temperature=t, mask=words, **key)[0], ids)
+            assert torch.equal(sample_token(other, temperature=t, **key)[0], ids)
+            assert torch.equal(sample_token(other, temperature=t, mask=words, **key)[0], ids)
 
 
 def test_log_probabilities_have_the_bits_of_token_log_probs(where):
@@ -100,7 +95,7 @@ def test_frequencies_are_probabilities(where, size, temperature, min_p):
     few, _ = sample_token(
         scores.to(where).expand(50, size), temperature=temperature, min_p=min_p, seed=3, position=torch.arange(50, device=where)
     )
-    same(few, ids[:50])
+    assert torch.equal(few.cpu(), ids[:50])
     counts, expected = ids.bincount(minlength=size).double(), p / p.sum() * n
     assert (counts[expected == 0] == 0).all()
     often = expected > 5
@@ -137,4 +132,4 @@ def test_compilers_see_an_operator(where):
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(call, fullgraph=True, backend="aot_eager")(x, seed), call(x, seed))
     vmapped = torch.func.vmap(lambda x: sample_token(x, seed=5)[0])(x)
-    same(vmapped, sample_token(x, seed=5)[0])
+    assert torch.equal(vmapped, sample_token(x, seed=5)[0])
