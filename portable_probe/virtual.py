@@ -32,9 +32,11 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     (n_rows, n_cols), planned = operands[0].shape, launch_plan.problem
     fewer_rows = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
     plan = launch_plan.resized(fewer_rows)
-    launch = bind(plan, [loaded(kernel) for kernel in kernels_of(plan.problem, plan.tiling, device)], operands[0].device)
-    result, x, *y = operands
-    launch(result, *([*[None] * 5, x, *y] if y else [x, *[None] * 6]))  # no mask, factors, sink
+    kernels = kernels_of(plan.problem, plan.tiling, device)
+    names = ("result_ptr", "dy_ptr", "y_ptr") if planned.backward else ("result_ptr", "x_ptr")
+    named = dict(zip(names, operands, strict=True))
+    launch = bind(plan, [*map(loaded, kernels)], operands[0].device)
+    launch(*map(named.get, kernels[0].operands))
     return f"{RAN.format(device.arch, sum(steps))} for {n_rows} rows"
 
 

@@ -74,13 +74,15 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
         raise PlanError(launch.unfit)
 
     def prepared() -> Any:
-        result, x, *last = operands(shape, problem.x_dtype, 3 if problem.backward else 2, device)
+        names = ("result_ptr", "dy_ptr", "y_ptr") if problem.backward else ("result_ptr", "x_ptr")
+        result, x, *last = passed = operands(shape, problem.x_dtype, len(names), device)
         exact = x.double().softmax(1)
         for y in last:
             y.copy_(torch.softmax(y.float(), 1))
             exact = y.double() * (x.double() - (x.double() * y.double()).sum(1, True))
-        call = bind(launch, loaded(problem, tiling, device), result.device)
-        return partial(call, result, x, *last, *[None] * (4 - len(last))), result, exact  # no mask, factors, sink
+        kernels, named = loaded(problem, tiling, device), dict(zip(names, passed, strict=True))
+        call = bind(launch, kernels, result.device)
+        return partial(call, *map(named.get, kernels[0].kernel.operands)), result, exact
 
     name = f"{shape} {problem.x_dtype} {problem.backward}"
     return Timed(name, partial(cost, launch.work, limits_of(device)), median_us(prepared, device))

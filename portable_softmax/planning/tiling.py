@@ -96,7 +96,7 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
     if problem.log_probs and problem.log_probs.min_p:  # one program may read all of a row once more
         covered += problem.width
     bytes_read, bytes_written = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written]
-    sums = _sums(problem, tiling, threads, vector) / (threads * math.log2(threads))
+    sums = _sums(problem, tiling, threads, vector) / (threads * max(1, math.log2(threads)))
     return Work(
         row=elements * (bytes_read + bytes_written + _mask(problem)),
         again=elements * bytes_read if loads > problem.loads or tiling.two_launches else 0,
