@@ -61,9 +61,10 @@ class Choice:
 
     def _typical(self, settings: Sequence[Setting]) -> RowPlan:
         """Compiles a setting of typical blocks without stages: long ones, unless their number is a constant; or raises."""
-        cols_are_constant = self._request.names[1] in constexprs_of(jit_function(self._request.kernel))
-        length = min(settings, key=lambda one: one.block if cols_are_constant else -one.block).block
-        some = [one for one in settings if one.block == length]
+        lengths = sorted(one.block for one in settings)
+        if self._request.names[1] in constexprs_of(jit_function(self._request.kernel)):
+            lengths.reverse()
+        some = [one for one in settings if one.block == lengths[-1]]
         one = next(self._compile([min(some, key=lambda one: (abs(math.log2(one.per_thread / (2 * FEW))), one.stages))]))
         if isinstance(one, Exception):
             raise one
@@ -92,7 +93,9 @@ class Choice:
     def _part_of_row(self, setting: Setting) -> int:
         """Returns the elements of a row for which there is a program: all, unless the grid divides rows."""
         cols = self._request.cols
-        return cols // -(-cols // setting.block) if self._splits else cols
+        if self._splits:
+            return cols // -(-cols // setting.block)
+        return cols
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the first launch with right accesses; the request differs from the choice's in rows and sizes at most."""
