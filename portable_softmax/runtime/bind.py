@@ -16,13 +16,12 @@ from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime.compile import compiled, triton_version
-from portable_softmax.runtime.kernel import MASK_STRIDES, Kernel, kernels_of
+from portable_softmax.runtime.kernel import Kernel, kernels_of
 
 Result = TypeVar("Result")
 Grid = tuple[int, int, int]
 Sizes = Mapping[str, int] | None
 
-STRIDES = "x_batch", "x_head", "x_query", "x_col"
 PACKED = 1024  # ids that a program packs into bits
 # Both halves of a launch's number, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
 # none of zeroed memory. Both grow from launch to launch, and repeat after 2**26 launches.
@@ -141,12 +140,12 @@ def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
     n_queries, query, col = (problem.inner, 1, step) if problem.across else (n_lines, step, 1)
     sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // config.ROW_UNIT}
     sizes |= {"n_heads": n_heads, "n_queries": n_queries // config.COL_UNIT}
-    strides = batch // config.UNIT, head // config.UNIT, query // config.ROW_UNIT, col // config.COL_UNIT
-    sizes.update(zip(STRIDES, strides, strict=True))
+    sizes |= {"x_batch": batch // config.UNIT, "x_head": head // config.UNIT}
+    sizes |= {"x_query": query // config.ROW_UNIT, "x_col": col // config.COL_UNIT}
     if config.MASK:
         unit, (batch, head, line, element) = config.MASK_UNIT, (strides[-1] for _, strides in problem.levels)
         col, query = (line, element) if problem.across else (element, line // unit)
-        sizes |= dict(zip(MASK_STRIDES, (col, query, head // unit, batch // unit), strict=True))
+        sizes |= {"m_col": col, "m_query": query, "m_head": head // unit, "m_batch": batch // unit}
     return sizes
 
 

@@ -94,14 +94,9 @@ def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> t
 
     picks, count = problem.log_probs or LogProbs(), NUMBERS[config.WIDE]
     x, y = (POINTERS[dtype] + ALIGNED[problem.aligned] for dtype in (problem.x_dtype, problem.y_dtype))
-    types: dict[str, Any] = {
-        **TYPES,
-        "x_ptr": x,
-        "dx_ptr": x,
-        "y_ptr": y,
-        "dy_ptr": y,
-        "result_ptr": x if problem.backward else y,
-    }
+    types: dict[str, Any] = {**TYPES, "x_ptr": x, "dx_ptr": x, "y_ptr": y, "dy_ptr": y, "result_ptr": y}
+    if problem.backward:
+        types["result_ptr"] = x
     types |= dict.fromkeys(("n_rows", "n_heads", "n_queries"), count)
     types |= {"scale": FACTORS[config.SCALE], "temperature": FACTORS[config.TEMPERATURE], "min_p": FACTORS[config.MIN_P]}
     types |= {"seed": INTEGERS[config.SEED], "position": INTEGERS[config.POSITION], "C": InKernel(config)}
