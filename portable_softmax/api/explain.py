@@ -52,6 +52,4 @@ def explain(x: Tensor, dim: int = -1, *, device: Device | str | None = None, **o
     text = f"one launch computes {problem.name} of {shape}\n{plan_problem(problem, target)}"
     if last is None:
         return text
-    reason = "batch_invariant reads rows as those of a contiguous tensor" if invariant else "of its strides"
-    copied = "the input and the mask are" if args.mask is not None and last == checked.dim else "the input is"
-    return f"{copied} copied first: {reason}\n{text}"
+    return f"operands are copied first, for their strides or for batch_invariant\n{text}"

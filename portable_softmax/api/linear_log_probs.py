@@ -8,6 +8,7 @@ from torch._compile import _disable_dynamo  # torch.compiler.disable imports dyn
 
 from portable_softmax.api.tokens import TOKENS, compute, mask_of
 from portable_softmax.operators.checks import Factor, check_tensor, normalized, require, zero_rows_of
+from portable_softmax.operators.launch import returned
 from portable_softmax.operators.operator import save, saved
 
 NAME = "linear_token_log_probs"
@@ -51,8 +52,7 @@ def linear_token_log_probs(
     logits = hidden.new_empty(()).expand(*lead, len(weight))  # for checks, which read no elements
     mask = mask if kept is None else mask_of(NAME, logits, kept, mask, -1)
     args = normalized(NAME, TOKENS.Args(logits, ids, mask, scale, temperature))
-    options = softcap, -1, ignore_index, entropy, return_lse, zero_rows_of(NAME, masked_rows)
-    options = TOKENS.check(args, *options, name=NAME)._replace(dim=-1)
+    options = TOKENS.check(args, softcap, -1, ignore_index, entropy, return_lse, zero_rows_of(NAME, masked_rows), name=NAME)
     if any(isinstance(t, Tensor) and t.requires_grad for t in args[2:]):
         raise NotImplementedError(f"{NAME}(): mask, scale and temperature have no gradient; pass .detach() of them")
     rows = list(args[2:])
@@ -65,9 +65,8 @@ def linear_token_log_probs(
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
     chunk_rows = chunk_rows or max(1, CHUNK_BYTES // max(1, len(weight) * hidden.element_size()) // 128) * 128
     inputs = hidden.reshape(n_rows, weight.shape[1]), weight, bias, ids.reshape(n_rows, *ids.shape[len(lead) :]), *rows
-    results = _Chunks.apply(chunk_rows, accumulate, options, *inputs)  # type: ignore[no-untyped-call]
-    results = tuple(y.reshape(lead + y.shape[1:]) for y in results)
-    return results if len(results) > 1 else results[0]
+    results = _Chunks.apply(chunk_rows, accumulate, options._replace(dim=-1), *inputs)  # type: ignore[no-untyped-call]
+    return returned([y.reshape(lead + y.shape[1:]) for y in results])
 
 
 class _Chunks(torch.autograd.Function):

@@ -238,8 +238,7 @@ def token_log_probs(
         mask = mask_of(name, logits, kept, mask, dim)
     if grad_inplace:
         _check_inplace(name, logits)
-    results = compute(TOKENS.Args(logits, ids, mask, scale, temperature), options, grad_inplace)
-    return results if len(results) > 1 else results[0]
+    return launch.returned(compute(TOKENS.Args(logits, ids, mask, scale, temperature), options, grad_inplace))
 
 
 def sample_token(

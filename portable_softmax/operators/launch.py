@@ -98,7 +98,7 @@ def device_of(x: Tensor) -> Device | None:
     kind = x.device.type
     if kind not in _DEVICE_TYPES or (x.is_cpu and not interpreting()):
         return None
-    device = current_device(None if x.is_cpu else x.get_device())
+    device = current_device(x.get_device())
     return device if device.vendor.torch_device_type == kind else None
 
 
@@ -135,7 +135,7 @@ def kind_of(factor: Any) -> Any:
 
 def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:
     """Returns run(args), or run(args, out) if there is one, which launches calls like this one; raises NoKernel."""
-    named, whole, made = args._asdict(), [t for t in args[: operator.whole] if t is not None], operator.empty(args, options)
+    whole, made = [t for t in args[: operator.whole] if t is not None], operator.empty(args, options)
     x = whole[-1]  # or y of a gradient
     dim, target, where = getattr(options, "dim", x.dim() - 1), device_of(x), x.device
     if target is None:
@@ -148,11 +148,11 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
         made = (out,)
     if operator.has_one_result:  # of the shape of x
         whole = [*made, *whole]
-    operands, launch = bind_call(tuple(whole), dim, target, named.get("mask"), **about)
+    operands, launch = bind_call(tuple(whole), dim, target, getattr(args, "mask", None), **about)
     names = [name.removesuffix("_ptr") for name in operands[len(made) :]]
-    places = {name: at for at, name in enumerate(named)}
-    order = [places.get(name, len(named)) for name in names]  # an absent one is behind those that are known
-    converted: list[Any] = [(at, name) for at, name in enumerate(named) if name in CONTIGUOUS and kind_of(args[at]) == "rows"]
+    places = {name: at for at, name in enumerate(args._fields)}
+    order = [places.get(name, len(args)) for name in names]  # an absent one is behind those that are known
+    converted: list[Any] = [(at, name) for name, at in places.items() if name in CONTIGUOUS and kind_of(args[at]) == "rows"]
     if converted:
         shapes = dict.fromkeys(FACTORS, with_size(x, dim, 1)) | dict.fromkeys(INTEGERS, x.shape[:-1])
         converted = [(at, shapes.get(name) or args[at].shape, CONTIGUOUS[name]) for at, name in converted]
@@ -169,9 +169,14 @@ def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Te
             launch(*results, *(values[at] for at in order))
         else:
             launch(*results, *args, *absent)
-        return operator.returned(results)
+        return returned(results)
 
     return guarded(run, target)
+
+
+def returned(results: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """Returns results as a call does: a tensor, or a tuple of several."""
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _contiguous(value: Any, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:

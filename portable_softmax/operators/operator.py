@@ -51,7 +51,7 @@ class Operator:
         self.fields, self.has_one_result = list(kinds), results == "Tensor"
         register = torch.library.custom_op(f"portable_softmax::{self.name}", mutates_args=(), schema=f"({signature}")
         self.registered: Any = register(lambda *values: self.launched(*self.joined(values)))
-        self.registered.register_fake(lambda *values: self.returned(self.empty(*self.joined(values))))
+        self.registered.register_fake(lambda *values: launch.returned(self.empty(*self.joined(values))))
         if self.gradient:
             self.registered.register_autograd(_gradients, setup_context=self._save_of_operator)
 
@@ -59,10 +59,6 @@ class Operator:
         """Returns results without contents: one of the shape of x."""
         dtype = getattr(options, "dtype", args[0].dtype)
         return (torch.empty(args[0].shape, dtype=dtype, device=args[0].device),)
-
-    def returned(self, results: Any) -> Any:
-        """Returns results as a call does: a tensor, or a tuple of several."""
-        return results[0] if self.has_one_result else tuple(results)
 
     def call(self, args: Any, options: tuple[Any, ...], in_place: bool = False) -> Any:
         """Computes results: by a launch for plain calls, as an operator of compilers, or by the reference."""
@@ -100,8 +96,7 @@ class Operator:
                 run = launch.bound(self, args, checked, self.describe(args, checked, invariant), out)
             except launch.NoKernel:
                 run = None
-            is_recorded = self.gradient is not None and launch.is_recorded(args)
-            call = Call(self, run, checked, is_recorded, invariant)
+            call = Call(self, run, checked, self.gradient is not None and launch.is_recorded(args), invariant)
             if len(launch.calls) >= launch.MAX_CALLS:
                 launch.calls.clear()
             launch.calls[key] = call

@@ -160,7 +160,7 @@ def test_what_a_launch_computes_and_what_none_does():
         explain(META, ids=META[:, 0], causal=True)
     for x, options, words in (
         (META, {"ids": torch.empty(64, dtype=torch.long, device="meta")}, "log-probabilities of tokens"),
-        (META[:, ::2], {}, "the input is copied first: of its strides"),
+        (META[:, ::2], {}, "operands are copied first, for their strides"),
         (META.double(), {}, "no kernel supports torch.float64"),
         (META[:0], {}, "without elements"),
         (META, {"softcap": 1e-30}, "options"),
