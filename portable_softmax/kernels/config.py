@@ -51,7 +51,7 @@ class KernelConfig:
 
     # Split rows: a program has one split of every row of its tile.
     SPLITS: int = 1
-    WORDS_READ: int = 1  # words of a row that a program looks at: a power of two, at least SPLITS and threads // ROWS
+    SPLITS_READ: int = 1  # of a row, with padding, by one program: a power of two, at least SPLITS and threads // ROWS
     POLLS: int = 256  # of the other splits' words, at most
     ATOMIC_POLL: bool = False  # a volatile load would be moved out of the loop
     STEP: str = ""  # two launches in place of an exchange: "reduce" publishes row statistics, "map" reads them
@@ -93,7 +93,7 @@ class KernelConfig:
         return self.AXIS == 1 and (self.UNALIGNED or self.CAUSAL != "") and self.FUSED
 
     @property
-    def WORDS(self) -> bool:
+    def MASK_WORDS(self) -> bool:
         """True if a word of a mask's bits is loaded once for its 32 columns."""
         return self.MASK == "bits" and self.AXIS == 1 and not self.UNALIGNED and self.BLOCK >= 32
 

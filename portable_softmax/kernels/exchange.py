@@ -1,8 +1,8 @@
 """Row statistics that programs exchange, or one launch leaves for another. No program waits without a bound.
 
-A 64-bit word packs a float32 and, above it, 32 bits of the launch's number. Anything else in that memory counts as missing, so
-nothing has to be cleared. A tile has [2, SPLITS, ROWS, 2] words, of which entropies and samples alone use the second half.
-Partial statistics are [WORDS_READ, ROWS], of which SPLITS count.
+A 64-bit word packs a float32 and, above it, half of the launch's tag: the first of two has the low half. Anything else in that
+memory counts as missing, and is not cleared. A tile has [2, SPLITS, ROWS, 2] words, the second half for entropies and samples.
+Partial statistics are [SPLITS_READ, ROWS], of which SPLITS count.
 """
 
 import triton
@@ -25,31 +25,31 @@ def words_of(words_ptr, tile, C: tl.constexpr):
 
 
 @triton.jit
-def publish(words, split, first, second, epoch, C: tl.constexpr):
+def publish(words, split, first, second, tag, C: tl.constexpr):
     """Writes a maximum, or any number, and another per row of a split, one by one: not all vendors exchange two at once."""
-    first = tl.where(first == first, tl.minimum(first, 3.4028234663852886e38), 0.0)  # else the sum is nan
+    first = tl.where(first == first, tl.minimum(first, 3.4028234663852886e38), 0.0)  # of nan, the row's sum is nan too
     # Counted from the end: other offsets may become an atomic exchange of a buffer, which LLVM does not have.
     at = words + 2 * C.SPLITS * C.ROWS + 2 * ((split - C.SPLITS) * C.ROWS + tl.arange(0, C.ROWS))
     first = tl.reshape(first, (C.ROWS,)).to(tl.uint32, bitcast=True).to(tl.int64)
     second = tl.reshape(second, (C.ROWS,)).to(tl.uint32, bitcast=True).to(tl.int64)
-    tl.atomic_xchg(at, epoch.to(tl.int64) << 32 | first, sem="relaxed")
-    tl.atomic_xchg(at + 1, (epoch >> 32).to(tl.int64) << 32 | second, sem="relaxed")
+    tl.atomic_xchg(at, tag.to(tl.int64) << 32 | first, sem="relaxed")
+    tl.atomic_xchg(at + 1, (tag >> 32).to(tl.int64) << 32 | second, sem="relaxed")
 
 
 @triton.jit
-def load_partials(words, epoch, C: tl.constexpr):
+def load_partials(words, tag, C: tl.constexpr):
     """Returns (first numbers, second ones, highest first one per row) of all splits, and 0 if one has not arrived, else 1.
 
     Without a STEP, it polls POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
     """
-    split = tl.arange(0, C.WORDS_READ)[:, None, None]
+    split = tl.arange(0, C.SPLITS_READ)[:, None, None]
     half = tl.arange(0, 2)[None, None, :]
     ptrs = words + (2 * (split * C.ROWS + tl.arange(0, C.ROWS)[None, :, None]) + half)
     arrived = 1
     if C.STEP != "":
         word = tl.load(ptrs, mask=split < C.SPLITS, other=0)
     else:
-        tag = (epoch >> (32 * half)).to(tl.int32)
+        tag_of_word = (tag >> (32 * half)).to(tl.int32)
         word = tl.zeros(ptrs.shape, tl.int64)
         arrived = 0
         polls = 0
@@ -58,21 +58,21 @@ def load_partials(words, epoch, C: tl.constexpr):
                 word = tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=split < C.SPLITS, sem="relaxed")
             else:
                 word = tl.load(ptrs, mask=split < C.SPLITS, other=0, volatile=True)
-            arrived = tl.min((((word >> 32).to(tl.int32) == tag) | (split >= C.SPLITS)).to(tl.int32))
+            arrived = tl.min((((word >> 32).to(tl.int32) == tag_of_word) | (split >= C.SPLITS)).to(tl.int32))
             polls += 1
     firsts, seconds = tl.split(word.to(tl.int32).to(tl.float32, bitcast=True))
-    is_split = tl.arange(0, C.WORDS_READ)[:, None] < C.SPLITS
+    is_split = tl.arange(0, C.SPLITS_READ)[:, None] < C.SPLITS
     firsts, seconds = tl.where(is_split, firsts, NEG_INF), tl.where(is_split, seconds, 0.0)
     return firsts, seconds, tl.max(firsts, 0, keep_dims=True), arrived
 
 
 @triton.jit
-def combine_splits(words, temperature, epoch, C: tl.constexpr):
+def combine_splits(words, temperature, tag, C: tl.constexpr):
     """Returns (maximum, sum, moment, group of a sample, True if words did not arrive) of rows."""
-    peaks, totals, highest, arrived = load_partials(words, epoch, C)
+    peaks, totals, highest, arrived = load_partials(words, tag, C)
     moments, late = totals, arrived == 0
     if C.ENTROPY or C.SAMPLE:
-        bests, moments, best, arrived = load_partials(words + 2 * C.SPLITS * C.ROWS, epoch, C)
+        bests, moments, best, arrived = load_partials(words + 2 * C.SPLITS * C.ROWS, tag, C)
         late = late | (arrived == 0)
     by_split = tl.reshape(temperature, (1, C.ROWS)) if C.TEMPERATURE == "rows" else temperature
     total, moment = merge(peaks, highest, totals, moments, by_split, 0, C)

@@ -22,7 +22,7 @@ from portable_softmax.kernels.scores import capped, find_mask, load_mask, load_s
 def token_log_probs_kernel(
     out_ptr, statistics_ptr, x_ptr, mask_ptr, ids_ptr, scale, temperature, min_p, seed, position, words_ptr,
     n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, m_batch, m_head, m_query, m_col, n_ids, ignored,
-    epoch, C: tl.constexpr,
+    tag, C: tl.constexpr,
 ):  # fmt: skip
     """log_softmax(scores of x) at ids, and statistics of rows; with SAMPLE ids that are drawn, and their log-probabilities."""
     n_cols *= C.ROW_UNIT
@@ -34,7 +34,7 @@ def token_log_probs_kernel(
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, C)
         scales = load_per_row(scale, rows, exists, C.SCALE, C)
         temperatures = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
-        key, turn = load_per_row(seed, rows, exists, C.SEED, C), load_per_row(position, rows, exists, C.POSITION, C)
+        key, row_position = load_per_row(seed, rows, exists, C.SEED, C), load_per_row(position, rows, exists, C.POSITION, C)
         split_end, reads, lanes = end_of_split(row_end, split, n_cols, C), exists, tl.expand_dims(tl.arange(0, C.PARTS), 0)
         if not C.SAMPLE:
             tokens = rows * n_ids
@@ -69,7 +69,7 @@ def token_log_probs_kernel(
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, is_first, C)
                             if C.SAMPLE:
                                 groups = ((first + block * C.BLOCK) if C.IN_REGISTERS else base) // C.GROUP + lanes
-                                noise = gumbel(groups, key, turn, 0, C)
+                                noise = gumbel(groups, key, row_position, 0, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                     begin, stop = stop, tl.max(split_end)
                 peak, total, moment, largest, drawn = merge_row(peaks, sums, moments, best, at, temperatures, C)
@@ -77,19 +77,19 @@ def token_log_probs_kernel(
                 column = column_of(ids, misalignment, n_cols, ignored)
                 score = load_score(x, mask, column, m_col, misalignment, scales, temperatures, C)
             if C.SPLITS > 1 and C.STEP != "map":
-                publish(words, split, peak, total, epoch, C)
+                publish(words, split, peak, total, tag, C)
                 if C.ENTROPY:
-                    publish(words + 2 * C.SPLITS * C.ROWS, split, moment, moment, epoch, C)
+                    publish(words + 2 * C.SPLITS * C.ROWS, split, moment, moment, tag, C)
                 if C.SAMPLE:
-                    publish(words + 2 * C.SPLITS * C.ROWS, split, largest, drawn.to(tl.float32, bitcast=True), epoch, C)
+                    publish(words + 2 * C.SPLITS * C.ROWS, split, largest, drawn.to(tl.float32, bitcast=True), tag, C)
             if (split == C.SPLITS - 1) if C.STEP != "reduce" else False:  # the program of the last split finishes the row
-                late, least = False, NEG_INF
+                again, least = False, NEG_INF
                 if C.SPLITS > 1:
-                    peak, total, moment, drawn, late = combine_splits(words, temperatures, epoch, C)
-                for REDRAW in tl.static_range(
-                    2 if C.MIN_P != "" else 1
-                ):  # 0: words may be late; 1: a token below min_p was drawn
-                    if late:  # all of the row block by block
+                    peak, total, moment, drawn, again = combine_splits(words, temperatures, tag, C)
+                # REDRAW 0: words may be late. 1: where a token is below min_p, now `reads`, another one is drawn from scores
+                # of `least` or more.
+                for REDRAW in tl.static_range(2 if C.MIN_P != "" else 1):
+                    if again:  # all of the row block by block
                         peaks, sums, moments, best, at = no_statistics(C)
                         for start in tl.range(0, tl.max(row_end), C.BLOCK):
                             columns, shown, vectors, added = load_mask(
@@ -100,7 +100,7 @@ def token_log_probs_kernel(
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, False, C)
                             if C.SAMPLE:
                                 groups = start // C.GROUP + lanes
-                                noise = gumbel(groups, key, turn, 2 * REDRAW, C)
+                                noise = gumbel(groups, key, row_position, 2 * REDRAW, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                         row_peak, row_total, row_moment, _largest, drawn = merge_row(
                             peaks, sums, moments, best, at, temperatures, C
@@ -115,7 +115,7 @@ def token_log_probs_kernel(
                         few = tl.where((few < row_end) & reads, few, -1)
                         few_scores = load_score(x, mask, few, m_col, misalignment, scales, temperatures, C)
                         few_scores = tl.where(few_scores < least, NEG_INF, few_scores)
-                        column, its_score = draw(few_scores, few, key, turn, temperatures, 2 * REDRAW + 1, C)
+                        column, its_score = draw(few_scores, few, key, row_position, temperatures, 2 * REDRAW + 1, C)
                         if REDRAW:
                             reads = reads & (drawn != NO_GROUP)  # min_p of 1 or more
                             ids, score = tl.where(reads, column, ids), tl.where(reads, its_score, score)
@@ -124,7 +124,7 @@ def token_log_probs_kernel(
                         if C.MIN_P != "":
                             least = peak + tl.log(load_per_row(min_p, rows, exists, C.MIN_P, C))
                             reads = reads & (score < least)
-                            late = tl.max(reads.to(tl.int32)) != 0
+                            again = tl.max(reads.to(tl.int32)) != 0
                 if C.SAMPLE:
                     log_prob = tl.where(none, float("nan"), shift(score, peak, temperatures, C) - tl.log(total))
                     tl.store(out_ptr + rows, tl.where(none, -1, ids).to(tl.int64), mask=exists)

@@ -34,7 +34,7 @@ def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.conste
     added = 0.0
     if C.MASK == "bits":
         column = columns - misalignment
-        if C.WORDS and EDGE < ELEMENTS:
+        if C.MASK_WORDS and EDGE < ELEMENTS:
             number = tl.expand_dims(start // 32 + tl.arange(0, C.BLOCK // 32), 0)
             words = tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
             words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], C.BLOCK // 32, 32))

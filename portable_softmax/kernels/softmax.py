@@ -22,7 +22,7 @@ from portable_softmax.kernels.scores import add_sink, find_mask, load_mask, load
 def softmax_kernel(
     result_ptr, x_ptr, mask_ptr, scale, temperature, sink_ptr, dy_ptr, y_ptr, words_ptr,  # None for what there is not
     n_rows, n_cols, n_heads, n_queries, x_batch, x_head, x_query, x_col, m_batch, m_head, m_query, m_col,
-    epoch, C: tl.constexpr,
+    tag, C: tl.constexpr,
 ):  # fmt: skip
     """y = softmax(scores of x), or its logarithm; with GRADIENT dx from dy, the strides of which are passed, and y.
 
@@ -84,7 +84,7 @@ def softmax_kernel(
                     e = exp(shift(get_block(blocks, k, C), finite(peak), row_temperature, C, True), C, True)
                     merged = opaque(e if k == 0 else merged + e, 1, C)
                 total = tl.sum(merged, C.AXIS, keep_dims=True)
-        for WHOLE in tl.static_range(2 if C.SPLITS > 1 and C.STEP == "" else 1):
+        for WHOLE in tl.static_range(2 if C.SPLITS > 1 and C.STEP == "" else 1):  # 0: the split; 1: all of the row, if late
             if late if WHOLE else not C.IN_REGISTERS and C.STEP != "map":
                 peaks, sums, moments, best, at = no_statistics(C)
                 for start in tl.range(begin, tl.max(end), C.BLOCK):
@@ -103,11 +103,11 @@ def softmax_kernel(
             if WHOLE == 0 and C.SPLITS > 1:
                 begin, end = 0, visible_end
                 if C.STEP != "map":
-                    publish(words, split, peak, total, epoch, C)
+                    publish(words, split, peak, total, tag, C)
                 if C.STEP != "reduce":
-                    peak, total, _moment, _group, late = combine_splits(words, row_temperature, epoch, C)
+                    peak, total, _moment, _group, late = combine_splits(words, row_temperature, tag, C)
 
-        # Store: what is in registers, or blocks that are loaded again; then the ends of unaligned rows.
+        # Store. EDGE is BOTH: blocks in registers, or that are loaded again; then ENDS: those of unaligned rows, by split 0.
         if C.STEP != "reduce":
             peak, total = add_sink(peak, total, sink_ptr, rows, exists, row_temperature, C)
             loads = late | (not C.IN_REGISTERS)
@@ -139,7 +139,7 @@ def softmax_kernel(
                         else:
                             result_j = result_of(block_j, peak, total, row_temperature, C)
                         store(out + offsets_j, result_j, columns_j, misalignment, split_end, exists, C.EDGES >> 2 * j & 3, C)
-                loads = split == 0
+                loads = split == 0  # of ENDS
 
 
 @triton.jit

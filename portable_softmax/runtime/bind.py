@@ -23,13 +23,13 @@ Grid = tuple[int, int, int]
 Sizes = Mapping[str, int] | None
 
 PACKED = 1024  # ids that a program packs into bits
-# Both halves of a launch's number, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
+# Both halves of a launch's tag, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
 # none of zeroed memory. Both grow from launch to launch, and repeat after 2**26 launches.
 _LEAST, _SPAN, _STEP = 0x5F800000, 2**28, 3 << 32 | 1
 _first = (_LEAST + secrets.randbelow(_SPAN)) << 32 | _LEAST + secrets.randbelow(_SPAN)
-_numbers = itertools.repeat(range(_first, _first + 2**26 * _STEP, _STEP))
-# Returns a positive number of 64 bits for one launch.
-next_number: Callable[[], int] = itertools.chain.from_iterable(_numbers).__next__
+_tags = itertools.repeat(range(_first, _first + 2**26 * _STEP, _STEP))
+# Returns the tag of one launch, a positive number of 64 bits.
+next_tag: Callable[[], int] = itertools.chain.from_iterable(_tags).__next__
 _loading = threading.Lock()
 ONE_LAUNCH = threading.RLock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
 
@@ -105,8 +105,8 @@ def bind(plan: LaunchPlan, kernels: Sequence[Loaded], where: torch.device, sizes
     """Returns a launch of one kernel, or of two of which the first reduces splits, on operands in their order.
 
     It is on the current stream of the device, which must be the current one: see `guarded`. Words for the splits of rows belong
-    to a call: they are allocated on that stream, as its result is, and have a unique number. A graph replays a launch with the
-    same number, so while one is captured they are cleared on the stream too; a second kernel reads what the first one wrote.
+    to a call: they are allocated on that stream, as its result is, and have a tag of their own. A graph replays a launch with
+    the same tag, so while one is captured they are cleared on the stream too; a second kernel reads what the first one wrote.
 
     Args:
         plan, kernels: what is computed and how.
@@ -114,21 +114,21 @@ def bind(plan: LaunchPlan, kernels: Sequence[Loaded], where: torch.device, sizes
         sizes: n_ids and ignored of log-probabilities, by name.
     """
     problem, tiling, grid, (first, run) = plan.problem, plan.tiling, (plan.num_programs, 1, 1), kernels[0]
-    values = {**_sizes_of(problem, first.config), **(sizes or {}), "words_ptr": 0, "epoch": 0, **first.constexprs}
+    values = {**_sizes_of(problem, first.config), **(sizes or {}), "words_ptr": 0, "tag": 0, **first.constexprs}
     last = [values[name] for name, _ in first.parameters[len(first.operands) :]]
     if "words_ptr" not in first.types:
         return lambda *operands: run(grid, (*operands, *last))
-    assert [first.parameters[at][0] for at in (len(first.operands), -2)] == ["words_ptr", "epoch"], "sizes are between them"
+    assert [first.parameters[at][0] for at in (len(first.operands), -2)] == ["words_ptr", "tag"], "sizes are between them"
     n_words = 4 * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
     steps = [(run, kernel.constexprs["C"]) for kernel, run in kernels]
 
     def launch(*operands: Any) -> None:
-        words, number = torch.empty(n_words, dtype=torch.int64, device=where), next_number()
+        words, tag = torch.empty(n_words, dtype=torch.int64, device=where), next_tag()
         if len(steps) == 1 and is_capturing():
             words.zero_()
         for run, config in steps:
-            run(grid, (*operands, words, *last[1:-2], number, config))
+            run(grid, (*operands, words, *last[1:-2], tag, config))
 
     return launch
 

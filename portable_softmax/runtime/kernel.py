@@ -114,7 +114,7 @@ def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> t
         ("x_ptr",): not problem.backward or config.CAP,
         ("dy_ptr", "y_ptr"): problem.backward,
         ("mask_ptr", *MASK_STRIDES): config.MASK,
-        ("words_ptr", "epoch"): config.STEP or config.SPLITS > 1,
+        ("words_ptr", "tag"): config.STEP or config.SPLITS > 1,
     }
     types |= {name: None for names, is_present in optional.items() if not is_present for name in names}
     return tuple((name, types.get(name, OTHERS[name.endswith("_ptr")])) for name in function.arg_names)
@@ -145,8 +145,8 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
     if not of_tokens and holds_as_loaded(problem, tiling, device):
         fields |= {"AS_LOADED": vendor.vector_register}
     if tiling.is_shared:
-        words = max(threads // tiling.tile_rows, next_power_of_2(tiling.splits))
-        fields |= {"WORDS_READ": words, "ATOMIC_POLL": vendor.poll == "atomic"}
+        read = max(threads // tiling.tile_rows, next_power_of_2(tiling.splits))
+        fields |= {"SPLITS_READ": read, "ATOMIC_POLL": vendor.poll == "atomic"}
     if tiling.is_shared and polls:
         fields |= {"POLLS": polls.value}
     fields |= {"SCALE": scores.scale or "", "TEMPERATURE": scores.temperature or "", "CAP": scores.cap or 0.0}

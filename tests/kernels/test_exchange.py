@@ -57,7 +57,7 @@ def test_words_that_arrive_or_are_lost_late_or_overwritten(row, arch, resident, 
         check(row, machines.amd(arch, POLLS, seed=row.number, resident=resident, order=order))
 
 
-LOW, BEFORE, LAUNCH = 0xFFFFFFFF, bind.next_number(), bind.next_number()
+LOW, BEFORE, LAUNCH = 0xFFFFFFFF, bind.next_tag(), bind.next_tag()
 STALE = {
     "of the launch before": BEFORE,
     "halves swapped": (LAUNCH & LOW) << 32 | LAUNCH >> 32,
@@ -71,6 +71,6 @@ def test_memory_that_others_left(left, row, monkeypatch):
     """Maxima of 100.0 and sums of 3.0. To the first program, which runs alone, all words but its own are missing."""
     halves, numbers = torch.tensor([STALE[left] & LOW, STALE[left] >> 32]), torch.tensor([100.0, 3.0]).view(torch.int32)
     words = halves << 32 | numbers
-    monkeypatch.setattr(bind, "next_number", lambda: LAUNCH)
+    monkeypatch.setattr(bind, "next_tag", lambda: LAUNCH)
     monkeypatch.setattr(bind.torch, "empty", lambda size, **_: words.repeat(size // 2))
     check(row, machines.amd("gfx942", POLLS, seed=5, resident=1))

@@ -68,7 +68,7 @@ def test_launches_of_random_problems(product):
             assert_triton_has(tiling, device.hardware)
             assert_covers(tiling, problem, config)
             if tiling.splits > 1:
-                assert tiling.splits <= config.WORDS_READ
+                assert tiling.splits <= config.SPLITS_READ
                 assert not problem.in_place, "a program may read again what another has overwritten"
 
 

@@ -13,32 +13,32 @@ LATE = tl.constexpr(3000)  # atomic operations of a program that is late: longer
 
 
 @triton.jit
-def split_lost(words, split, first, second, epoch, C: tl.constexpr):
+def split_lost(words, split, first, second, tag, C: tl.constexpr):
     if split != 1:
-        publish(words, split, first, second, epoch, C)
+        publish(words, split, first, second, tag, C)
 
 
 @triton.jit
-def late(words, split, first, second, epoch, C: tl.constexpr):
+def late(words, split, first, second, tag, C: tl.constexpr):
     """Every third program publishes after others have looked, and most are done."""
     if tl.program_id(0) % 3 == 0:
         for _ in range(LATE):
             tl.atomic_or(words + split, 0, sem="relaxed")
-    publish(words, split, first, second, epoch, C)
+    publish(words, split, first, second, tag, C)
 
 
 @triton.jit
-def overwritten(words, split, first, second, epoch, C: tl.constexpr):
+def overwritten(words, split, first, second, tag, C: tl.constexpr):
     """By another launch: the first word of one program, the second of another one, both of a third one."""
-    publish(words, split, first, second, epoch, C)
+    publish(words, split, first, second, tag, C)
     both = tl.cast(tl.program_id(0) % 3 + 1, tl.int64)  # a bit for each word
-    publish(words, split, first + (both & 1), second + (both >> 1), epoch ^ (both & 1 | (both & 2) << 32), C)
+    publish(words, split, first + (both & 1), second + (both >> 1), tag ^ (both & 1 | (both & 2) << 32), C)
 
 
 @triton.jit
-def entropies_lost(words, split, first, second, epoch, C: tl.constexpr):
+def entropies_lost(words, split, first, second, tag, C: tl.constexpr):
     """Both words of a pair are equal in those of entropies alone, which seem to be of another launch."""
-    publish(words, split, first, second, epoch ^ tl.reshape(first == second, (C.ROWS,)).to(tl.int64), C)
+    publish(words, split, first, second, tag ^ tl.reshape(first == second, (C.ROWS,)).to(tl.int64), C)
 
 
 def publish_by(fault, setattr=setattr):
