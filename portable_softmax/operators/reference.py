@@ -79,8 +79,8 @@ def weighted(
     values, greedy = scores(x, getattr(args, "scale", None), args.temperature, softcap)
     mask = args.mask
     if mask is not None and mask.is_floating_point():
-        mask = mask.to(x.dtype)
-        values = values + (mask if greedy is None else torch.where(greedy & (mask > -INF), 0.0, mask))
+        added = values + mask.to(x.dtype)
+        values = added if greedy is None else torch.where(greedy, torch.where(mask == -INF, -INF, values), added)
     elif mask is not None:
         values = torch.where(kept(mask, x.shape[dim], dim - x.dim()), values, -INF)
     if causal:

@@ -118,6 +118,9 @@ def test_greedy_rows_and_rows_without_a_token(where):
             assert log_probs[5] == 0
         ids, log_probs = sample_token(x, temperature=0, min_p=0.5, seed=1)
         assert ids[0] == 8
+        hidden = torch.where(torch.arange(40, device=where) == 5, -torch.inf, 0.0)  # whatever is there
+        x[0, 5] = torch.inf
+        assert sample_token(x, temperature=0, mask=hidden, seed=1)[0][0] == 8
         torch.testing.assert_close(log_probs[0], torch.tensor(1 / 3).log().to(log_probs[0]))
 
 
