@@ -21,6 +21,7 @@ REGISTERS = 24  # of a thread for addresses and numbers of a row: 16 to 48 in co
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks of a two-pass tile
 AS_LOADED = 48  # elements of a thread, at least, that are kept as they were loaded: 32 are 3 to 10% slower in one wave
 MAX_OF_ONE_WARP = 32  # programs of a multiprocessor that share rows and have one warp: two warps exchange half as much
+MAX_OF_WORDS = 2  # warps that exchange words of bits block by block: four take 2 to 5% longer on an H200, few or all bits set
 MAX_SCALAR_BLOCKS = 5  # of at most one access of a row: more hit lines on their way
 
 
@@ -98,7 +99,8 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     can_split = bool(device.profile.launch.polls) and not problem.in_place
     exchanges = can_split and not problem.batch_invariant  # a late program may be waited for or not, and bits differ
     in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
-    slow = problem.is_sample or (problem.log_probs and problem.unaligned)  # 8 to 29% longer block by block in splits
+    bits = problem.log_probs is not None and problem.scores.mask == "bits"
+    slow = bits or problem.is_sample or (problem.log_probs and problem.unaligned)  # 5 to 29% longer block by block in splits
     in_steps = exchanges and not slow
     narrow, wide, is_long = 1, limits.max_threads * vector // width, problem.width >= limits.max_threads * vector
     held = [vector, limits.max_threads * width]  # elements of a thread in a block
@@ -124,7 +126,7 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
             columns = int(size * per_row)
             if 1 < (splits := -(-problem.width // (max(1, columns) * blocks))) <= MAX_SPLITS:
                 yield _tiling(problem, rows, num_warps, columns, splits)
-        for size, splits in product(two_pass, splits_read):
+        for size, splits in product(two_pass, () if bits and num_warps > MAX_OF_WORDS else splits_read):
             yield _tiling(problem, rows, num_warps, int(size * per_row), splits, held=False, two_launches=in_two_launches)
 
 

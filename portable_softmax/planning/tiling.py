@@ -93,8 +93,10 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
         blocks, loads = 2 * blocks, 2 * loads
     elif tiling.held and problem.pairs:
         blocks = 1
-    if problem.log_probs and problem.log_probs.min_p:  # one program may read all of a row once more
-        covered += problem.width
+    in_turn = max(1.0, IN_TURN * tiling.warps / limits.partitions)
+    if problem.log_probs and problem.log_probs.min_p:  # one program may read all of a row once more, after others have ended
+        covered, in_turn = covered + problem.width, 1.0
+    readers = 1 if problem.is_sample else tiling.splits  # the last program alone draws
     bytes_read, bytes_written = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written]
     sums = _sums(problem, tiling, threads, vector) / (threads * max(1, math.log2(threads)))
     return Work(
@@ -103,11 +105,11 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
         row_operands=loads + problem.stores,
         reductions=statistics * sums,
         exponents=exponents,
-        words=problem.pairs * tiling.tile_rows * tiling.splits if tiling.is_shared and not tiling.two_launches else 0,
+        words=problem.pairs * tiling.tile_rows * readers if tiling.is_shared and not tiling.two_launches else 0,
         elements=tiling.tile_rows * covered,
         vector=vector,
         blocks=blocks,
-        in_turn=max(1.0, IN_TURN * tiling.warps / limits.partitions),
+        in_turn=in_turn,
         turns=turns,
         programs=programs,
         resident=resident,
