@@ -200,9 +200,10 @@ def token_log_probs_backward_kernel(
         rest = tl.load(statistics_ptr + n_rows + rows, mask=exists, other=0.0)
         # Of a score: d_out where it was chosen, less p * (total + slope * log(p)).
         ids, d_outs = ids_ptr + rows * n_ids, d_out_ptr + rows * n_ids
+        n_tokens = n_ids if C.MULTIPLE_IDS else 1
         token, d_out = load_gradient(ids, d_outs, exists, misalignment, n_cols, ignored)
         total, busy = d_out, d_out != 0
-        for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
+        for k in tl.range(1, n_tokens):
             _, more = load_gradient(ids + k, d_outs + k, exists, misalignment, n_cols, ignored)
             total += more
             busy = busy | (more != 0)
@@ -230,7 +231,7 @@ def token_log_probs_backward_kernel(
                     log_p = score - lse - rest
                     weight = total + d_entropy * bounded(log_p) if C.ENTROPY else total
                     ds = tl.where(idle, 0.0, -exp(log_p, C) * weight) + tl.where(columns == token, d_out, 0.0)
-                    for k in tl.range(1, n_ids if C.MULTIPLE_IDS else 1):
+                    for k in tl.range(1, n_tokens):
                         another, more = load_gradient(ids + k, d_outs + k, exists, misalignment, n_cols, ignored)
                         ds += tl.where(columns == another, more, 0.0)
                     none = ds == 0

@@ -6,7 +6,6 @@ and a position alone: not on blocks, splits, threads or other rows. The maximum 
 Gumbel noise is that of a group with the group's probability: one random number for 8 columns.
 """
 
-# isort: skip_file
 import triton
 import triton.language as tl
 
@@ -104,8 +103,5 @@ def merge(peaks, peak, sums, moments, temperature, AXIS: tl.constexpr, C: tl.con
     """Returns (sum, moment) of rows from those of their parts, which have maxima but with GRADIENT; `peak` is the row's."""
     drop = shift(peaks, finite(peak), temperature, C, True)
     shrink = exp(drop, C, True)
-    weighted = sums
-    if not C.GRADIENT:
-        weighted = sums * shrink
-    total = tl.sum(weighted, AXIS, keep_dims=True)
+    total = tl.sum(sums if C.GRADIENT else sums * shrink, AXIS, keep_dims=True)
     return total, tl.sum(shrink * (moments + sums * bounded(drop)), AXIS, keep_dims=True) if C.ENTROPY else total

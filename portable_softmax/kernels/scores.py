@@ -26,10 +26,7 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.co
 
 @triton.jit
 def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns (columns, which are visible, vectors with a visible one, what is added to their scores).
-
-    The columns are those of `find_block`; the mask is pointers to its rows.
-    """
+    """Returns (columns of `find_block`, which are visible, vectors with a visible one, what is added to their scores)."""
     columns, shown, vectors = find_block(start, misalignment, row_end, exists, EDGE, C)
     added = 0.0
     if C.MASK == "bits":

@@ -1,8 +1,7 @@
 """The softmax and its gradient.
 
 A program finds its rows, reduces its columns of them to two numbers per row, exchanges these with the programs that have the
-rows' other columns, and stores the results. Columns are reduced in registers, or block by block; so are all of a row where the
-words of other programs did not arrive, WHOLE.
+rows' other columns, and stores the results. Columns are reduced in registers or block by block, WHOLE rows if words are late.
 """
 
 # isort: skip_file
@@ -87,18 +86,25 @@ def softmax_kernel(
         for WHOLE in tl.static_range(2 if C.SPLITS > 1 and C.STEP == "" else 1):  # 0: the split; 1: all of the row, if late
             if late if WHOLE else not C.IN_REGISTERS and C.STEP != "map":
                 peaks, sums, moments, best, at = no_statistics(C)
-                for start in tl.range(begin, tl.max(end), C.BLOCK):
-                    columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, end, exists, BOTH, C)
-                    ptrs = source + offsets_of(columns, x_col, C)
-                    if C.GRADIENT:
-                        block, y_block = load(ptrs, vectors), load(y + offsets_of(columns, y_col, C), vectors)
-                        terms = block if C.LOG else block * y_block
-                        if C.UNALIGNED:
-                            terms = tl.where(shown, terms, 0.0)
-                        sums += tl.sum(fold(terms, C), C.AXIS)
-                    else:
-                        block = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
-                        peaks, sums, moments, _top, _part = add_block(block, peaks, sums, moments, row_temperature, False, C)
+                stop = begin
+                if WHOLE == 0 and not C.GRADIENT:
+                    stop += tl.maximum(tl.min(end) - begin, 0) // C.BLOCK * C.BLOCK
+                for MASKED in tl.static_range(2):  # blocks within all rows take a 40th less time without masks; 2 is START
+                    for start in tl.range(begin, stop, C.BLOCK):
+                        columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, end, exists, 2 + MASKED, C)
+                        ptrs = source + offsets_of(columns, x_col, C)
+                        if C.GRADIENT:
+                            block, y_block = load(ptrs, vectors), load(y + offsets_of(columns, y_col, C), vectors)
+                            terms = block if C.LOG else block * y_block
+                            if C.UNALIGNED:
+                                terms = tl.where(shown, terms, 0.0)
+                            sums += tl.sum(fold(terms, C), C.AXIS)
+                        else:
+                            block = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
+                            peaks, sums, moments, _top, _part = add_block(
+                                block, peaks, sums, moments, row_temperature, False, C
+                            )
+                    begin, stop = stop, tl.max(end)
                 peak, total, _moment, _best, _group = merge_row(peaks, sums, moments, best, at, row_temperature, C)
             if WHOLE == 0 and C.SPLITS > 1:
                 begin, end = 0, visible_end

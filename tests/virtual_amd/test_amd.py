@@ -56,7 +56,7 @@ def test_a_launch_runs_where_its_tensors_are(machine):
     launch = bind(planned, loaded(planned.problem, planned.tiling, device), x.device)
     words = r"a tensor on cuda:\d in a launch on device \d"
     with torch.cuda.device(machine.index("driver_mi300x_newer_rocm")), pytest.raises(RuntimeError, match=words):
-        launch(x, x, None, None, None, None)
+        launch(x, x, *[None] * 6)
 
 
 @pytest.mark.parametrize("form", mostly_slow(FORMS, {*[*FORMS][::3]}.__contains__))
