@@ -146,7 +146,7 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
     largest = limits.multiprocessors * per_program / work.turns  # part of all turns, times the multiprocessors
     memory = moved / limits.per_us * max(1 / numbers.bandwidth, largest / SHARE)
     more = memory * numbers.line * work.unused + cached / limits.per_us / numbers.l2_bandwidth
-    walking = numbers.walking * (1 - 1 / per_program)
+    walking = numbers.walking * (1 - 1 / per_program) * (1 - 1 / resident)
     waiting = (memory + more) * (walking + tail)
     moving = memory + more + waiting
 
