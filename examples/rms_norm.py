@@ -48,6 +48,7 @@ def rms_norm_gradient_kernel(dy, x, w, dx, dw, n_rows, n_cols: tl.constexpr, eps
 forward = persistent(rms_norm_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
 backward = persistent(rms_norm_gradient_kernel, rows="n_rows", cols="n_cols", block="BLOCK")
 EPS = 1e-6
+launches = {}  # of `backward`, by dtypes and shape: a plan takes some 50 ms
 
 
 class RMSNorm(torch.autograd.Function):
@@ -66,9 +67,12 @@ class RMSNorm(torch.autograd.Function):
         """Returns the gradients. Programs sum over their rows, so their number is needed before the launch."""
         x, w = ctx.saved_tensors
         dy, dx = dy.contiguous(), torch.empty_like(x)
-        plan = backward.plan(dy, x, w, dx, "*fp32:16", *x.shape, EPS)
-        dw = torch.empty(plan.num_programs, x.shape[1], device=x.device, dtype=torch.float32)
-        backward(dy, x, w, dx, dw, *x.shape, EPS, num_programs=plan.num_programs)
+        key = x.device, dy.dtype, x.dtype, w.dtype, *x.shape
+        if key not in launches:  # BLOCK and warps too: what is computed for a passed number of programs may differ from them
+            plan = backward.plan(dy, x, w, dx, "*fp32:16", *x.shape, EPS)
+            launches[key] = {"num_programs": plan.num_programs, **plan.meta}
+        dw = torch.empty(launches[key]["num_programs"], x.shape[1], device=x.device, dtype=torch.float32)
+        backward(dy, x, w, dx, dw, *x.shape, EPS, **launches[key])
         return dx, dw.sum(0).to(w.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Launches of calls with plain tensors, and the cache of calls: a launch is bound once for all calls with the same key."""
+"""Launches of calls with plain tensors, and the key of a call: a launch is bound once for all with the same key."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -30,7 +30,6 @@ CONTIGUOUS = dict.fromkeys((*FACTORS, "statistics", "d_out", "d_lse", "d_entropy
 CONTIGUOUS |= dict.fromkeys((*INTEGERS, "ids"), torch.int64)
 TINY, HUGE = 2.0**-60, 2.0**60  # kernels multiply by numbers between them, and by their quotients
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
-calls: dict[tuple[Any, ...], Any] = {}
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
 
 
@@ -133,7 +132,7 @@ def kind_of(factor: Any) -> Any:
     return "number" if type(factor) is float and TINY < factor < HUGE else "rows"
 
 
-def bound(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:
+def compile_call(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:
     """Returns run(args), or run(args, out) if there is one, which launches calls like this one; raises NoKernel."""
     whole, made = [t for t in args[: operator.whole] if t is not None], operator.empty(args, options)
     x = whole[-1]  # or y of a gradient

@@ -12,10 +12,11 @@ from torch.compiler import is_compiling
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import launch, reference
 from portable_softmax.operators.checks import normalized
+from portable_softmax.runtime import plans
 
 
 class Call(NamedTuple):
-    """Cached form of a call."""
+    """What a call does, after checks; calls of one key share it."""
 
     operator: "Operator"
     run: Callable[..., Any] | None  # run(args) or run(args, out) launches calls like it; None: the reference computes them
@@ -76,7 +77,7 @@ class Operator:
         return _recorded(*args, call)
 
     def call_of(self, args: Any, options: tuple[Any, ...], invariant: bool | None = None, out: Tensor | None = None) -> Call:
-        """Returns the cached form of a call with plain tensors, which writes to `out` if there is one; a new one of others."""
+        """Returns what a call does, which writes to `out` if there is one: kept by key, if its tensors are plain."""
         if invariant is None:
             invariant = is_batch_invariant()
         key_of_tensors, overwrites = launch.key_of((*args, out)), False
@@ -87,19 +88,19 @@ class Operator:
         types = tuple(map(type, options))  # options of other types may be equal
         key = self.name, options, types, invariant, torch.is_grad_enabled(), overwrites, key_of_tensors
         try:
-            call: Call | None = launch.calls.get(key)
+            call: Call | None = plans.bound_calls.get(key)
         except TypeError:  # an option has no hash
             return Call(self, None, self.check(args, *options))
         if call is None:
             checked = self.check(args, *options)
             try:
-                run = launch.bound(self, args, checked, self.describe(args, checked, invariant), out)
+                run = launch.compile_call(self, args, checked, self.describe(args, checked, invariant), out)
             except launch.NoKernel:
                 run = None
             call = Call(self, run, checked, self.gradient is not None and launch.is_recorded(args), invariant)
-            if len(launch.calls) >= launch.MAX_CALLS:
-                launch.calls.clear()
-            launch.calls[key] = call
+            if len(plans.bound_calls) >= launch.MAX_CALLS:
+                plans.bound_calls.clear()
+            plans.bound_calls[key] = call
         return call
 
     def launch_into(self, out: Tensor, args: Any, options: tuple[Any, ...], invariant: bool | None = None) -> bool:

@@ -67,16 +67,16 @@ def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Itera
         yield f"runner-up of {count} launches: {other.words}: {slower}{doubt}"
 
 
-def measured(launches: Sequence[Any], time: Callable[[], list[list[float]] | str]) -> tuple[int, str]:
+def measured(launches: Sequence[Any], time: Callable[[], list[list[float]] | str]) -> tuple[int | None, str]:
     """Returns which launch is used, and what was measured: the first, unless another one is faster in every round.
 
-    None of the launches spills; `time` returns microseconds by round and launch.
+    It is None if nothing was timed. None of the launches spills; `time` returns microseconds by round and launch.
     """
     rounds: list[list[float]] | str = f"fewer than two launches that do not spill, or expected to take less than {MIN_US} us"
     if len(launches) > 1 and launches[0].terms and launches[0].terms.total >= MIN_US:
         rounds = time()
     if isinstance(rounds, str):
-        return 0, f"not measured: {rounds}"
+        return None, f"not measured: {rounds}"
     us = [statistics.mean(times) for times in zip(*rounds, strict=True)]
     best = us.index(min(us))
     if any(times[best] * FASTER > times[0] for times in rounds):
@@ -119,8 +119,8 @@ def choose_launch(
     best: LaunchPlan = used[0]
     if time:
         some = [one for one in used if not spilled_by(one.resources)][:count]
-        at, words = measured(some, lambda: time(some))
-        best, decisions = [*some, best][at], [words]
+        at, text = measured(some, lambda: time(some))
+        best, decisions = best if at is None else some[at], [text]
     spilled = spilled_by(best.resources)
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
         warnings = [f"slow: spills into {spilled} bytes per thread; no other of {len(launches)} launches should be faster"]

@@ -40,7 +40,7 @@ def plan_by_range(plans: dict[Any, RowPlan | None], request: Request, choice: Ch
         if size % rows == 0:  # a first size that grows with the rows
             layouts[at] = name, 0, size // rows, *others
     numbers = [pair for pair in request.arguments.items() if isinstance(pair[1], int) and pair[0] != name_of_rows]
-    key = choice, representative(rows), *numbers, *layouts
+    key = choice, choice.measured, representative(rows), *numbers, *layouts
     if key not in plans:
         planned = choice.plan(request)  # raises its own error
         plans[key] = _plan_of_range(request, choice, layouts)

@@ -165,7 +165,8 @@ class Choice:
                 return f"there is no memory for copies of {', '.join(sorted(tensors))}"
 
         at, self.measured = measured(plans, time)
-        self.candidates = [*launches[at : at + 1], *self.candidates]
+        if at is not None:
+            self.candidates = [launches[at], *self.candidates]
 
     def _fitting(self, expected: Sequence[RowPlan]) -> Iterator[RowPlan | str]:
         """Compiles candidates; yields the better number of programs of each setting, or why it cannot run."""

@@ -27,7 +27,7 @@ def bind_call(
     last, problem = described(tensors, dim, device, mask, **about)
     choice = choice_of(problem, device)
     plan = choice.resized(problem)
-    if problem.n_rows >= WIDE_ROWS:  # all others of a bucket have the same kernels
+    if problem.n_rows >= WIDE_ROWS:  # rows are numbered in 64 bits; all other kernels are those of the bucket
         choice = plan
     kernels = loaded(choice.problem, plan.tiling, device)
     launch, kernel = bind(plan, kernels, tensors[0].device, sizes), kernels[0].kernel

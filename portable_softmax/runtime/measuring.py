@@ -76,8 +76,6 @@ def on_copies(named: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str,
 
 def time_softmaxes(launches: Sequence[LaunchPlan], problem: Problem, device: Device) -> list[list[float]] | str:
     """Returns the microseconds of launches of a contiguous problem by round; or why nothing is timed."""
-    if problem.batch_invariant:
-        return "bits may not depend on the number of rows"
     if is_capturing(device):
         return "a stream captures"
     where, launches = torch.device(device.torch_name), [launch.resized(problem) for launch in launches]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_KEPT = 4096  # choices
 _choices: dict[tuple[tuple[Any, ...], Device], LaunchPlan] = {}  # by bucket
+bound_calls: dict[tuple[Any, ...], Any] = {}  # operators' launches, by key of a call; dropped where one is chosen anew
 
 
 def plan(
@@ -128,8 +129,10 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
 def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Time | None = None) -> LaunchPlan:
     """Returns the launch that is chosen for the bucket of a problem, kept; raises the errors of plan_problem.
 
-    With `time`, it is chosen anew, and the fastest of `count` launches.
+    With `time`, it is chosen anew, and the fastest of `count` launches, unless bits may not depend on what else runs.
     """
+    if problem.batch_invariant:
+        count, time = 1, None
     key = bucket_key(problem), device
     choice = _choices.get(key)
     if choice is None or time:
@@ -138,6 +141,8 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
         choice = planner.choose_launch(bucket_of(problem), device, _compile, problem.size, count, time)
         if not choice.resources.estimated:  # without a compiler, which may be installed meanwhile
             _choices[key] = choice
+        if time:
+            bound_calls.clear()
     return choice
 
 

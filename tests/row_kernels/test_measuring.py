@@ -12,6 +12,7 @@ from portable_softmax import Device
 from portable_softmax.planning import planner
 from portable_softmax.row_kernels import row_choice
 from portable_softmax.row_kernels.compiling import compiled_for
+from portable_softmax.row_kernels.ranges import plan_by_range
 from portable_softmax.row_kernels.ttir import parsed_of, stores_elsewhere
 from portable_softmax.runtime.measuring import on_copies
 
@@ -47,7 +48,7 @@ def test_copies_keep_views_of_one_memory_together():
 
 
 @pytest.mark.parametrize(
-    ("rounds", "best"), [([[9, 8, 7], [9, 7, 8]], 1), ([[9, 7, 8], [7, 9, 8]], 0), ([[9, 8.9], [9, 8.9]], 0), ("no room", 0)]
+    ("rounds", "best"), [([[9, 8, 7], [9, 7, 8]], 1), ([[9, 7, 8], [7, 9, 8]], 0), ([[9, 8.9], [9, 8.9]], 0), ("no room", None)]
 )
 def test_a_launch_replaces_the_first_if_it_is_faster_in_every_round(rounds, best):
     terms, short = (
@@ -93,13 +94,16 @@ def tensors():
 
 def test_the_fastest_launch_is_planned_from_then_on(monkeypatch):
     run, arguments = fresh(RMS.rms_norm_kernel), tensors()
-    first = run.plan(*arguments, device=H100)
+    first, ranges = run.plan(*arguments, device=H100), {}
+    request = run.request(arguments[0][:8192], arguments[1], arguments[2][:8192], *arguments[3:])
+    planned = request, run._choice(request, H100)
+    assert plan_by_range(ranges, *planned).meta == first.meta
     plans, plan = measured(monkeypatch, run, arguments, lambda plan: 50 if plan.meta == first.meta else 45)
     kinds = [(plan.meta["BLOCK"], plan.meta["num_warps"], plan.meta["STAGES"]) for plan in plans]
     assert len({*kinds}) == 4
     assert len({(kind, plan.num_programs) for kind, plan in zip(kinds, plans, strict=True)}) == len(plans) == 8
     assert plans[0].meta == first.meta
-    assert plan.meta != first.meta
+    assert plan.meta == plan_by_range(ranges, *planned).meta != first.meta
     line = next(reason for reason in plan.reasons if reason.startswith("measured: "))
     values = dict(one.split("=") for one in line.removeprefix("measured: ").partition(" took 45.0 us")[0].split(", "))
     again = fresh(RMS.rms_norm_kernel).plan(*arguments, device=H100, **{name: int(value) for name, value in values.items()})

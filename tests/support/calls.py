@@ -5,8 +5,7 @@ import contextlib
 import torch
 
 from portable_softmax import log_softmax, softmax, token_log_probs
-from portable_softmax.operators import launch
-from portable_softmax.runtime import layout
+from portable_softmax.runtime import layout, plans
 
 
 @contextlib.contextmanager
@@ -19,7 +18,7 @@ def recording(launched):
         return lambda *operands: (launched.append((plan.problem, sizes)), run(*operands))
 
     layout.bind = bound
-    launch.calls.clear()
+    plans.bound_calls.clear()
     try:
         yield
     finally:

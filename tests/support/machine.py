@@ -18,6 +18,7 @@ from triton.backends.compiler import GPUTarget
 
 from portable_softmax.devices import detect
 from portable_softmax.operators import launch
+from portable_softmax.runtime import plans
 
 
 def recorded(kind: str) -> dict[str, dict[str, Any]]:
@@ -108,7 +109,7 @@ def forget() -> None:
     """Forgets the device that is here, and the launches on it."""
     detect._device.cache_clear()
     detect._active_backend.cache_clear()
-    launch.calls.clear()
+    plans.bound_calls.clear()
 
 
 def on_host(value: Any) -> Any:
