@@ -38,8 +38,8 @@ class Launcher:
 
     BLOCK, num_warps, and a constexpr that a loop uses as `num_stages` are computed, and the grid if the kernel is correct for
     any number of programs (docs/row_kernels.md). The first call for a size, dtypes and alignments compiles some configurations,
-    and selects the one with the least expected time; later calls look it up. Neither waits for the device, so a CUDA graph can
-    capture both; torch.compile breaks its graph at a launch.
+    and selects the one with the least expected time; later calls look it up, and are not checked. Neither waits for the device,
+    so a CUDA graph can capture both; torch.compile breaks its graph at a launch.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
@@ -158,7 +158,10 @@ class Launcher:
         return choice
 
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any], index: Callable[[], int] | None = None) -> tuple[Any, ...]:
-        """Returns what launches of such arguments differ in; of most numbers and tensors it is what Triton specializes on."""
+        """Returns what launches of such arguments differ in.
+
+        With `rows`, sizes of tensors are not in it; of integers that do not decide a kernel's form, it is what Triton reads.
+        """
         is_sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         known, constexprs, exact = self._jit.arg_names, self._constexprs, self._exact
         key: list[Any] = [len(args), *kwargs, is_batch_invariant(), index and index()]

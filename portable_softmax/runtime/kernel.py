@@ -34,8 +34,8 @@ MANY_BLOCKS = 16  # of a row: from here on LLVM keeps the places of their loads 
 class Kernel:
     """Everything that a kernel is compiled for, except the device; the key of compiled kernels.
 
-    Sizes and strides have fixed integer types and are never specialized on their values, so a kernel is right for every
-    problem with the same key.
+    Sizes and strides are arguments of fixed integer types, and never specialized on: C has what divides them, and where rows
+    end in blocks. So a kernel is right for every problem with the same key.
     """
 
     function: Any  # of @triton.jit
