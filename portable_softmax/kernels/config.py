@@ -12,7 +12,7 @@ from portable_softmax.kernels.common import INTERPRETED, TRITON
 class KernelConfig:
     """Everything that a kernel is compiled for, except the types of its arguments.
 
-    A tile has ROWS rows and BLOCKS blocks of BLOCK columns: of shape [ROWS, BLOCK], or [BLOCK, ROWS] with AXIS 0.
+    A program has ROWS rows and BLOCKS blocks of BLOCK columns: of shape [ROWS, BLOCK], or [BLOCK, ROWS] with AXIS 0.
     """
 
     # What is computed.

@@ -14,7 +14,7 @@ from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_
 from portable_softmax.planning.tiling import Tiling
 
 MAX_SPLITS = 64  # per row: a program reads two words of every split
-BLOCKS = 1, 2, 3, 4, 5, 6, 8, 10, 12, 16  # of a split in registers
+BLOCKS = 1, 2, 3, 4, 5, 6, 8, 10, 12, 16  # of a split in registers, before splits are made even: 7 occurs too
 MAX_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compile for minutes
 MIN_TWO_PASS = 1024  # elements of a block; narrower ones add up more, and round more
 REGISTERS = 24  # of a thread for addresses and numbers of a row: 16 to 48 in compiled launches of sm_90
@@ -49,7 +49,7 @@ def holds_as_loaded(problem: Problem, tiling: Tiling, device: Device) -> bool:
     threads = tiling.warps * limits_of(device).warp
     pairs = {DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]} == {2} and problem.vector > 1
     pairs = pairs and tiling.tile_rows * tiling.width >= 2 * threads and bool(device.vendor.vector_register)
-    many = tiling.held and not tiling.two_launches and tiling.tile_rows * tiling.tile_cols >= AS_LOADED * threads
+    many = tiling.held and not tiling.two_launches and tiling.tile_rows * tiling.split_cols >= AS_LOADED * threads
     return pairs and many and (problem.backward or not problem.scores)
 
 
@@ -148,7 +148,7 @@ def _tiling(
 def _excluded(problem: Problem, tiling: Tiling, limits: Limits) -> bool:
     """True if a tiling is no candidate: of too few elements, too many registers, or too many loads."""
     threads, rows, held = tiling.warps * limits.warp, tiling.tile_rows, tiling.held
-    elements, most = rows * tiling.tile_cols * problem.loads, min(limits.registers, threads * limits.registers_per_thread)
+    elements, most = rows * tiling.split_cols * problem.loads, min(limits.registers, threads * limits.registers_per_thread)
     is_scalar = held and not problem.across and tiling.width * problem.element <= VECTOR_BYTES
     many = problem.tiles(rows) * tiling.splits > MAX_OF_ONE_WARP * limits.multiprocessors
     return (
@@ -157,7 +157,7 @@ def _excluded(problem: Problem, tiling: Tiling, limits: Limits) -> bool:
         or (not held and rows * tiling.width < MIN_TWO_PASS)
         or (tiling.is_shared and elements < 2 * FEW * threads)
         or (tiling.is_shared and held and tiling.warps == 1 and many)
-        or (tiling.warps > 1 and rows * min(tiling.tile_cols, problem.width) < threads)
+        or (tiling.warps > 1 and rows * min(tiling.split_cols, problem.width) < threads)
         or (is_scalar and (tiling.blocks > MAX_SCALAR_BLOCKS or elements > FEW * problem.vector * threads))
     )
 

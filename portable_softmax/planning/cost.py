@@ -22,7 +22,7 @@ SECOND = 0.6  # start of a launch that follows another one, in parts of the firs
 # Accesses of a warp that take as long as a cache line, and as the words of another program, which take twice as long while
 # programs of later waves load.
 LINE_PART, LOOKUP = 1 / 3, 3
-UNALIGNED = 2  # times that bytes count that are read again, if rows start anywhere: warps store parts of the same sectors
+BY_ELEMENT = 2  # times that bytes count that are read again element by element: warps store parts of the same sectors
 
 
 class Limits:
@@ -30,7 +30,7 @@ class Limits:
 
     def __init__(self, device: Device) -> None:
         hardware, launch = device.hardware, device.profile.launch
-        line, sector = (getattr(words, "value", 1) for words in (launch.line_elements, launch.min_line_elements))
+        line, sector = (getattr(fact, "value", 1) for fact in (launch.line_elements, launch.min_line_elements))
         self.warp = hardware.warp_size or 1  # threads
         self.max_threads = hardware.max_threads_per_program or self.warp  # of a program
         self.resident_threads = self.warp * (hardware.max_warps_per_multiprocessor or 1)
@@ -139,7 +139,7 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
     full = (between * work.row / limits.l2_bytes) ** 3
     missed = again * full / (1 + full)  # of the L2 cache
     if work.vector == 1:
-        missed *= UNALIGNED
+        missed *= BY_ELEMENT
     moved = work.turns * work.row + work.programs * work.program + missed
     cached = work.partial * (work.turns * work.row + again) + 2 * work.spilled_bytes * threads * work.turns
     cached += (work.launches - 1) * (again - missed)

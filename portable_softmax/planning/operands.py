@@ -26,7 +26,7 @@ def problem_of(
     strides: Sequence[Sequence[int]],
     dtypes: tuple[str, str],
     *,
-    scattered: bool = True,
+    may_scatter: bool = True,
     mask: Sequence[int] | None = None,
     mask_aligned: bool = False,
     **fields: Any,
@@ -39,7 +39,7 @@ def problem_of(
         shape, dim: of all operands, and the axis of the softmax; no size is 0.
         strides: per operand, in elements; the result's first. Those from the third on are laid out as the result is.
         dtypes: torch's names of the types of input and output.
-        scattered: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
+        may_scatter: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
         mask, mask_aligned: its strides, 0 along what it is the same for, and whether it starts on a multiple of 16 bytes.
         fields: others of Problem that are not of the layout. Rows of a causal matrix are those of the last dimension but one.
 
@@ -57,9 +57,9 @@ def problem_of(
     outer += dims[queries : queries + 1]
     *outer, rows = outer or [(1, none)]
     across = columns[1][:-1] != ones
-    if across and (rows[0] == 1 or rows[1][:-1] != ones or (not scattered and rows[0] < MIN_LINE)):
+    if across and (rows[0] == 1 or rows[1][:-1] != ones or (not may_scatter and rows[0] < MIN_LINE)):
         return None
-    if len(outer) > (2 if scattered else int(across)):
+    if len(outer) > (2 if may_scatter else int(across)):
         return None
     lines, elements = (columns, rows) if across else (rows, columns)
     levels = (*[(1, none), (1, none), *outer][-2:], lines, elements)
@@ -170,12 +170,15 @@ def numbers_of(number: int) -> tuple[int, int, int]:
 
 
 def bucket_of(problem: Problem) -> Problem:
-    """Returns the problem for which the launch of a problem is chosen; there is one if bits do not depend on the rows."""
+    """Returns the problem for which the launch of a problem is chosen: of the least numbers of its bucket."""
     return replace(problem, **dict(zip(OF_ROWS, bucket_key(problem), strict=False)), levels=None)
 
 
 def bucket_key(problem: Problem) -> tuple[Any, ...]:
-    """Returns what differs between buckets, in less time than their problem is made in."""
+    """Returns what differs between buckets: n_rows, rows_per_matrix, then other fields, in less time than their problem takes.
+
+    Matrices, and rows in one, have buckets of their own; rows side by side are exact; all are one if bits depend on no rows.
+    """
     if problem.batch_invariant:
         return problem.inner * MANY, None, *OF_BUCKET(problem)
     matrices, rows = problem.n_rows // problem.rows_per_group, problem.rows_per_group

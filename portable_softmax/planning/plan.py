@@ -88,7 +88,7 @@ class LaunchPlan(Plan):
         return *self.decisions, *more, f"num_programs {self.num_programs}: {number}"
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Returns what differs from other candidates."""
         return str(self.tiling)
 

@@ -64,7 +64,7 @@ def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Itera
         _, most = max((b - a, name) for a, b, name in zip(best.terms, other.terms, Terms._fields, strict=True))
         slower = f"{max(0, 100 * (other.us / best.us - 1)):.1f}% slower, mostly {most}"
         doubt = "" if other in others else " by an estimate, not compiled"
-        yield f"runner-up of {count} launches: {other.words}: {slower}{doubt}"
+        yield f"runner-up of {count} launches: {other.label}: {slower}{doubt}"
 
 
 def measured(launches: Sequence[Any], time: Callable[[], list[list[float]] | str]) -> tuple[int | None, str]:
@@ -81,7 +81,7 @@ def measured(launches: Sequence[Any], time: Callable[[], list[list[float]] | str
     best = us.index(min(us))
     if any(times[best] * FASTER > times[0] for times in rounds):
         best = 0
-    lines = [f"{one.words} took {mean:.1f} us" for one, mean in zip(launches, us, strict=True)]
+    lines = [f"{one.label} took {mean:.1f} us" for one, mean in zip(launches, us, strict=True)]
     return best, f"measured: {'; '.join([lines.pop(best), *lines])}"
 
 

@@ -207,15 +207,15 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """Returns words for error messages: the direction, the form, and the type of the output."""
-        words, picks = self.form, self.log_probs or LogProbs()
+        """Returns text for error messages: the direction, the form, and the type of the output."""
+        text, picks = self.form, self.log_probs or LogProbs()
         if self.log_probs:
-            words = "log-probabilities of tokens"
+            text = "log-probabilities of tokens"
         if picks.sample:
-            words = "sample of tokens"
+            text = "sample of tokens"
         if self.backward or picks.gradient:
-            words = f"gradient of {words}"
-        return f"{words} in {self.y_dtype}"
+            text = f"gradient of {text}"
+        return f"{text} in {self.y_dtype}"
 
     def tiles(self, tile_rows: int) -> int:
         """Returns the number of tiles of `tile_rows` rows that cover all rows."""

@@ -30,20 +30,20 @@ class Tiling(NamedTuple):
 
     @property
     def strategy(self) -> str:
-        """Returns "split" if several programs share rows; else "in registers", or "two-pass" if read block by block."""
+        """Returns "split" if programs share rows; else "in registers", or "two-pass" if read block by block, even if once."""
         if self.is_shared:
             return "split"
         return "in registers" if self.held else "two-pass"
 
     @property
-    def tile_cols(self) -> int:
+    def split_cols(self) -> int:
         """Returns the columns of a split."""
         return self.blocks * self.width
 
     @property
     def block_cols(self) -> int:
         """Returns the columns that a program has in registers at once."""
-        return self.tile_cols if self.held else self.width
+        return self.split_cols if self.held else self.width
 
     @property
     def warps(self) -> int:
@@ -58,24 +58,24 @@ class Tiling(NamedTuple):
     def covers(self, n_cols: int) -> int:
         """Returns how many of `n_cols` columns the programs of a tile compute, including masked ones."""
         if self.held or self.is_shared:
-            return self.splits * self.tile_cols
+            return self.splits * self.split_cols
         return -(-n_cols // self.width) * self.width
 
     def __str__(self) -> str:
-        words = f"{self.strategy} {self.tile_rows} x {self.tile_cols}"
+        text = f"{self.strategy} {self.tile_rows} x {self.split_cols}"
         if self.is_shared:
-            words += f" in {self.splits} splits"
+            text += f" in {self.splits} splits"
         if self.blocks > 1:
-            words += f" of {self.blocks} blocks"
+            text += f" of {self.blocks} blocks"
         if self.two_launches:
-            words += ", in two launches"
+            text += ", in two launches"
         elif self.is_shared and not self.held:
-            words += ", block by block"
+            text += ", block by block"
         if self.num_warps is not None:
-            words += f", num_warps {self.num_warps}"
+            text += f", num_warps {self.num_warps}"
         if self.max_registers is not None:
-            words += f", at most {self.max_registers} registers"
-        return words
+            text += f", at most {self.max_registers} registers"
+        return text
 
 
 def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int, resident: int, spilled: int = 0) -> Work:
@@ -134,7 +134,7 @@ def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resid
     rows, inner = tiling.tile_rows, problem.inner
     run, adjacent = inner * tiling.width if rows >= inner else rows, min(access, rows)
     if not problem.across:
-        run, piece, most, distance = rows * tiling.tile_cols, tiling.width, rows, problem.n_cols
+        run, piece, most, distance = rows * tiling.split_cols, tiling.width, rows, problem.n_cols
     elif adjacent > inner:  # of several matrices
         piece, most, distance = inner * (access // adjacent), -(-adjacent // inner), inner * problem.n_cols
     else:

@@ -38,12 +38,12 @@ def conflict(accesses: Sequence[Access], several: Collection[str] = ()) -> str:
             for other in (of_root[n] for kind in MEET[one.kind] for n in np.unique(earlier[kind][:, at]) if n >= 0):
                 is_other_turn = one.row[0] is other.row[0] and one.row != other.row and root not in several
                 if one.program != other.program:
-                    words = f"program {other.program} {VERBS[other.kind]}"
+                    reason = f"program {other.program} {VERBS[other.kind]}"
                 elif one.kind == "store" and is_other_turn:
-                    words = f"it {VERBS[other.kind]} for another row"
+                    reason = f"it {VERBS[other.kind]} for another row"
                 else:
                     continue
-                text = f"program {one.program} {VERBS[one.kind]} an element of {root} that {words} ({one.op.line})"
+                text = f"program {one.program} {VERBS[one.kind]} an element of {root} that {reason} ({one.op.line})"
                 if one.kind == "store" and one.runs[0, 0] != other.runs[0, 0]:
                     text += ", as rows overlap: a mask or a larger stride is missing"
                 return text
@@ -66,21 +66,21 @@ def out_of_bounds(accesses: Sequence[Access], arguments: Mapping[str, Any]) -> I
     """Yields accesses outside of their tensors, of each line the furthest, and sentences about them."""
     worst: dict[tuple[str, str], Access] = {}
     for one in (one for one in accesses if one.sure):
-        tensor, key = arguments.get(one.root), (one.words, one.op.line)
+        tensor, key = arguments.get(one.root), (one.label, one.op.line)
         extent, itemsize = extent_of(tensor), getattr(tensor, "itemsize", one.op.size)
         if extent is not None and one.op.size == itemsize and (one.runs.min() < 0 or one.runs.max() > extent):
             worst[key] = max(worst.get(key, one), one, key=lambda one: int(one.runs.max()))
     for one in worst.values():
         end = min(int(one.runs.min()), 0) or int(one.runs.max()) - 1
-        yield one, f"{one.words} reaches element {end:,}, and {one.root} has {extent_of(arguments[one.root]):,} ({one.op.line})"
+        yield one, f"{one.label} reaches element {end:,}, and {one.root} has {extent_of(arguments[one.root]):,} ({one.op.line})"
 
 
 def overflows(accesses: Sequence[Access]) -> Iterator[str]:
     """Yields a sentence about the offset that is farthest outside of 32 bits, in which it is computed."""
     one = max(accesses, key=lambda one: abs(one.address.wide), default=None)
     if one and one.address.wide:
-        words = f"the offset of {one.words} reaches {one.address.wide:,} in 32 bits ({one.op.line})"
-        yield f"{words}; cast the number of the row, or of the program, to tl.int64"
+        text = f"the offset of {one.label} reaches {one.address.wide:,} in 32 bits ({one.op.line})"
+        yield f"{text}; cast the number of the row, or of the program, to tl.int64"
 
 
 def check(request: Request, function: Function, grid: Axes, block: int) -> tuple[list[str], list[str]]:
@@ -98,8 +98,8 @@ def check(request: Request, function: Function, grid: Axes, block: int) -> tuple
     of_columns = (one for one in accesses if {COLUMNS, PROGRAM} <= one.address.sources and one.op.elements % block == 0)
     unhidden = next((one for one in of_columns if one.op not in hiding), None)
     if computed and request.cols % block and unhidden:
-        words = f"no mask of {unhidden.words} hides what is behind a row ({unhidden.op.line}), and the computed {size}={block}"
-        errors.append(f"{words} does not divide {row}; add mask=cols < {cols}, or pass {size}=")
+        text = f"no mask of {unhidden.label} hides what is behind a row ({unhidden.op.line}), and the computed {size}={block}"
+        errors.append(f"{text} does not divide {row}; add mask=cols < {cols}, or pass {size}=")
     for one, text in out_of_bounds(accesses, request.arguments):
         if request.num_programs and PROGRAM in one.address.sources and not one.row[0]:
             text += f"; {one.root} has no part for each of num_programs={request.num_programs}"
@@ -111,7 +111,7 @@ def check(request: Request, function: Function, grid: Axes, block: int) -> tuple
         left = (extent_of(request.arguments.get(one.root)) or 0) - int(one.runs.max())
         is_whole = one.hides or COLUMNS not in one.address.sources or (request.cols - left) % block
         if 0 < left < request.cols and block < request.cols and not is_whole:
-            text = f"{one.words} leaves elements of {row} out, as {size}={block} is shorter ({one.op.line})"
+            text = f"{one.label} leaves elements of {row} out, as {size}={block} is shorter ({one.op.line})"
             (errors if computed else warnings).append(text)
             break
     return errors, warnings

@@ -117,8 +117,8 @@ def check_form(form: Form, request: Request) -> None:
         )
     tensors = [part for part in sorted(form.parts) if hasattr(request.arguments[part], "numel")]
     if tensors and request.num_programs is None:
-        words = f"each program stores to a part of {tensors[0]} of its own; pass num_programs="
-        raise PlanError(f"{name}: {words}, which plan(...) computes if {tensors[0]} is a type such as '*fp32'")
+        text = f"each program stores to a part of {tensors[0]} of its own; pass num_programs="
+        raise PlanError(f"{name}: {text}, which plan(...) computes if {tensors[0]} is a type such as '*fp32'")
 
 
 def programs_of_rows(form: Form, request: Request, function: Function, most: int) -> int:

@@ -71,8 +71,8 @@ class Launcher:
         self._grid, self._measure = grid, measure
         self._constexprs, known = constexprs_of(self._jit), self._jit.arg_names
         if unknown := {rows or cols, cols, block}.difference(known):
-            words = f"{self._jit.__name__} has no parameter {', '.join(map(repr, unknown))}; it has {', '.join(known)}"
-            raise TypeError(f"{words}; without a number of rows, pass grid= in place of rows=")
+            text = f"{self._jit.__name__} has no parameter {', '.join(map(repr, unknown))}; it has {', '.join(known)}"
+            raise TypeError(f"{text}; without a number of rows, pass grid= in place of rows=")
         if reserved := {"grid", "warmup", "self"}.intersection(known):
             raise TypeError(f"{self._jit.__name__}: Triton's launch has a {min(reserved)} of its own; rename the parameter")
         if block not in self._constexprs:
@@ -191,14 +191,14 @@ class Launcher:
         device = device_of(request.arguments)
         if interpreting():  # which does not check what a kernel reads from elsewhere, so that nothing is kept
             with ONE_LAUNCH:
-                run = self._bound(interpreted_plan(request, device), device, args, kwargs)
+                run = self._bind(interpreted_plan(request, device), device, args, kwargs)
                 run(*args, **{name: kwargs[name] for name in kwargs if name != "grid"})
             return _nothing
 
         def call_of(plan: RowPlan, copies: Mapping[str, Any]) -> Callable[[], Any]:
             values = [copies[name] for name in self._jit.arg_names[: len(args)]]
             named = {name: copies.get(name, kwargs[name]) for name in kwargs}
-            return functools.partial(self._bound(plan, device, args, kwargs), *values, **named)
+            return functools.partial(self._bind(plan, device, args, kwargs), *values, **named)
 
         with self._lock:
             if launch := self._launches.get(self._key(args, kwargs, current_index())):  # of another thread
@@ -214,12 +214,12 @@ class Launcher:
             plan = plan_by_range(self._ranges, request, choice)
             for text in (*texts, *plan.warnings):
                 warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=3)
-            launch = self._bound(plan, device, args, kwargs)
+            launch = self._bind(plan, device, args, kwargs)
             if plan.num_programs and not captures:
                 self._launches[self._key(args, kwargs, current_index())] = launch
             return launch
 
-    def _bound(self, plan: RowPlan, device: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    def _bind(self, plan: RowPlan, device: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Returns a function that launches a plan on such arguments."""
         if not plan.num_programs:
             return _nothing

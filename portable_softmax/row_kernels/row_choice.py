@@ -40,12 +40,12 @@ class Choice:
         self._request, self._device, self._numbers, self.measured = request, device, numbers, ""
         if request.names[0] and (request.fixed or request.rows < 2):
             self._request = request._replace(arguments={**request.arguments, request.names[0]: SEVERAL})
-        # A typical setting shows the form of the kernel, on which the settings depend.
+        # 1. A typical setting, compiled as a probe, shows the form of the kernel, on which the settings depend.
         self._learn(self._typical(settings_of(request, device, True)))
         settings = settings_of(request, device, self.form.in_blocks or self._splits)
         if not request.fixed:
             self._request = request
-        # Another one shows what a row moves, and what others should use; the fastest by that are compiled and compared.
+        # 2. Another one shows what a row moves, and what others should use: estimates. 3. The fastest of these are compiled.
         first = self._typical(settings)
         self._work, self._elements = self._work_of(first), self._part_of_row(first.setting)
         expected = [self._launches(self._estimated(setting, first)) for setting in settings if setting is not first.setting]
@@ -53,7 +53,7 @@ class Choice:
         self._count = len(settings)
         compiled, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
         self.candidates = [*self._launches(first)[:1], *compiled]
-        # Those that spill are last, as they take up to twice their expected time.
+        # 4. They are sorted, those that spill last, as they take up to twice their expected time.
         self.candidates.sort(key=lambda one: (one.resources.spilled_bytes_per_thread > 0, one.us))
         if not self.candidates:
             why = f"no program of {first.kernel} fits {device.name}: {first.setting}: it uses {first.resources}"
@@ -133,7 +133,7 @@ class Choice:
         if request.grid is not None:
             return request.grid_of(one.constants)
         most = max(1, request.rows)
-        if one.num_programs < one.size[0]:
+        if one.num_programs < one.size[0]:  # the candidate of so many as are resident
             most = min(most, self._device.resident(one.occupancy))
         return forms.programs_of_rows(self.form, request, one.function, most), 1, 1
 

@@ -18,7 +18,7 @@ class RowPlan(Plan):
     """Launch of a row kernel, `kernel[grid](*arguments, **meta)`, and the reasons for it; or a candidate for one."""
 
     kernel: str
-    size: tuple[int, int]  # rows and elements of a row
+    size: tuple[int, int]  # rows and elements of a row; of a candidate, the most rows of its bucket
     device: str
     setting: Setting = field(repr=False)
     constants: dict[str, Any] = field(default_factory=dict, repr=False)  # of the compiled program, as the next two
@@ -35,7 +35,7 @@ class RowPlan(Plan):
         return self.terms.total if self.terms else -(-self.size[1] // self.setting.block)
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Returns what differs from other launches, as arguments."""
         return ", ".join(
             [str(self.setting), *(f"num_programs={self.num_programs}" for _ in self.grid[:1] if len(self.grid) < 2)]

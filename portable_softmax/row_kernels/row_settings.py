@@ -43,7 +43,7 @@ class Request(NamedTuple):
     rows: int
     cols: int
     multiple: int  # elements of which the start of a row is a multiple, as the compiler knows
-    fixed: bool  # BLOCK, warps and stages may not depend on the number of rows
+    fixed: bool  # BLOCK, warps and stages do not depend on the number of rows: bits are promised, or num_programs is passed
 
     def grid_of(self, constants: Mapping[str, Any]) -> tuple[int, int, int]:
         """Returns the grid of the request, for values of constexprs; GridError if it is invalid, or does not cover all rows."""
@@ -176,8 +176,8 @@ def device_of(arguments: Mapping[str, Any]) -> Device:
     tensors = [(value.device, name) for name, value in arguments.items() if isinstance(value, torch.Tensor)]
     places = {device: name for device, name in tensors if device.type not in ("cpu", "meta")}
     if len(places) > 1:
-        words = " and ".join(f"{name} is on {place}" for place, name in places.items())
-        raise RuntimeError(f"Expected all tensors to be on the same device, but {words}")
+        text = " and ".join(f"{name} is on {place}" for place, name in places.items())
+        raise RuntimeError(f"Expected all tensors to be on the same device, but {text}")
     return current_device(*[place.index for place in places])
 
 

@@ -105,7 +105,7 @@ class Trace:
         for name, several in zip(op.results, results, strict=False):
             value = several[0]
             if len({one.identity for one in several}) > 1:
-                value = Value.unknown(op.words, (condition, *several))
+                value = Value.unknown(op.label, (condition, *several))
             self._values[name] = value.depends(condition, *several)
 
     def _loop(self, op: Op) -> None:
@@ -202,11 +202,11 @@ class Trace:
         else:
             offsets, seen = np.broadcast_arrays(address.number, mask.number)
             runs, hides = runs_of(offsets[seen != 0]), hides or not np.all(seen)
-        place, words = (root, kind, runs.tobytes()), f"{WORDS[kind]} {root}"
+        place, label = (root, kind, runs.tobytes()), f"{WORDS[kind]} {root}"
         row = next(((loop, turn) for loop, turn in self._loops if PROGRAM in loop.sources), (None, 0))
         stored = *(value.identity for value in others[:1]), mask.key, *self._unknown
         program, loops = self.program[0], self._loops
-        self.accesses.append(Access(op, kind, words, root, address, runs, place, program, loops, row, hides, sure, stored))
+        self.accesses.append(Access(op, kind, label, root, address, runs, place, program, loops, row, hides, sure, stored))
 
 
 def accesses_of(

@@ -49,7 +49,7 @@ class Op:
 
     def __post_init__(self) -> None:
         self.kind = self.name.partition(".")[2]  # its name without the dialect's; of a comparison such as "lt"
-        self.words = VALUE.sub("", self.text)  # its text without values
+        self.label = VALUE.sub("", self.text)  # its text without values
         self.bounds, self.carried = list[str](), ASSIGNED.findall(self.text)  # values in a loop, and those it begins with
         if self.name == "scf.for":
             self.bounds, self.carried = self.operands[1:4], self.carried[1:]
@@ -197,7 +197,7 @@ class Value(NamedTuple):
         root = next((one.root for one in operands if op.kind not in ACCESSES), "")  # of a pointer made of a pointer
         result, wide = computed(op, operands), [one.wide for one in operands]
         if result is None:
-            return cls.unknown(op.words, operands, root)
+            return cls.unknown(op.label, operands, root)
         if op.kind in ARITHMETIC and op.text.rstrip(">").endswith("i32"):
             wide += [end for end in (int(np.max(result)), int(np.min(result))) if not -MAX_32_BITS <= end < MAX_32_BITS]
         return cls(result, root, wide=max(wide, key=abs, default=0)).depends(*operands)
@@ -237,7 +237,7 @@ class Access(NamedTuple):
 
     op: Op
     kind: str  # "load", "store" or "atomic"
-    words: str  # such as "a store to y"
+    label: str  # such as "a store to y"
     root: str  # the parameter that the address points to; "" if it is unknown
     address: Value
     runs: Any  # intervals of elements, [first, end), that no mask hides; of an unknown place one of its own behind all memory

@@ -33,8 +33,8 @@ def compiled(kernel: Kernel, device: Device) -> Any:
         except OSError as error:
             raise unwritable(error) from error
         except Exception as error:  # every stage of every backend has its own exceptions
-            words = f"{name}({', '.join(kernel.types.values())}) for {device.backend}/{device.arch}"
-            raise CompileError(f"{words}: {error}") from error
+            text = f"{name}({', '.join(kernel.types.values())}) for {device.backend}/{device.arch}"
+            raise CompileError(f"{text}: {error}") from error
     if fault := device.vendor.known_fault(result):
         raise CompileError(f"{name} is not used: {fault}")
     return result

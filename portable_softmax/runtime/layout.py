@@ -88,7 +88,7 @@ def _problem_of(
         dim,
         [t.stride() for t in (result, x, *others)],
         types,
-        scattered=of_tokens or device.vendor.scattered_rows or bool(scores),
+        may_scatter=of_tokens or device.vendor.scattered_rows or bool(scores),
         mask=next((mask.stride() for mask in masks), None),
         mask_aligned=scores.mask != "bits" and all(map(_is_aligned, masks)),
         aligned=not any(start % VECTOR_BYTES for start in starts),

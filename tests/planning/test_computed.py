@@ -25,7 +25,7 @@ LENGTHS = (64, 781, 4096, 16384, 50_257, 10**5)  # rows are several in a tile, o
 def assert_triton_has(tiling, hardware):
     """Powers of two, tiles of at most 2**20 elements, programs of at most as many threads as there may be."""
     assert {size.bit_count() for size in (tiling.tile_rows, tiling.width, tiling.num_warps or 1)} == {1}, tiling
-    assert tiling.tile_rows * (tiling.tile_cols if tiling.held else tiling.width) <= 2**20
+    assert tiling.tile_rows * (tiling.split_cols if tiling.held else tiling.width) <= 2**20
     assert tiling.blocks <= MAX_BLOCKS or not tiling.held
     assert (tiling.num_warps is None) == (hardware.warp_size is None)
     assert tiling.num_stages == (tiling.num_warps and 1), "kernels read ahead themselves, if at all"
@@ -38,7 +38,7 @@ def assert_covers(tiling, problem, config):
     if tiling.strategy == "two-pass":
         assert tiling.splits == 1
         return
-    assert (tiling.splits - 1) * tiling.tile_cols < problem.width <= tiling.splits * tiling.tile_cols
+    assert (tiling.splits - 1) * tiling.split_cols < problem.width <= tiling.splits * tiling.split_cols
     assert tiling.splits <= MAX_SPLITS
     blocks = -(-problem.width // tiling.width)  # as kernels cut them: the last splits have one more than the first
     starts = [split * (blocks // tiling.splits) + max(0, split - tiling.splits + blocks % tiling.splits)
@@ -134,7 +134,7 @@ def test_rows_are_at_their_strides(x, dim, scattered, backward):
     dim %= x.dim()
     y = torch.arange(x.numel()).view(x.shape)
     operands = (y, x, y) if backward else (y, x)
-    problem = problem_of(x.shape, dim, [operand.stride() for operand in operands], FLOAT, scattered=scattered)
+    problem = problem_of(x.shape, dim, [operand.stride() for operand in operands], FLOAT, may_scatter=scattered)
     if problem is None:
         assert x.dim() != 2 or not x.is_contiguous() or x.shape[1] < MIN_LINE, "long lines are read where they are"
         return

@@ -32,10 +32,10 @@ def test_a_launch_that_does_not_fit_or_compile_is_rejected():
     def measure(problem, tiling, device):
         if tiling.strategy == "in registers":
             raise CompileError("ub overflow")
-        return KernelResources(shared_memory_bytes=200_000 if tiling.tile_cols > 1024 else 1000)
+        return KernelResources(shared_memory_bytes=200_000 if tiling.split_cols > 1024 else 1000)
 
     plan = planned(A2, 4096, 4096, measure=measure)
-    assert (plan.tiling.strategy, plan.tiling.tile_cols) == ("two-pass", 1024)
+    assert (plan.tiling.strategy, plan.tiling.split_cols) == ("two-pass", 1024)
     assert plan.reasons[0] == "rejected in registers 2 x 4096: does not compile: ub overflow"
     assert "rejected two-pass 1 x 4096: does not fit: unified buffer" in plan.reasons
 

@@ -56,7 +56,7 @@ def test_a_launch_replaces_the_first_if_it_is_faster_in_every_round(rounds, best
         for run, args in ((fresh(), ARGUMENTS), (fresh(adding), ("*fp32", "*fp32", 64, 128, 1.0)))
     )
     assert planner.measured([SimpleNamespace(terms=short)] * 2, None)[1].endswith("expected to take less than 10 us")
-    launches = [SimpleNamespace(terms=terms, words=word) for word in "abc"][: max(2, len(rounds[0]))]
+    launches = [SimpleNamespace(terms=terms, label=word) for word in "abc"][: max(2, len(rounds[0]))]
     found, reason = planner.measured(launches, lambda: rounds)
     assert found == best
     assert reason == "not measured: no room" if rounds == "no room" else reason.startswith(f"measured: {'abc'[best]} took")

@@ -66,7 +66,7 @@ def faults_of_accesses(planned, asm, device):
     The ends of unaligned rows, words that programs exchange, and masks are read by few bytes, too.
     """
     problem, tiling = planned.problem, planned.tiling
-    block = tiling.tile_rows * tiling.tile_cols // tiling.blocks
+    block = tiling.tile_rows * tiling.split_cols // tiling.blocks
     per_thread = max(1, block // (tiling.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * DTYPE_BYTES[problem.x_dtype])
     is_plain = not (problem.unaligned or tiling.is_shared or problem.scores.mask)
@@ -74,7 +74,7 @@ def faults_of_accesses(planned, asm, device):
     narrow = {access for access, width in widths if width < possible}
     if max(width for _, width in widths) < possible or (is_plain and narrow):
         yield f"accesses, where {possible} bytes are possible: {narrow}"
-    if is_plain and tiling.held and tiling.tile_rows == 1 and problem.n_cols % tiling.tile_cols == 0 and not problem.scores:
+    if is_plain and tiling.held and tiling.tile_rows == 1 and problem.n_cols % tiling.split_cols == 0 and not problem.scores:
         yield from (f"a mask where tiles end where rows do: {access}" for access in re.findall(PTX_MASKED, asm.get("ptx", "")))
 
 
