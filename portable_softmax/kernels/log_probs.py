@@ -220,7 +220,7 @@ def token_log_probs_backward_kernel(
         idle = (total == 0) & (d_entropy == 0)
 
         begin, stop = first, tl.max(split_end)
-        for EDGE in tl.static_range(BOTH, ENDS + 1 if C.UNALIGNED else ENDS, ENDS - BOTH):
+        for EDGE in tl.static_range(BOTH, ENDS + 1 if C.UNALIGNED else ENDS, ENDS - BOTH):  # blocks, then ends
             for start in tl.range(begin, stop, C.BLOCK):
                 columns, shown, vectors, added = load_mask(
                     mask, row_end if EDGE == ENDS else start, m_col, misalignment, row_end, reads, EDGE, C
@@ -245,7 +245,7 @@ def token_log_probs_backward_kernel(
                         ds *= 1.0 - u * u
                     ds = tl.where(none, 0.0, ds)
                 store(dx + columns, ds, columns, misalignment, row_end, exists, EDGE, C)
-            begin, stop = split, 1
+            begin, stop = split, 1  # one turn for ENDS, by the program of split 0
 
 
 @triton.jit

@@ -37,7 +37,7 @@ def softmax_kernel(
         y_at = offsets_of_result(x_at, rows, head, query, n_queries, n_cols, C)
         out, words = result_ptr + y_at, words_of(words_ptr, tile, C)
         if C.GRADIENT:
-            source, y, x = dy_ptr + x_at, y_ptr + y_at, y_ptr + y_at
+            source, y, x = dy_ptr + x_at, y_ptr + y_at, y_ptr + y_at  # x is read with a CAP alone
             if C.CAP != 0.0:
                 x = x_ptr + y_at
         else:

@@ -14,7 +14,7 @@ from portable_softmax.row_kernels.ttir import ACCESSES, COLUMNS, PROGRAM, UNKNOW
 LABEL = re.compile(r"\^\w+")
 MASKS = {"load": 1, "atomic_cas": 3}  # places of masks among operands, 2 for others
 WORK = "reduce", "exp", "exp2"
-WORDS = {"load": "a load of", "store": "a store to", "atomic": "an atomic operation on"}
+NOUNS = {"load": "a load of", "store": "a store to", "atomic": "an atomic operation on"}
 FAR = 2**31 - 1  # a turn that loops do not have
 ONE = Value(np.int64(1))
 Axes = tuple[int, int, int]
@@ -202,7 +202,7 @@ class Trace:
         else:
             offsets, seen = np.broadcast_arrays(address.number, mask.number)
             runs, hides = runs_of(offsets[seen != 0]), hides or not np.all(seen)
-        place, label = (root, kind, runs.tobytes()), f"{WORDS[kind]} {root}"
+        place, label = (root, kind, runs.tobytes()), f"{NOUNS[kind]} {root}"
         row = next(((loop, turn) for loop, turn in self._loops if PROGRAM in loop.sources), (None, 0))
         stored = *(value.identity for value in others[:1]), mask.key, *self._unknown
         program, loops = self.program[0], self._loops
