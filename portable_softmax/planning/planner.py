@@ -119,8 +119,9 @@ def choose_launch(
     best: LaunchPlan = used[0]
     if time:
         some = [one for one in used if not spilled_by(one.resources)][:count]
-        at, text = measured(some, lambda: time(some))
-        best, decisions = best if at is None else some[at], [text]
+        at, *decisions = measured(some, lambda: time(some))
+        if at is not None:
+            best = some[at]
     spilled = spilled_by(best.resources)
     if spilled and not (best.terms and best.terms.lines < SLOW * best.us):
         warnings = [f"slow: spills into {spilled} bytes per thread; no other of {len(launches)} launches should be faster"]
