@@ -15,7 +15,7 @@ from portable_softmax.kernels.common import (
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
 from portable_softmax.kernels.noise import gumbel
 from portable_softmax.kernels.reduce import NO_GROUP, add_block, best_groups, merge_row, no_statistics
-from portable_softmax.kernels.scores import capped, find_mask, load_mask, load_score, load_scores, shift, slope_of
+from portable_softmax.kernels.scores import capped, find_mask, load_mask, load_score, load_scores, load_words, shift, slope_of
 
 
 @triton.jit
@@ -54,16 +54,21 @@ def token_log_probs_kernel(
                 peaks, sums, moments, best, at = no_statistics(C)
                 begin = first
                 stop = first + tl.maximum(tl.min(split_end) - first, 0) // C.BLOCK * C.BLOCK
+                bits = mask
+                if C.MASK_WORDS and not C.IN_REGISTERS:  # a block ahead, as elements are loaded after their words
+                    bits = load_words(mask, begin, m_col, split_end, reads, C)
                 for MASKED in tl.static_range(1 if C.IN_REGISTERS else 0, 2):  # blocks within all rows, then others
                     for base in tl.range(0 if C.IN_REGISTERS else begin, 1 if C.IN_REGISTERS else stop, C.BLOCK):
                         tile_scores = None
                         for block in tl.static_range(C.BLOCKS):  # all loads before what needs them
                             start = (first + block * C.BLOCK) if C.IN_REGISTERS else base
                             columns, shown, vectors, added = load_mask(
-                                mask, start, m_col, misalignment, split_end, reads, (C.EDGES >> (2 * block)) & (2 + MASKED), C
+                                bits, start, m_col, misalignment, split_end, reads, (C.EDGES >> (2 * block)) & (2 + MASKED), C
                             )
                             scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
                             tile_scores = append_block(tile_scores, scores, tl.float32, C)
+                            if C.MASK_WORDS and not C.IN_REGISTERS:
+                                bits = load_words(mask, start + C.BLOCK, m_col, split_end, reads, C)
                         for block in tl.static_range(C.BLOCKS):
                             scores, is_first = get_block(tile_scores, block, C), C.IN_REGISTERS and block == 0
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, is_first, C)

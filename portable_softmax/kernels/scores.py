@@ -32,8 +32,9 @@ def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.conste
     if C.MASK == "bits":
         column = columns - misalignment
         if C.MASK_WORDS and EDGE < ELEMENTS:
-            number = tl.expand_dims(start // 32 + tl.arange(0, C.BLOCK // 32), 0)
-            words = tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
+            words = mask
+            if mask.dtype.is_ptr():
+                words = load_words(mask, start, m_col, row_end, exists, C)
             words = tl.broadcast_to(tl.expand_dims(words, 2), (words.shape[0], C.BLOCK // 32, 32))
             words = tl.reshape(words, (words.shape[0], C.BLOCK))
         else:
@@ -64,6 +65,13 @@ def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.conste
                 # The hint is on the comparison: Triton up to 3.7 loses that of a reshape, and then reads x element by element.
                 vectors = vectors & tl.max_constancy(tl.reshape(some, loaded.shape) != 0, [1, C.ACCESS])
     return columns, shown, vectors, added
+
+
+@triton.jit
+def load_words(mask, start, m_col, row_end, exists, C: tl.constexpr):
+    """Returns a block's words of bits, one for 32 columns, which stand for pointers to the rows of a mask."""
+    number = tl.expand_dims(start // 32 + tl.arange(0, C.BLOCK // 32), 0)
+    return tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
 
 
 @triton.jit
