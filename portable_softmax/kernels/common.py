@@ -126,7 +126,7 @@ def load_per_row(value, rows, exists, KIND: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 def first_column(split, n_cols, C: tl.constexpr):
-    """Returns the first column of a split. It depends on n_cols, which keeps ptxas from adding 16 bits (triton#11581)."""
+    """Returns the first column of a split: one of several depends on n_cols, so that ptxas adds no 16 bits (triton#11581)."""
     column = 0
     if C.SPLITS > 1:
         blocks = tl.cdiv(n_cols + (C.VECTOR - 1 if C.UNALIGNED else 0), C.BLOCK)

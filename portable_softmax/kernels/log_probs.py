@@ -1,7 +1,7 @@
 """Log-probabilities of chosen or drawn tokens, without the softmax of all of them; and their gradient.
 
-Rows have n_ids tokens. The result is 0 for an id that is `ignored` and nan for one outside of the row. A row of ignored ids
-alone is not read, and its numbers are 0. A row with nan, +inf or no score has a drawn id of -1.
+Rows have n_ids tokens. The result is 0 for an ignored id and nan for one outside of the row. With SKIP_IGNORED, tiles of
+ignored ids alone are not read, and their statistics not written. A row with nan, +inf or no score has a drawn id of -1.
 """
 
 # isort: skip_file

@@ -96,7 +96,7 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     the widest accesses.
     """
     limits, vector, width = limits_of(device), problem.vector, next_power_of_2(problem.width)
-    can_split = bool(device.profile.launch.polls) and not problem.in_place
+    can_split = bool(device.profile.launch.polls) and not problem.in_place  # a late program reads what others may overwrite
     exchanges = can_split and not problem.batch_invariant  # a late program may be waited for or not, and bits differ
     in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
     bits = problem.log_probs is not None and problem.scores.mask == "bits"

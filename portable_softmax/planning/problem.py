@@ -173,8 +173,8 @@ class Problem:
 
     @property
     def is_sample(self) -> bool:
-        """True if tokens are drawn. A batch-invariant launch is that of log-probabilities, so that these are equal in bits."""
-        return self.log_probs is not None and self.log_probs.sample
+        """True if tokens are drawn by a launch of its own: a batch-invariant one is that of log-probabilities, in bits."""
+        return self.log_probs is not None and self.log_probs.sample and not self.batch_invariant
 
     @cached_property
     def widest(self) -> int:

@@ -94,7 +94,7 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
     elif tiling.held and problem.pairs:
         blocks = 1
     in_turn = max(1.0, IN_TURN * tiling.warps / limits.partitions)
-    if problem.log_probs and problem.log_probs.min_p:  # one program may read all of a row once more, after others have ended
+    if problem.log_probs and problem.log_probs.min_p and problem.is_sample:  # one program may read a row again, at the end
         covered, in_turn = covered + problem.width, 1.0
     readers = 1 if problem.is_sample else tiling.splits  # the last program alone draws
     bytes_read, bytes_written = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written]

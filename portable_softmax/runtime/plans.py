@@ -155,7 +155,7 @@ def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResource
     kernel, *_ = kernels_of(problem, tiling, device)
     if kernel.config.BLOCKS > 1 and version < (3, 3):
         raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
-    if problem.is_sample:  # it has the launch of log-probabilities, if it compiles
+    if problem.log_probs and problem.log_probs.sample:  # ranked as log-probabilities, of which it may have the launch
         compiled(kernel, device)
         kernel, *_ = kernels_of(replace(problem, log_probs=LogProbs()), tiling, device)
     return resources_of(kernel, device)

@@ -61,6 +61,15 @@ def test_batch_invariance_has_one_bucket(kind, n_cols):
     assert len({launch.tiling._replace(walk=True) for launch in launches}) == 1
 
 
+@pytest.mark.parametrize("n_cols", [1000, 12345, 50257])
+def test_batch_invariant_samples_have_the_launch_of_log_probabilities(n_cols):
+    """Sums are added up in the same order then, whatever else a sample does."""
+    problem = contiguous_problem(64, n_cols, "bfloat16", batch_invariant=True)
+    kinds = LogProbs(), LogProbs(sample=True), LogProbs(sample=True, seed="rows", min_p="number")
+    launches = [ranked(bucket_of(replace(problem, form="log_softmax", log_probs=kind)), H200)[0] for kind in kinds]
+    assert len({launch.tiling for launch in launches}) == 1
+
+
 def test_a_known_bucket_plans_and_compiles_nothing(monkeypatch):
     """Counts choices and compilations over 1,000 numbers of rows, of which 20 have met all buckets."""
     compiled = []
