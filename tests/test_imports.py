@@ -1,8 +1,7 @@
-"""The packages and their folders: imports go one way, in the emulator's too; private names of others have a reason."""
+"""The packages and their folders: imports go one way, in the emulator's too."""
 
 import ast
 import graphlib
-import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +26,6 @@ LAYERS = (
     {"program"},
     {"__main__"},
 )
-PRIVATE = re.compile(r"\b(?:torch|triton)(?:\.\w+)*\._[a-zA-Z]|\bfrom (?:torch|triton)[\w.]* import .*\b_[a-z]|\._init_handles")
 LAYER_OF = {folder: number for number, folders in enumerate(LAYERS) for folder in folders}
 
 
@@ -58,11 +56,3 @@ def test_packages_import_one_way_and_no_modules_each_other():
         wrong = [name for name in names if LAYER_OF[folder_of(name)] >= LAYER_OF[own] and folder_of(name) != own]
         assert not wrong, f"{module} imports {', '.join(wrong)}, of the same layer or above"
     graphlib.TopologicalSorter(graph).prepare()
-
-
-def test_private_names_of_torch_and_triton_have_a_reason_beside_them():
-    for path in FILES.values():
-        lines = path.read_text().splitlines()
-        for number, line in enumerate(lines, 1):
-            if PRIVATE.search(line.partition("#")[0]):
-                assert "#" in "".join(lines[max(0, number - 4) : number]), f"{path.name}:{number}: {line.strip()}"

@@ -113,20 +113,6 @@ def test_a_launch_takes_no_less_than_its_bytes_and_the_sum_of_its_terms():
             assert floor < terms.total <= launch.us, launch
 
 
-@pytest.mark.parametrize(
-    ("n_rows", "held", "resident", "waves"), [(264, 3, 2, 1), (396, 3, 3, 1), (397, 3, 3, 2), (4224, 8, 8, 4)]
-)
-def test_programs_go_in_waves(n_rows, held, resident, waves):
-    """Checks the cost of one program for each row, on 132 multiprocessors with 3,350 bytes in a nanosecond."""
-    terms = cost(*work_of(contiguous_problem(n_rows, 1024, "bfloat16"), TILES, held), NUMBERS)
-    in_step = 1 + 12 * (waves - 1) / (waves + 11) / resident
-    assert terms.memory == pytest.approx(n_rows * 1024 * 2 * 2 / 3.35e6 / NUMBERS.bandwidth)
-    assert terms.turnover == pytest.approx(NUMBERS.turnover_us * (waves - 1) / resident)
-    assert terms.latency == pytest.approx(NUMBERS.latency_us * in_step)
-    assert terms.elements == pytest.approx((8 + 8) * NUMBERS.element_ns * in_step / 1e3)
-    assert (terms.lines, terms.exchange, terms.arithmetic) == (0, 0, 0)
-
-
 LAUNCHES_OF_ALL_TERMS = [
     work_of(contiguous_problem(2**16, 64, "float32"), Tiling(8, 8, 1, 1, blocks=8), 2, 16),
     work_of(contiguous_problem(512, 16384, "float32"), Tiling(1, 1024, 4, 1, splits=8, blocks=2), 2, 16),
