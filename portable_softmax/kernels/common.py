@@ -17,7 +17,7 @@ HIGHEST = tl.constexpr(3e38)
 LEAST = tl.constexpr(-3.4028234663852886e38)  # the least finite number of float32
 LOWEST = tl.constexpr(-110.0)  # exp of anything lower is 0 in float32, subnormal numbers included
 END, START, BOTH = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
-ELEMENTS, ENDS = tl.constexpr(4), tl.constexpr(7)  # any columns; those of the first and the last vector of a row
+ELEMENTS, ENDS = tl.constexpr(4), tl.constexpr(7)  # any columns; first and last vectors. Bits: END 1, START 2
 
 
 @triton.jit

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_KEPT = 4096  # choices
 _choices: dict[tuple[tuple[Any, ...], Device], LaunchPlan] = {}  # by bucket
-bound_calls: dict[tuple[Any, ...], Any] = {}  # operators' launches, by key of a call; dropped where one is chosen anew
+bound_calls: dict[tuple[Any, ...], Any] = {}  # calls of operators, by key; dropped where a launch is chosen anew
 
 
 def plan(
