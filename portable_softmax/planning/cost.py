@@ -158,6 +158,8 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
     if work.clocks:
         clocks, in_partition = NS * numbers.launch_ns * work.clocks * all_turns, work.warps / limits.partitions
         issuing = clocks * (in_partition * resident + 1 / (1 + ahead)) * (1 + walking)
+        if work.blocks > 1 and not work.block_reductions:  # no warp waits for another one in loops over blocks
+            in_partition = 1
         chain = clocks * max(1, in_partition) + CHAINED * numbers.latency_us * all_turns * max(1, work.chained)
         computing, done = _hidden(streaming, issuing), _hidden(streaming, max(issuing, chain))
 

@@ -253,7 +253,7 @@ class Choice:
             programs=num_programs,
             resident=one.occupancy.programs_per_multiprocessor,
             warps=setting.warps or 1,
-            ahead=0 if in_blocks or request.multiple == 1 else max(0, setting.stages - 2),
+            ahead=0 if in_blocks else max(0, setting.stages - 2),
             spilled_bytes=one.resources.spilled_bytes_per_thread,
             clocks=clocks,
             chained=chained,
