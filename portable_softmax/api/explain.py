@@ -11,7 +11,6 @@ from portable_softmax.devices.detect import chosen
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.operators import checks, launch
-from portable_softmax.runtime.layout import described
 from portable_softmax.runtime.plans import plan_problem
 
 
@@ -43,13 +42,15 @@ def explain(x: Tensor, dim: int = -1, *, device: Device | str | None = None, **o
         return f"PyTorch's operators compute it: no kernel supports {error}"
     if device is None and (device := launch.device_of(x)) is None:
         return f"PyTorch's operators compute it: the tensor is on {x.device.type}; device='vendor/product' plans for another"
-    target, tensors = chosen(device), [x]
-    if operator.has_one_result:
-        tensors = [*operator.empty(args._replace(x=x.to("meta")), checked), x]
+    target, copied = chosen(device), ""
     about.pop("sizes", None)
-    last, problem = described(tuple(tensors), checked.dim, target, args.mask, **about)
+    made = operator.empty(args._replace(x=x.to("meta")), checked)
+    problem = launch.problem_of(operator, args, made, target, about)
+    if problem is None:
+        copied = "operands are copied first, for their strides or for batch_invariant\n"
+        on_meta = args._replace(**{name: getattr(args, name).to("meta") for name in ("x", "mask") if named[name] is not None})
+        copies, moved = launch.copies_of(operator, on_meta, checked, target, about)
+        problem = launch.problem_of(operator, copies, operator.empty(copies, moved), target, {**about, "dim": moved.dim})
+    assert problem, "contiguous rows are read in place"
     shape = f"{problem.n_rows} rows of {problem.n_cols} columns on {target.name}, strides {x.stride()} along dim {checked.dim}"
-    text = f"one launch computes {problem.name} of {shape}\n{plan_problem(problem, target)}"
-    if last is None:
-        return text
-    return f"operands are copied first, for their strides or for batch_invariant\n{text}"
+    return f"{copied}one launch computes {problem.name} of {shape}\n{plan_problem(problem, target)}"

@@ -38,7 +38,8 @@ class _Gradient(Operator):
     def describe(self, args: Any, options: Any, invariant: bool) -> dict[str, Any]:
         mask = "bool" if options.voids else None
         scores = launch.scores_of(args.y, options.dim, args, options.softcap, options.dtype, mask=mask)
-        return {"scores": scores, "form": FORMS[options.log], "backward": True, "batch_invariant": invariant}
+        about = {"dim": options.dim, "backward": True, "batch_invariant": invariant}
+        return {"scores": scores, "form": FORMS[options.log], **about}
 
 
 class _Softmax(Operator):
@@ -71,7 +72,7 @@ class _Softmax(Operator):
         scores = launch.scores_of(args.x, dim, args, softcap, dtype, causal=causal, zero_rows=zero_rows)
         if torch.promote_types(args.x.dtype, dtype) != dtype:  # torch rounds x first, and kernels do not
             raise launch.NoKernel(f"{args.x.dtype} to {dtype}")
-        return {"scores": scores, "form": FORMS[log], "batch_invariant": invariant}
+        return {"scores": scores, "form": FORMS[log], "dim": dim, "batch_invariant": invariant}
 
     def saved(self, call: Call, args: Any, y: Tensor) -> tuple[Any, ...]:
         softcap, log, dim, *_ = call.options

@@ -48,6 +48,7 @@ class _Tokens(Operator):
         return {
             "scores": launch.scores_of(args.x, options.dim, args, options.softcap, zero_rows=options.zero_rows),
             "form": "log_softmax",
+            "dim": options.dim,
             "batch_invariant": invariant,
             "log_probs": log_probs or LogProbs(entropy=options.entropy, lse=options.lse),
             "sizes": {"n_ids": math.prod(args.ids.shape[args.x.dim() - 1 :]), "ignored": options.ignore_index},
@@ -132,7 +133,8 @@ class _Sample(Operator):
     def describe(self, args: Any, options: Any, invariant: bool) -> Any:
         kinds = {name: launch.kind_of(getattr(args, name)) for name in ("min_p", "seed", "position")}
         about = {"form": "log_softmax", "batch_invariant": invariant, "log_probs": LogProbs(sample=True, **kinds)}
-        return {"scores": launch.scores_of(args.x, args.x.dim() - 1, args, options.softcap), **about}
+        dim = args.x.dim() - 1
+        return {"scores": launch.scores_of(args.x, dim, args, options.softcap), "dim": dim, **about}
 
     def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
         dtypes = torch.int64, torch.promote_types(args.x.dtype, torch.float32)

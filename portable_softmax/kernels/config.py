@@ -68,7 +68,7 @@ class KernelConfig:
     CAUSAL: str = ""  # "upper_left", or "lower_right"
     SINK: bool = False  # one more logit per row in the denominator
     MASKED_ROWS_ZERO: bool = False  # rows without a score result in 0; else nan
-    MASKED_GRADIENT: str = ""  # gradients are 0 where y has no weight: "elements", or "rows" of nan too
+    MASKED_GRADIENT: bool = False  # gradients are 0 where y has no weight, and in rows of nan
 
     # Samples: "integer" or "number", or "rows".
     SEED: str = ""

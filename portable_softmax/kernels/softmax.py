@@ -176,7 +176,6 @@ def gradient_of(dy, y, x_ptrs, vectors, total, scale, temperature, C: tl.constex
     ds *= slope
     if C.TEMPERATURE != "":
         ds = tl.where(temperature == 0, 0.0, ds)
-    if C.MASKED_GRADIENT != "":  # what a mask hides has no weight, and rows that it hides wholly are nan
-        none = NEG_INF if C.LOG else 0.0
-        ds = tl.where(y > none if C.MASKED_GRADIENT == "rows" else y != none, ds, 0.0)
+    if C.MASKED_GRADIENT:  # what a mask hides has no weight, and rows that it hides wholly are nan
+        ds = tl.where(y > (NEG_INF if C.LOG else 0.0), ds, 0.0)
     return ds

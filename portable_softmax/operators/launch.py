@@ -18,9 +18,9 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.checks import FACTORS, INTEGERS, with_size
-from portable_softmax.planning.problem import MAX_COLS, NONE, VECTOR_BYTES, Scores
+from portable_softmax.planning.problem import MAX_COLS, NONE, VECTOR_BYTES, Problem, Scores
 from portable_softmax.runtime.bind import guarded
-from portable_softmax.runtime.layout import NAMES, bind_call
+from portable_softmax.runtime.layout import NAMES, expanded, is_aligned, launch_of, problem_in_place
 
 # True under functorch, where Function.apply is refused, even of plain tensors that a transformed function closes over; it has
 # no public name (2.6 to 2.13).
@@ -134,43 +134,84 @@ def kind_of(factor: Any) -> Any:
 
 def compile_call(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:
     """Returns run(args), or run(args, out) if there is one, which launches calls like this one; raises NoKernel."""
-    whole, made = [t for t in args[: operator.whole] if t is not None], operator.empty(args, options)
-    x = whole[-1]  # or y of a gradient
-    dim, target, where = getattr(options, "dim", x.dim() - 1), device_of(x), x.device
+    made, x, where, sizes = operator.empty(args, options), args[0], args[0].device, about.pop("sizes", None)
+    target = device_of(x)
     if target is None:
         raise NoKernel(f"tensors on {where.type}")
     if out is not None:
         is_alike = (out.dtype, out.device, out.shape) == (made[0].dtype, where, made[0].shape)
-        is_moved = overwrites(out, args[0]) and out.stride() != args[0].stride()
+        is_moved = overwrites(out, x) and out.stride() != x.stride()
         if not is_alike or is_moved or overlaps(out) or is_recorded((out, *args)):
             raise NoKernel("the tensor for the result")
         made = (out,)
-    if operator.has_one_result:  # of the shape of x
-        whole = [*made, *whole]
-    operands, launch = bind_call(tuple(whole), dim, target, getattr(args, "mask", None), **about)
+    problem = problem_of(operator, args, made, target, about)
+    if problem is None:
+        return _on_copies(operator, options, target, about)
+    operands, launch = launch_of(problem, target, where, sizes)
     names = [name.removesuffix("_ptr") for name in operands[len(made) :]]
     places = {name: at for at, name in enumerate(args._fields)}
     order = [places.get(name, len(args)) for name in names]  # an absent one is behind those that are known
-    converted: list[Any] = [(at, name) for name, at in places.items() if name in CONTIGUOUS and kind_of(args[at]) == "rows"]
-    if converted:
-        shapes = dict.fromkeys(FACTORS, with_size(x, dim, 1)) | dict.fromkeys(INTEGERS, x.shape[:-1])
-        converted = [(at, shapes.get(name) or args[at].shape, CONTIGUOUS[name]) for at, name in converted]
+    of_rows = dict.fromkeys(FACTORS, with_size(x, about["dim"], 1)) | dict.fromkeys(INTEGERS, x.shape[:-1])
+    converted = [(at, name) for name, at in places.items() if name in CONTIGUOUS and kind_of(args[at]) == "rows"]
+    forms = [(at, of_rows.get(name) or args[at].shape, CONTIGUOUS[name]) for at, name in converted]
     absent = [None] * (len(order) - len(args))  # behind the arguments, where these are in order
-    is_plain = not converted and order == [*range(len(args)), *(len(args) for _ in absent)]
+    is_plain = not forms and order == [*range(len(args)), *(len(args) for _ in absent)]
     layouts = [(t.shape, t.stride(), t.dtype) for t in made]
 
     def run(args: Any, *made: Tensor) -> Any:
         results = made or [torch.empty_strided(*sizes, dtype=dtype, device=where) for *sizes, dtype in layouts]
-        if not is_plain:
+        if is_plain:
+            launch(*results, *args, *absent)
+        else:
             values = [*args, None]
-            for at, shape, dtype in converted:
+            for at, shape, dtype in forms:
                 values[at] = _contiguous(values[at], shape, dtype, where)
             launch(*results, *(values[at] for at in order))
-        else:
-            launch(*results, *args, *absent)
         return returned(results)
 
     return guarded(run, target)
+
+
+def problem_of(operator: Any, args: Any, made: Sequence[Tensor], target: Device, about: dict[str, Any]) -> Problem | None:
+    """Returns the problem of a call with these results; None if kernels do not read its tensors in place."""
+    whole = [t for t in args[: operator.whole] if t is not None]
+    if operator.has_one_result:  # of the shape of x
+        whole = [*made, *whole]
+    return problem_in_place(whole, device=target, mask=getattr(args, "mask", None), **about)
+
+
+def copies_of(operator: Any, args: Any, options: Any, target: Device, about: dict[str, Any]) -> tuple[Any, Any]:
+    """Returns (arguments, options) of an equal call that kernels read in place: what has the shape of x is contiguous.
+
+    Where they read contiguous rows alone, the call computes along the last dimension.
+    """
+    x, dim, moved = args[0], about["dim"], dict[str, Any]()
+    last = dim
+    if "log_probs" in about or about["batch_invariant"] or not target.vendor.scattered_rows:
+        last = x.dim() - 1
+    for name, t in args._asdict().items():
+        if name in FACTORS and isinstance(t, Tensor):
+            moved[name] = t.expand(with_size(x, dim, 1)).movedim(dim, last)
+        elif t is not None and (name == "mask" or name in args._fields[: operator.whole]):
+            t = expanded(t, x, dim).movedim(dim, last)
+            moved[name] = t if t.is_contiguous() and is_aligned(t) else t.clone(memory_format=torch.contiguous_format)
+    if last != dim:
+        options = options._replace(dim=last)
+    return args._replace(**moved), options
+
+
+def _on_copies(operator: Any, options: Any, target: Device, about: dict[str, Any]) -> Callable[..., Any]:
+    """Returns run(args), or run(args, out), which calls an operator on copies of arguments."""
+
+    def run(args: Any, *out: Tensor) -> Any:
+        copies, moved = copies_of(operator, operator.Args(*args), options, target, about)
+        result = operator.launched(copies, moved, about["batch_invariant"])
+        if operator.has_one_result:
+            result = result.movedim(moved.dim, about["dim"])
+            return out[0].copy_(result) if out else result.contiguous()
+        return result
+
+    return run
 
 
 def returned(results: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:

@@ -52,8 +52,8 @@ class LogProbs:
     lse: bool = False  # the logsumexp per row is a result; a gradient has one from it
     gradient: bool = False  # of x, from the gradients of these numbers
     many: bool = False  # a gradient: rows have another number of chosen elements than one
-    seed: str = "integer"  # of samples: an "integer", or one per row, "rows"; min_p may be absent
-    position: str = "integer"
+    seed: str = ""  # of samples: an "integer", or one per row, "rows"; min_p may be absent
+    position: str = ""
     min_p: Factor | None = None
 
     @property

@@ -9,7 +9,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.candidates import holds_as_loaded
 from portable_softmax.planning.cost import limits_of
-from portable_softmax.planning.problem import LogProbs, Problem, Scores, next_power_of_2
+from portable_softmax.planning.problem import LogProbs, Problem, next_power_of_2
 from portable_softmax.planning.tiling import Tiling
 
 if TYPE_CHECKING:
@@ -124,44 +124,39 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
     """Returns everything that a kernel is compiled for, except the types of its operands."""
     from portable_softmax.kernels.config import KernelConfig
 
-    scores, picks, vendor, polls = problem.scores, problem.log_probs or LogProbs(), device.vendor, device.profile.launch.polls
-    of_tokens, threads = problem.log_probs is not None, tiling.warps * limits_of(device).warp
+    scores, picks, mask, vendor = problem.scores, problem.log_probs or LogProbs(), problem.mask, device.vendor
+    threads, polls = tiling.warps * limits_of(device).warp, device.profile.launch.polls
     unit = 1 if problem.unaligned else problem.vector  # of lengths and strides
-    is_log, is_exact = problem.form == "log_softmax" and not of_tokens, DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses
-    fields: dict[str, Any] = {"LOG": is_log, "EXACT": is_exact, "FUSED": vendor.fuses, "ENTROPY": picks.entropy}
-    fields |= {"MULTIPLE_IDS": picks.many, "SKIP_IGNORED": problem.skips}
+    read = max(threads // tiling.tile_rows, next_power_of_2(tiling.splits))
+    fields: dict[str, Any] = {"LOG": problem.form == "log_softmax", "GRADIENT": problem.backward, "FUSED": vendor.fuses}
+    fields |= {"EXACT": DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses, "SKIP_IGNORED": problem.skips}
+    fields |= {"SAMPLE": picks.sample, "ENTROPY": picks.entropy, "MULTIPLE_IDS": picks.many, "LOG2": vendor.log2}
+    fields |= {"SEED": picks.seed, "POSITION": picks.position, "MIN_P": picks.min_p or ""}
+    fields |= {"SCALE": scores.scale or "", "TEMPERATURE": scores.temperature or "", "CAP": scores.cap or 0.0}
+    fields |= {"CAUSAL": scores.causal or "", "SINK": scores.sink, "MASKED_ROWS_ZERO": scores.zero_rows}
     fields |= {"LEVELS": problem.depth, "VECTOR": problem.vector, "UNALIGNED": problem.unaligned, "UNIT": unit}
     fields |= {"WIDE": problem.n_rows >= WIDE_ROWS, "OUT_LIKE_X": problem.stores and problem.out_like_x}
+    fields |= {"ROWS": tiling.tile_rows, "BLOCK": tiling.width, "WALK": tiling.walk, "SPLITS": tiling.splits, "STEP": step}
+    fields |= {"SPLITS_READ": read, "ATOMIC_POLL": vendor.poll == "atomic", "POLLS": getattr(polls, "value", 0)}
+    fields |= {"IN_REGISTERS": tiling.held and not picks.gradient, **_parts_of(problem, tiling, device)}
+    if fields["IN_REGISTERS"]:
+        fields |= {"BLOCKS": tiling.blocks, "UNMASKED_BLOCKS": _whole_blocks(problem, tiling)}
     if problem.across:
         fields |= {"AXIS": 0, "COL_UNIT": unit, "HEAD_TILES": not problem.scattered}
     else:
         fields |= {"ROW_UNIT": unit, "HEAD_TILES": problem.numbered and problem.depth > 1}
-    fields |= {"ROWS": tiling.tile_rows, "BLOCK": tiling.width, "WALK": tiling.walk, "SPLITS": tiling.splits, "STEP": step}
-    fields |= {"IN_REGISTERS": tiling.held and not picks.gradient and not step, **_parts_of(problem, tiling, device)}
-    if fields["IN_REGISTERS"]:
-        fields |= {"BLOCKS": tiling.blocks, "UNMASKED_BLOCKS": _whole_blocks(problem, tiling)}
     if problem.across or problem.unaligned or tiling.is_shared or tiling.blocks > MANY_BLOCKS:
         fields |= {"OPAQUE": vendor.register}
-    if not of_tokens and holds_as_loaded(problem, tiling, device):
+    if problem.log_probs is None and holds_as_loaded(problem, tiling, device):
         fields |= {"AS_LOADED": vendor.vector_register}
-    if tiling.is_shared:
-        read = max(threads // tiling.tile_rows, next_power_of_2(tiling.splits))
-        fields |= {"SPLITS_READ": read, "ATOMIC_POLL": vendor.poll == "atomic"}
-    if tiling.is_shared and polls:
-        fields |= {"POLLS": polls.value}
-    fields |= {"SCALE": scores.scale or "", "TEMPERATURE": scores.temperature or "", "CAP": scores.cap or 0.0}
-    if problem.backward:
-        fields |= {"GRADIENT": True, "MASKED_GRADIENT": _masked_gradient(scores)}
-    else:
-        fields |= {"CAUSAL": scores.causal or "", "SINK": scores.sink, "MASKED_ROWS_ZERO": scores.zero_rows}
-    if scores.mask and not problem.backward:
-        fields |= {"MASK": MASKS.get(scores.mask, "added"), "MASK_COL": problem.mask.col, "MASK_UNIT": problem.mask.vector}
-        fields |= {"MASK_SHARED": problem.mask.per_batch}
-        if tiling.num_warps and problem.mask.col and not problem.across:
+    if problem.backward:  # y, and no mask, is read
+        fields |= {"MASKED_GRADIENT": scores.mask is not None}
+    elif scores.mask:
+        fields |= {"MASK": MASKS.get(scores.mask, "added"), "MASK_UNIT": mask.vector, "MASK_SHARED": mask.per_batch}
+        fields |= {"MASK_COL": mask.col}
+        if tiling.num_warps and mask.col and not problem.across:
             fields |= {"ACCESS": max(1, min(problem.vector, tiling.width, tiling.tile_rows * tiling.width // threads))}
-    if picks.sample:
-        fields |= {"SAMPLE": True, "LOG2": vendor.log2, "SEED": picks.seed, "POSITION": picks.position}
-    return KernelConfig(**fields, MIN_P=picks.min_p or "")
+    return KernelConfig(**fields)
 
 
 def _whole_blocks(problem: Problem, tiling: Tiling) -> int:
@@ -186,10 +181,3 @@ def _parts_of(problem: Problem, tiling: Tiling, device: Device) -> dict[str, int
         return {"PARTS": tiling.width if problem.backward else 1}
     lines = tiling.tile_rows if problem.across else 1
     return {"PARTS": max(1, min(tiling.width, threads * problem.vector // lines))}  # elements that are read at once
-
-
-def _masked_gradient(scores: Scores) -> str:
-    """Returns which gradients are 0, whatever dy is: all of a wholly masked row, which is nan, or elements of weight 0."""
-    if scores.mask == "bool" or scores.causal:
-        return "rows"
-    return "elements" if scores.mask or scores.sink or scores.zero_rows else ""  # a score may be -inf where x is not

@@ -115,7 +115,7 @@ def softmax(x, log, loose, *, sink=None, masked_rows="nan", **scores):
     return exact, torch.where(error < 0.1, error * size_of(exact), INF)  # anything, where an exponent may be off by as much
 
 
-def gradient(dy, y, log, hides="", **scores):
+def gradient(dy, y, log, hides=False, **scores):
     """Returns (gradient of x from those of y, and y, error); `hides` is KernelConfig.MASKED_GRADIENT."""
     d, p = dy.double(), y.double().exp() if log else y.double()
     p = torch.where(p < 2.0**-150, 0.0, p)  # as in float32: beside an inf it counts whether there is a weight
@@ -126,7 +126,7 @@ def gradient(dy, y, log, hides="", **scores):
     slope, more = derivative(**scores)
     exact, nothing = torch.where(greedy_of(scores), 0.0, exact * slope), y.double() == (-INF if log else 0.0)
     if hides:
-        exact = torch.where(nothing | (y.isnan() & (hides == "rows")), 0.0, exact)
+        exact = torch.where(nothing | y.isnan(), 0.0, exact)
     flushed = TINY * total.abs().nan_to_num(0, 0, 0) * log  # exp(y) of the gradient of a logarithm
     return exact, (EPS * (4 + more) * size_of(size) + flushed) * slope.abs()
 

@@ -20,7 +20,7 @@ from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime.bind import Loaded, bind
 from portable_softmax.runtime.kernel import kernels_of
-from portable_softmax.runtime.layout import described
+from portable_softmax.runtime.layout import problem_in_place
 
 GUARD, NO_RESULT = 7.0, -3.0
 
@@ -86,8 +86,9 @@ def launch(machine, row, named, about, sizes=None):
     tensors = tuple(named[name] for name in ("result_ptr", "dx_ptr", "dy_ptr", "y_ptr", "x_ptr") if name in named)
     if about.get("backward"):
         tensors = tensors[:3]
-    copy, problem = described(tensors, tensors[0].dim() - 1, machine.device, named.get("mask_ptr"), **about)
-    assert copy is None, "copies of the tensors would be launched"
+    about |= {"dim": tensors[0].dim() - 1, "mask": named.get("mask_ptr")}
+    problem = problem_in_place(tensors, device=machine.device, **about)
+    assert problem, "copies of the tensors would be launched"
     if layout.scattered:
         problem = replace(problem, scattered=True)
     elif not layout.vector:
@@ -163,6 +164,9 @@ def _gradient(row, machine):
     named |= {"dy_ptr": placed(machine, layout, dy), "y_ptr": placed(machine, layout, y)}
     named |= {"x_ptr": placed(machine, layout, x)} if scores.cap else {}
     dx, memory = result(row, machine, shape, named["dy_ptr"], row.dtype)
+    hides = scores.mask in ("bool", "bits") or scores.causal or scores.sink or scores.zero_rows
+    scores = Scores(scale=scores.scale, temperature=scores.temperature, cap=scores.cap, mask="bool" if hides else None)
+    named.pop("mask_ptr", None)  # y has what it hides
     about = {"form": "log_softmax" if log else "softmax", "scores": scores, "backward": True}
     config = launch(machine, row, {"result_ptr": dx, **named}, about)
     factors = {name: arguments[name] for name in ("scale", "temperature", "softcap") if name in arguments}
@@ -212,7 +216,7 @@ def _sample(row, machine):
     named |= {"seed": seed.to(machine.where), "position": position}
     outputs = {"out_ptr": torch.int64, "statistics_ptr": torch.float32}
     named |= {name: torch.full(shape[:-1], -7, dtype=dtype).to(machine.where) for name, dtype in outputs.items()}
-    picks = LogProbs(sample=True, seed="rows", min_p=kind)
+    picks = LogProbs(sample=True, seed="rows", position="integer", min_p=kind)
     launch(machine, row, named, {"form": "log_softmax", "scores": scores, "log_probs": picks})
     ids, log_probs = named["out_ptr"].cpu(), named["statistics_ptr"].cpu()
     args = SAMPLE.Args(x, arguments.get("mask"), arguments.get("temperature"), min_p, seed.view(shape[:-1]), position)

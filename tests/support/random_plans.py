@@ -8,7 +8,7 @@ import torch
 
 from portable_softmax import Device
 from portable_softmax.planning.problem import FORMS, MAX_COLS, NONE, Causal, Problem, Scores
-from portable_softmax.runtime.layout import described
+from portable_softmax.runtime.layout import problem_in_place
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32
 INNER = 2, 3, 7, 15, 16, 31, 64, 96, 197, 200, 333, 512, 1001, 1024  # rows that lie side by side
@@ -26,12 +26,14 @@ def random_problems(device: Device, seed: int) -> Iterator[Problem]:
         result = x if y_dtype == dtype and draw.random() < 0.1 else torch.empty(x.shape, dtype=y_dtype, device="meta")
         y = [torch.empty_strided(x.shape, result.stride(), dtype=dtype, device="meta")] if backward else []
         scores, mask = _scores(draw, x, dim) if draw.random() < 0.2 else (NONE, None)
+        if backward:  # y has what a mask hides
+            scores, mask = Scores(scale=scores.scale, mask=scores.mask and "bool"), None
         about = {"form": draw.choice(FORMS), "batch_invariant": draw.random() < 0.1, "backward": backward, "scores": scores}
         try:
-            copy, problem = described((result, x, *y), dim, device, mask, **about)
+            problem = problem_in_place((result, x, *y), dim=dim, device=device, mask=mask, **about)
         except ValueError:
             continue  # larger than any memory
-        if copy is None:
+        if problem is not None:
             yield problem
 
 

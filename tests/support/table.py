@@ -65,7 +65,7 @@ TILINGS = {  # of rows; tiles of rows side by side have 16
     "splits": Tiling(1, 16, 1, splits=3),
     "splits in blocks": Tiling(1, 64, 1, splits=3, blocks=6),
     "splits read twice": Tiling(1, 16, 1, splits=2, blocks=3, held=False),
-    "two launches": Tiling(1, 16, 1, splits=3, two_launches=True),
+    "two launches": Tiling(1, 16, 1, splits=3, held=False, two_launches=True),
     "two launches read twice": Tiling(1, 16, 1, splits=2, blocks=3, held=False, two_launches=True),
 }
 FORWARD = (
