@@ -6,12 +6,14 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from types import CellType
 from typing import Any
 
+import torch
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports dynamo at once, which takes seconds
 from torch.compiler import is_dynamo_compiling
 
-from portable_softmax.devices.detect import chosen, interpreting
+from portable_softmax.devices.detect import chosen, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.operands import MANY, numbers_of, representative
@@ -19,7 +21,7 @@ from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, con
 from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
-from portable_softmax.row_kernels.row_settings import Grid, Request, current_index, device_of, identity_of, request_of
+from portable_softmax.row_kernels.row_settings import Grid, Request, request_of
 from portable_softmax.runtime.bind import ONE_LAUNCH, guarded, made_current
 from portable_softmax.runtime.measuring import check_measure, is_capturing
 
@@ -104,7 +106,7 @@ class Launcher:
         if is_dynamo_compiling():  # which would go into Triton's launch
             return _run_uncompiled(self, args, kwargs)
         try:
-            launch = self._launches.get(self._key(args, kwargs, current_index()))
+            launch = self._launches.get(self._key(args, kwargs))
         except TypeError:  # a constexpr without a hash, which the request names
             launch = None
         return (launch or self._looked_up(args, kwargs))(*args, **kwargs)
@@ -144,27 +146,26 @@ class Launcher:
         grid = identity_of(request.grid)
         if request.grid is not None and not callable(request.grid):
             grid = representative(math.prod(request.grid_of({})) or 1)
-        values = {name: value for name, value in request.arguments.items() if name != self._names[0]}
+        bucketed = {self._names[0]} - self._constexprs
+        values = {name: value for name, value in request.arguments.items() if name not in bucketed}
 
         def key() -> tuple[Any, ...]:
             return device, numbers, request.fixed, request.num_programs, grid, self._key((), values)
 
         if (choice := self._choices.get(key())) is None:
             choice = Choice(request, device, numbers)
-            if not (names := choice.form.decisive | choice.form.parts) <= self._exact:  # launches differ in them, too
-                self._exact |= names
-                self._choices, self._ranges, self._launches = Kept(), Kept(), Kept()
+            self._exact |= choice.form.decisive | choice.form.parts  # launches differ in them, too: keys are longer from now on
             self._choices[key()] = choice
         return choice
 
-    def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any], index: Callable[[], int] | None = None) -> tuple[Any, ...]:
+    def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Returns what launches of such arguments differ in.
 
         With `rows`, sizes of tensors are not in it; of integers that do not decide a kernel's form, it is what Triton reads.
         """
         is_sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         known, constexprs, exact = self._jit.arg_names, self._constexprs, self._exact
-        key: list[Any] = [len(args), *kwargs, is_batch_invariant(), index and index()]
+        key: list[Any] = [len(args), *kwargs, is_batch_invariant()]
         for name, value in itertools.chain(zip(known, args, strict=False), kwargs.items()):
             is_exact = name in exact
             if type(value) is int and name not in constexprs:
@@ -172,9 +173,7 @@ class Launcher:
                 if is_sized:
                     key.append(value.bit_length())
             elif hasattr(value, "data_ptr"):
-                key += value.dtype, value.data_ptr() & 15
-                if index:
-                    key.append(getattr(value, "get_device", int)())
+                key += value.dtype, value.data_ptr() & 15, getattr(value, "get_device", int)()
                 if (is_sized or is_exact) and hasattr(value, "numel"):
                     key.append(value.numel())
             elif name == "grid":
@@ -201,7 +200,7 @@ class Launcher:
             return functools.partial(self._bind(plan, device, args, kwargs), *values, **named)
 
         with self._lock:
-            if launch := self._launches.get(self._key(args, kwargs, current_index())):  # of another thread
+            if launch := self._launches.get(self._key(args, kwargs)):  # of another thread
                 return launch
             choice, texts = self._choice(request, device), list[str]()
             captures = self._measure is not None and is_capturing(device)
@@ -216,7 +215,7 @@ class Launcher:
                 warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=3)
             launch = self._bind(plan, device, args, kwargs)
             if plan.num_programs and not captures:
-                self._launches[self._key(args, kwargs, current_index())] = launch
+                self._launches[self._key(args, kwargs)] = launch
             return launch
 
     def _bind(self, plan: RowPlan, device: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
@@ -243,6 +242,31 @@ class Launcher:
             return run(*args, **named, grid=grid or default, warmup=False)
 
         return launch
+
+
+def identity_of(grid: Any) -> Any:
+    """Returns what a grid follows from beside arguments: a lambda in a call is another function in every call."""
+    if not hasattr(grid, "__code__"):
+        return _value(grid)
+    cells = [CellType if cell == CellType() else cell.cell_contents for cell in grid.__closure__ or ()]  # an empty one has none
+    return grid.__code__, *map(_value, (getattr(grid, "__self__", None), *(grid.__defaults__ or ()), *cells))
+
+
+def _value(bound: Any) -> Any:
+    """Returns a hashable key of a value: the shape of a tensor, the text of a dictionary."""
+    if isinstance(bound, tuple | list):
+        return tuple(map(_value, bound))
+    return getattr(bound, "shape", bound if bound.__hash__ else repr(bound))
+
+
+def device_of(arguments: Mapping[str, Any]) -> Device:
+    """Returns the device of tensors, or the current one if there are none; RuntimeError if there are several."""
+    tensors = [(value.device, name) for name, value in arguments.items() if isinstance(value, torch.Tensor)]
+    places = {device: name for device, name in tensors if device.type not in ("cpu", "meta")}
+    if len(places) > 1:
+        text = " and ".join(f"{name} is on {place}" for place, name in places.items())
+        raise RuntimeError(f"Expected all tensors to be on the same device, but {text}")
+    return current_device(*[place.index for place in places])
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -5,10 +5,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from portable_softmax.devices.backends.base import KernelResources, Occupancy
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError, PlanError
@@ -21,11 +22,34 @@ from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import configurations, constants_of, constexprs_of, jit_function
 from portable_softmax.row_kernels.row_plan import RowPlan
 from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, settings_of
-from portable_softmax.row_kernels.ttir import parsed_of, stores_elsewhere
+from portable_softmax.row_kernels.ttir import Function, parsed_of, stores_elsewhere
 from portable_softmax.runtime.measuring import on_copies, timed
 
 MAX_COMPILED = 7  # settings beside the first one, side by side: six miss one that is 25% faster
 SEVERAL = KNOWN + 1  # rows of which Triton knows nothing: it makes 1 a constant, and reads less by multiples of 16; 0 is no row
+
+
+class Candidate(NamedTuple):
+    """A setting, what a program of it uses, as compiled or as estimated, and how many programs are launched."""
+
+    setting: Setting
+    constants: dict[str, Any]  # that are compiled into it
+    function: Function  # of a compiled program
+    loops: Sequence[Loop]  # of its machine code
+    resources: KernelResources
+    occupancy: Occupancy
+    most: int | None = None  # programs of a computed grid: as many as are resident; None for one for every row
+    terms: Terms | None = None  # means for a range of rows; None if the profile has no cost
+
+    @property
+    def us(self) -> float:
+        """Returns the expected microseconds; where they are not known, the longest block is the fastest."""
+        return self.terms.total if self.terms else -self.setting.block
+
+    @property
+    def label(self) -> str:
+        """Returns what differs from other candidates."""
+        return f"{self.setting}{f', at most {self.most} programs' if self.most else ''}"
 
 
 class Choice:
@@ -38,31 +62,42 @@ class Choice:
 
     def __init__(self, request: Request, device: Device, numbers: Sequence[int]) -> None:
         self._request, self._device, self._numbers, self.measured = request, device, numbers, ""
-        if request.names[0] and (request.fixed or request.rows < 2):
-            self._request = request._replace(arguments={**request.arguments, request.names[0]: SEVERAL})
+        rows, _, block = request.names
+        self._values = request.arguments  # that settings are compiled for
+        if rows and (request.rows < 2 or (request.fixed and rows not in constexprs_of(jit_function(request.kernel)))):
+            self._values = {**request.arguments, rows: SEVERAL}
         # 1. A typical setting, compiled as a probe, shows the form of the kernel, on which the settings depend.
-        self._learn(self._typical(settings_of(request, device, True)))
-        settings = settings_of(request, device, self.form.in_blocks or self._splits)
-        if not request.fixed:
-            self._request = request
-        # 2. Another one shows what a row moves, and what others should use: estimates. 3. The fastest of these are compiled.
+        settings = settings_of(request, device, True)
         first = self._typical(settings)
-        self._work, self._elements = self._work_of(first), self._part_of_row(first.setting)
-        expected = [self._launches(self._estimated(setting, first)) for setting in settings if setting is not first.setting]
-        self._left = sorted((one for one, *_ in filter(None, expected)), key=lambda one: (one.us, one.setting.stages))
+        self.form = forms.form_of(first.function, request._replace(arguments=self._values), first.setting.block)
+        forms.check_form(self.form, request)
+        self._splits = False  # the grid that was passed has programs for blocks of a row
+        if callable(request.grid) and block not in request.meta:
+            one, whole = (request.grid_of(first.constants | {block: size}) for size in (1, request.cols))
+            self._splits = one != whole
+        if self._splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
+            self.form = self.form._replace(decisive=frozenset(request.arguments))
+        if not (self.form.in_blocks or self._splits):
+            settings = settings_of(request, device)
+            first = self._typical(settings)
+        # 2. It shows what a row moves, and what others should use: estimates. 3. The fastest of these are compiled.
+        self._work = self._work_of(first)
+        estimated = [self._launches(self._estimated(setting, first)) for setting in settings if setting is not first.setting]
+        self._left = sorted((one for one, *_ in filter(None, estimated)), key=lambda one: (one.us, one.setting.stages))
         self._count = len(settings)
         compiled, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
-        self.candidates = [*self._launches(first)[:1], *compiled]
         # 4. They are sorted, those that spill last, as they take up to twice their expected time.
+        self.candidates = [*self._launches(first)[:1], *compiled]
         self.candidates.sort(key=lambda one: (one.resources.spilled_bytes_per_thread > 0, one.us))
         if not self.candidates:
-            why = f"no program of {first.kernel} fits {device.name}: {first.setting}: it uses {first.resources}"
-            raise PlanError(f"{why}; use a smaller {request.names[2]}")
+            name = jit_function(request.kernel).__name__
+            why = f"no program of {name} fits {device.name}: {first.setting}: it uses {first.resources}"
+            raise PlanError(f"{why}; use a smaller {block}")
 
-    def _typical(self, settings: Sequence[Setting]) -> RowPlan:
+    def _typical(self, settings: Sequence[Setting]) -> Candidate:
         """Compiles a setting of typical blocks without stages: long ones, unless their number is a constant; or raises."""
-        lengths = sorted(one.block for one in settings)
-        if self._request.names[1] in constexprs_of(jit_function(self._request.kernel)):
+        jit, lengths = jit_function(self._request.kernel), sorted(one.block for one in settings)
+        if self._request.names[1] in constexprs_of(jit):
             lengths.reverse()
         some = [one for one in settings if one.block == lengths[-1]]
         one = next(self._compile([min(some, key=lambda one: (abs(math.log2(one.per_thread / (2 * FEW))), one.stages))]))
@@ -70,25 +105,16 @@ class Choice:
             raise one
         return one
 
-    def _learn(self, probe: RowPlan) -> None:
-        """Reads the form of the kernel, and whether the grid that was passed has programs for blocks of a row."""
-        request, block = self._request, self._request.names[2]
-        self.form, self._splits = forms.form_of(probe.function, request, probe.setting.block), False
-        forms.check_form(self.form, request)
-        if callable(request.grid) and block not in request.meta:
-            grids = [request.grid_of(probe.constants | {block: size}) for size in (1, request.cols)]
-            self._splits = grids[0] != grids[1]
-        if self._splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
-            self.form = self.form._replace(decisive=frozenset(request.arguments))
-
-    def _work_of(self, one: RowPlan) -> Work:
-        """Returns what a program of a setting does for a row, or its part of one, and beside that."""
-        request, walks, rows = self._request, self._request.grid is None, self._request.rows
-        values: dict[Any, Any] = {**request.arguments, request.names[0]: rows or SEVERAL}
-        shared = None
-        if rows and not request.fixed:
-            shared = rows if walks else math.prod(request.grid_of(one.constants))
-        return forms.traffic_of(one.function, values, walks, shared, self._part_of_row(one.setting), one.setting.block)
+    def _work_of(self, one: Candidate) -> Work:
+        """Returns what a program of a setting does for a row, or its part of one; bytes of memory per element of it."""
+        request, part, shared = self._request, self._part_of_row(one.setting), None
+        loops = request.grid is None
+        if request.rows and not request.fixed:
+            shared = request.rows
+            if not loops:
+                shared = math.prod(request.grid_of(one.constants))
+        work = forms.traffic_of(one.function, self._values, loops, shared, part, one.setting.block)
+        return work._replace(row=work.row / part, again=work.again / part, loaded=work.loaded / part)
 
     def _part_of_row(self, setting: Setting) -> int:
         """Returns the elements of a row for which there is a program: all, unless the grid divides rows."""
@@ -107,35 +133,35 @@ class Choice:
                 errors.append(error)
         raise errors[0]
 
-    def _planned(self, request: Request, one: RowPlan) -> RowPlan:
+    def _planned(self, request: Request, one: Candidate) -> RowPlan:
         """Returns the launch of a request by a compiled program; PlanError if its accesses are wrong."""
         forms.check_form(self.form, request)
-        grid = self._grid(request, one)
-        if refused := self._device.refused_grid(grid, one.resources.num_warps):
-            raise GridError(f"{one.kernel}: {refused}")
-        wrong, warnings = addresses.check(request, one.function, grid, one.setting.block)
+        name, setting, used = jit_function(request.kernel).__name__, one.setting, one.resources
+        if request.grid is None:
+            most = max(1, min(request.rows, one.most or request.rows))
+            grid = forms.programs_of_rows(self.form, request, one.function, most), 1, 1
+        else:
+            grid = request.grid_of(one.constants)
+        if refused := self._device.refused_grid(grid, used.num_warps):
+            raise GridError(f"{name}: {refused}")
+        wrong, warnings = addresses.check(request, one.function, grid, setting.block)
         if wrong:
-            raise PlanError(f"{one.kernel}: {wrong[0]}")
+            raise PlanError(f"{name}: {wrong[0]}")
         programs = math.prod(grid)
-        return replace(
-            one,
-            size=(request.rows, request.cols),
-            meta=request.meta | one.setting.config.all_kwargs(),
-            grid=grid[:1] if request.grid is None else grid,
+        return RowPlan(
+            name,
+            (request.rows, request.cols),
+            self._device.name,
+            setting,
+            request.meta | setting.config.all_kwargs(),
+            grid[: 1 if request.grid is None else 3],
+            self._terms(one, max(1, request.rows), max(1, programs)),
+            tuple(self._reasons(request, one)),
             num_programs=min(programs, programs * request.rows),
-            terms=self._terms(one, max(1, request.rows), max(1, programs)),
-            reasons=tuple(self._reasons(request, one)),
+            resources=used,
+            occupancy=one.occupancy,
             warnings=tuple(warnings),
         )
-
-    def _grid(self, request: Request, one: RowPlan) -> tuple[int, int, int]:
-        """Returns the grid of a request: if it is computed, a program for every row, or as many as are resident."""
-        if request.grid is not None:
-            return request.grid_of(one.constants)
-        most = max(1, request.rows)
-        if one.num_programs < one.size[0]:  # the candidate of so many as are resident
-            most = min(most, self._device.resident(one.occupancy))
-        return forms.programs_of_rows(self.form, request, one.function, most), 1, 1
 
     def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
         """Times the first `count` settings that do not spill, with both numbers of programs; the fastest is used from now on.
@@ -149,7 +175,7 @@ class Choice:
         some = [one for one in self.candidates if not one.resources.spilled_bytes_per_thread]
         if request.fixed or torch.are_deterministic_algorithms_enabled():
             some = [one for one in some if one.setting[1:3] == self.candidates[0].setting[1:3]]
-        launches, plans = list[RowPlan](), list[RowPlan]()
+        launches, plans = list[Candidate](), list[RowPlan]()
         for launch in (launch for one in some[:count] for launch in self._launches(one)):
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
                 plans.append(self._planned(request, launch))
@@ -168,30 +194,28 @@ class Choice:
         if at is not None:
             self.candidates = [launches[at], *self.candidates]
 
-    def _fitting(self, expected: Sequence[RowPlan]) -> Iterator[RowPlan | str]:
+    def _fitting(self, estimated: Sequence[Candidate]) -> Iterator[Candidate | str]:
         """Compiles candidates; yields the better number of programs of each setting, or why it cannot run."""
-        settings = [one.setting for one in expected]
+        settings = [one.setting for one in estimated]
         for setting, one in zip(settings, self._compile(settings), strict=True):
             if isinstance(one, Exception):
                 yield f"{setting}: does not compile: {one}"
             else:
                 yield next(iter(self._launches(one)), f"{setting}: it uses {one.resources}")
 
-    def _compile(self, settings: Sequence[Setting]) -> Iterator[RowPlan | Exception]:
-        """Compiles settings; yields their programs, of no number yet, or errors."""
-        request, device, jit = self._request, self._device, jit_function(self._request.kernel)
-        configs = [setting.config for setting in settings]
-        results = compiled_for(request.kernel, configs, request.arguments, device, computed=True)
+    def _compile(self, settings: Sequence[Setting]) -> Iterator[Candidate | Exception]:
+        """Compiles settings; yields candidates, or errors."""
+        kernel, vendor, jit = self._request.kernel, self._device.vendor, jit_function(self._request.kernel)
+        results = compiled_for(kernel, [one.config for one in settings], self._values, self._device, computed=True)
         for setting, compiled in zip(settings, results, strict=True):
             if isinstance(compiled, Exception):
                 yield compiled
                 continue
-            used, size = device.vendor.resources(compiled), (self._numbers[-1], request.cols)
-            facts = setting, constants_of(compiled, jit), device.vendor.loops(compiled), parsed_of(compiled, jit)
-            fit = device.vendor.occupancy(used, device.hardware)
-            yield RowPlan(jit.__name__, size, device.name, *facts, num_programs=0, resources=used, occupancy=fit)
+            used, loops = vendor.resources(compiled), vendor.loops(compiled)
+            fit = vendor.occupancy(used, self._device.hardware)
+            yield Candidate(setting, constants_of(compiled, jit), parsed_of(compiled, jit), loops, used, fit)
 
-    def _estimated(self, setting: Setting, like: RowPlan) -> RowPlan:
+    def _estimated(self, setting: Setting, like: Candidate) -> Candidate:
         """Returns what a setting should use, by elements of a thread, as of a compiled one.
 
         Stages load ahead, so that no loads wait for one another.
@@ -203,65 +227,73 @@ class Choice:
             registers = available(REGISTERS + elements, round(setting.block / setting.per_thread), self._device)
         if not used.compiler:  # a plan is no need
             shared = int(used.shared_memory_bytes * setting.block / like.setting.block)
-            shared += (setting.stages - 1) * int(self._work.loaded * setting.block / self._elements)
+            shared += (setting.stages - 1) * int(self._work.loaded * setting.block)
         used = replace(used, num_warps=setting.warps, registers_per_thread=registers, shared_memory_bytes=shared)
         used = replace(used, spilled_bytes_per_thread=0)
         waits = 0 if setting.stages > like.setting.stages else more
         loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in like.loops]
-        fit = self._device.vendor.occupancy(used, self._device.hardware)
-        constants = like.constants | setting.config.kwargs
-        return replace(like, setting=setting, constants=constants, loops=loops, resources=used, occupancy=fit)
+        constants, fit = like.constants | setting.config.kwargs, self._device.vendor.occupancy(used, self._device.hardware)
+        return like._replace(setting=setting, constants=constants, loops=loops, resources=used, occupancy=fit)
 
-    def _launches(self, one: RowPlan) -> list[RowPlan]:
+    def _launches(self, one: Candidate) -> list[Candidate]:
         """Returns launches of a program, with the mean of their times, the faster one first; nothing if none fits.
 
         A computed grid has a program for every row, or as many as are resident; one that was passed grows with the rows.
         """
-        request, numbers, launches = self._request, self._numbers, list[RowPlan]()
+        request, numbers, launches = self._request, self._numbers, list[Candidate]()
         if not (resident := self._device.resident(one.occupancy)):
             return launches
-        ways = {tuple(request.num_programs or min(rows, most) for rows in numbers) for most in (numbers[-1], resident)}
-        if request.grid is not None:
-            programs = math.prod(request.grid_of(one.constants))
-            ways = {tuple(max(1, programs * rows // max(1, request.rows)) for rows in numbers)}
-        for way in sorted(ways, reverse=True):
-            if len(ways) > 1 and self._device.refused_grid((way[-1], 1, 1), one.resources.num_warps):
-                continue
-            times = [terms for pair in zip(numbers, way, strict=True) if (terms := self._terms(one, *pair))]
-            mean = Terms(*map(fmean, zip(*times, strict=True))) if times else None
-            launches.append(replace(one, num_programs=way[-1], terms=mean))
+        ways: list[int | None] = [None]
+        if request.grid is None and request.num_programs is None and resident < numbers[-1]:
+            ways.append(resident)
+            if self._device.refused_grid((numbers[-1], 1, 1), one.resources.num_warps):
+                ways.remove(None)
+        for most in ways:
+            programs = [min(rows, most or rows) for rows in numbers]
+            if request.num_programs:
+                programs = [request.num_programs] * len(numbers)
+            elif request.grid is not None:
+                all_programs = math.prod(request.grid_of(one.constants))
+                programs = [max(1, all_programs * rows // max(1, request.rows)) for rows in numbers]
+            times = [self._terms(one, *pair) for pair in zip(numbers, programs, strict=True)]
+            mean = Terms(*map(fmean, zip(*times, strict=True))) if times[0] else None
+            launches.append(one._replace(most=most, terms=mean))
         return sorted(launches, key=lambda one: one.us)
 
-    def _terms(self, one: RowPlan, rows: int, num_programs: int) -> Terms | None:
-        """Returns the expected time of a launch; None if no bandwidth is known."""
-        device, request, setting, walks = self._device, self._request, one.setting, self._request.grid is None
-        numbers, in_blocks = device.profile.launch.cost, self.form.in_blocks
-        if not device.hardware.memory_bandwidth_gb_per_s or not numbers:
+    def _terms(self, one: Candidate, rows: int, num_programs: int) -> Terms | None:
+        """Returns the expected time of a launch; None if the profile has no cost."""
+        request, setting, loops, numbers = (
+            self._request,
+            one.setting,
+            self._request.grid is None,
+            self._device.profile.launch.cost,
+        )
+        if not numbers:
             return None
-        part, at_once = self._part_of_row(setting) / self._elements, min(VECTOR_BYTES / self._work.element, request.multiple)
-        blocks, of_block = 1, self._work.loads * max(1, setting.per_thread / at_once)
-        if in_blocks:
+        part, at_once, blocks = self._part_of_row(setting), min(VECTOR_BYTES / self._work.element, request.multiple), 1
+        of_block = self._work.loads * max(1, setting.per_thread / at_once)
+        if self.form.in_blocks:
             blocks = -(-request.cols // setting.block)
-        clocks, chained = row_work(one.loops, walks, blocks * of_block, of_block)
+        clocks, chained = row_work(one.loops, loops, blocks * of_block, of_block)
         work = self._work._replace(
             row=part * self._work.row,
             again=part * self._work.again,
             elements=blocks * setting.block,
             vector=at_once,
             blocks=blocks,
-            turns=rows if walks else num_programs,
+            turns=rows if loops else num_programs,
             programs=num_programs,
             resident=one.occupancy.programs_per_multiprocessor,
             warps=setting.warps or 1,
-            ahead=0 if in_blocks else max(0, setting.stages - 2),
+            ahead=0 if self.form.in_blocks else max(0, setting.stages - 2),
             spilled_bytes=one.resources.spilled_bytes_per_thread,
             clocks=clocks,
             chained=chained,
         )
-        return cost(work, limits_of(device), numbers)
+        return cost(work, limits_of(self._device), numbers)
 
-    def _reasons(self, request: Request, one: RowPlan) -> Iterator[str]:
-        blocks, moved = -(-request.cols // one.setting.block), self._work.row * self._part_of_row(one.setting) / self._elements
+    def _reasons(self, request: Request, one: Candidate) -> Iterator[str]:
+        blocks, moved = -(-request.cols // one.setting.block), self._part_of_row(one.setting) * self._work.row
         yield from filter(None, [self.measured])
         if request.grid is None:
             yield f"a row moves {moved:,.0f} bytes of memory; a program beside them {self._work.program:,.0f}"

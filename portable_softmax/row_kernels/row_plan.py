@@ -1,11 +1,9 @@
 """A launch of a row kernel and the reasons for it."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.plan import Plan
@@ -15,31 +13,21 @@ from portable_softmax.row_kernels.row_settings import Request, Setting, settings
 
 @dataclass(frozen=True)
 class RowPlan(Plan):
-    """Launch of a row kernel, `kernel[grid](*arguments, **meta)`, and the reasons for it; or a candidate for one."""
+    """Launch of a row kernel, `kernel[grid](*arguments, **meta)`, and the reasons for it."""
 
     kernel: str
-    size: tuple[int, int]  # rows and elements of a row; of a candidate, the most rows of its bucket
+    size: tuple[int, int]  # rows and elements of a row
     device: str
     setting: Setting = field(repr=False)
-    constants: dict[str, Any] = field(default_factory=dict, repr=False)  # of the compiled program, as the next two
-    loops: Sequence[Loop] = field(default=(), repr=False)
-    function: Any = field(default=None, repr=False)  # Function
-    meta: dict[str, Any] = field(default_factory=dict)  # constexprs and options, passed or computed
-    grid: tuple[int, ...] = ()
+    meta: dict[str, Any]  # constexprs and options, passed or computed
+    grid: tuple[int, ...]
     terms: Terms | None = None  # expected microseconds by cause; None if the profile has no cost
     reasons: tuple[str, ...] = ()  # the decisions in order, in sentences
 
     @property
-    def us(self) -> float:
-        """Returns the expected microseconds; where they are not known the number of a row's blocks."""
-        return self.terms.total if self.terms else -(-self.size[1] // self.setting.block)
-
-    @property
     def label(self) -> str:
         """Returns what differs from other launches, as arguments."""
-        return ", ".join(
-            [str(self.setting), *(f"num_programs={self.num_programs}" for _ in self.grid[:1] if len(self.grid) < 2)]
-        )
+        return ", ".join([str(self.setting), *(f"num_programs={programs}" for programs in self.grid if len(self.grid) < 2)])
 
     def __str__(self) -> str:
         grid = {"grid": self.grid} if len(self.grid) > 1 else {"num_programs": self.num_programs}
@@ -56,4 +44,4 @@ def interpreted_plan(request: Request, device: Device) -> RowPlan:
     if request.grid is not None:
         grid = request.grid_of(arguments_of(request.kernel, setting.config, request.arguments | meta))
     programs = math.prod(grid) if request.rows else 0
-    return RowPlan(name, (request.rows, request.cols), device.name, setting, meta=meta, grid=grid, num_programs=programs)
+    return RowPlan(name, (request.rows, request.cols), device.name, setting, meta, grid, num_programs=programs)

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import functools
 import inspect
 import itertools
 import math
@@ -10,10 +9,8 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
-from types import CellType
 from typing import Any, NamedTuple
 
-from portable_softmax.devices.detect import chosen, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import GridError
 from portable_softmax.invariance import is_batch_invariant
@@ -67,21 +64,6 @@ def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
     raise GridError(f"a grid is one to three integers of at least 0, the programs along its axes, not {axes!r}")
 
 
-def identity_of(grid: Any) -> Any:
-    """Returns what a grid follows from beside arguments: a lambda in a call is another function in every call."""
-    if not hasattr(grid, "__code__"):
-        return _value(grid)
-    cells = [CellType if cell == CellType() else cell.cell_contents for cell in grid.__closure__ or ()]  # an empty one has none
-    return grid.__code__, *map(_value, (getattr(grid, "__self__", None), *(grid.__defaults__ or ()), *cells))
-
-
-def _value(bound: Any) -> Any:
-    """Returns a hashable key of a value: the shape of a tensor, the text of a dictionary."""
-    if isinstance(bound, tuple | list):
-        return tuple(map(_value, bound))
-    return getattr(bound, "shape", bound if bound.__hash__ else repr(bound))
-
-
 class Setting(NamedTuple):
     """A configuration, with its block, warps, and stages of the pipelined loop."""
 
@@ -108,27 +90,25 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
     whole, warp = next_power_of_2(request.cols), device and device.hardware.warp_size
     names = re.findall(r"\bnum_stages\s*=\s*(\w+)", inspect.getsource(jit.fn))  # of a loop
     stages = min(constexprs_of(jit).intersection(names), default="")
-    parameter = inspect.signature(jit.fn).parameters.get("num_warps")  # which Triton's launch passes to the kernel too
-    warps: list[int | None] = [None]
-    if "num_warps" not in passed and device and warp:
-        warps = [*powers(1, (device.hardware.max_threads_per_program or warp) // warp)]
-    elif "num_warps" not in passed and parameter and parameter.default is parameter.empty:
-        warps = [DEFAULT_WARPS]
-    blocks = powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if in_blocks else [whole]
-    several, settings = {block: blocks, stages: STAGES}, list[Setting]()
+    several: dict[str, Sequence[int]] = {block: [whole], stages: STAGES}
     if request.multiple == 1:  # elements of 16 bits are not copied ahead, and copies of 32 bits take up to 2.4 times as long
         several[stages] = STAGES[:1]
-    configs = [triton.Config({}, number, num_stages=None, num_ctas=None) for number in warps]
-    for base in pruned(request.kernel, passed, device) or configs:
-        computed = {name: values for name, values in several.items() if name and name not in passed | base.kwargs}
+    if in_blocks:
+        several[block] = powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1]))
+    parameter = inspect.signature(jit.fn).parameters.get("num_warps")  # which Triton's launch passes to the kernel too
+    if device and warp:
+        several["num_warps"] = powers(1, (device.hardware.max_threads_per_program or warp) // warp)
+    elif parameter and parameter.default is parameter.empty:
+        several["num_warps"] = [DEFAULT_WARPS]
+    settings = list[Setting]()
+    for base in pruned(request.kernel, passed, device) or [triton.Config({}, None, num_stages=None, num_ctas=None)]:
+        computed = {name: values for name, values in several.items() if name and name not in passed | base.all_kwargs()}
         for values in itertools.product(*computed.values()):
-            config = copy.copy(base)
-            own = {name: value for name, value in base.kwargs.items() if name not in passed}
-            config.kwargs = own | dict(zip(computed, values, strict=True))
-            every = passed | config.all_kwargs()
-            number = every.get("num_warps")
-            per_thread = every[block] / ((warp or 1) * (number or 1))
-            settings.append(Setting(config, every[block], number, every.get(stages, 1), per_thread))
+            config, kwargs = copy.copy(base), base.kwargs | dict(zip(computed, values, strict=True))
+            config.kwargs = {name: value for name, value in kwargs.items() if name not in passed}
+            meta = config.all_kwargs() | passed
+            per_thread = meta[block] / ((warp or 1) * (meta.get("num_warps") or 1))
+            settings.append(Setting(config, meta[block], meta.get("num_warps"), meta.get(stages, 1), per_thread))
     settings = [setting for setting in settings if in_blocks or setting.block >= request.cols] or settings
     misfits = [max(MAX_EACH, one.per_thread, MAX_EACH / one.per_thread) for one in settings]
     return [one for one, misfit in zip(settings, misfits, strict=True) if not warp or misfit == min(misfits)]
@@ -169,24 +149,3 @@ def request_of(
         with contextlib.suppress(TypeError):  # a grid that follows from a heuristic is known after compiling
             request = request._replace(rows=math.prod(request.grid_of(settings_of(request, None)[0].config.all_kwargs())))
     return request
-
-
-def device_of(arguments: Mapping[str, Any]) -> Device:
-    """Returns the device of tensors, or the current one if there are none; RuntimeError if there are several."""
-    import torch
-
-    tensors = [(value.device, name) for name, value in arguments.items() if isinstance(value, torch.Tensor)]
-    places = {device: name for device, name in tensors if device.type not in ("cpu", "meta")}
-    if len(places) > 1:
-        text = " and ".join(f"{name} is on {place}" for place, name in places.items())
-        raise RuntimeError(f"Expected all tensors to be on the same device, but {text}")
-    return current_device(*[place.index for place in places])
-
-
-@functools.cache
-def current_index() -> Any:
-    """Returns torch's function that returns the current device; None where there is one device."""
-    import torch
-
-    module = None if interpreting() else getattr(torch, chosen(None).vendor.torch_device_type)
-    return module.current_device if module and module.device_count() > 1 else None

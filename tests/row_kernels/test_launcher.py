@@ -28,7 +28,7 @@ from portable_softmax import (
     profiles,
 )
 from portable_softmax.planning import planner
-from portable_softmax.row_kernels import row_settings
+from portable_softmax.row_kernels import launcher as row_launcher
 from portable_softmax.row_kernels.compiling import pruned
 
 QUICK = "nvidia/t4", "nvidia/h100-sxm", "amd/mi355x", "amd/rx-7900-xtx"
@@ -88,7 +88,7 @@ def test_turns_of_a_loop_over_blocks_are_counted_once():
     run = fresh(row_kernel)
     run.plan("f32[64,65536]", "f32[64,65536]", 64, 65536, num_warps=8, device="nvidia/h200")
     (traffic,) = (choice._work for choice in run._choices.values())
-    assert (traffic.row, traffic.again) == (2 * 65536 * 4, 65536 * 4)
+    assert (traffic.row, traffic.again) == (2 * 4, 4)  # bytes of an element
     assert (traffic.loads, traffic.row_operands) == (2, 3)
 
 
@@ -139,7 +139,7 @@ def test_plans_are_for_the_device_of_the_tensors(monkeypatch):
     with FakeTensorMode():
         first, second = (torch.empty(4, 8, device=f"cuda:{index}") for index in range(2))
     devices = [Device.from_profile(name) for name in ("nvidia/h200", "nvidia/t4")]
-    monkeypatch.setattr(row_settings, "current_device", devices.__getitem__)
+    monkeypatch.setattr(row_launcher, "current_device", devices.__getitem__)
     planned = [fresh(one_row, grid=(4,)).plan(x, x, 4, 8, num_warps=4).device for x in (first, second)]
     assert planned == ["nvidia/h200", "nvidia/t4"]
     with pytest.raises(RuntimeError, match="tensors to be on the same device, but x is on cuda:0 and y is on cuda:1"):
