@@ -91,7 +91,7 @@ class Launcher:
     __copy__ = __deepcopy__
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Launches the kernel on the device of its tensors, or on the current one if there are none.
+        """Launches the kernel on the device of its tensors, or, if there are none, on the current one of the first call.
 
         Returns what `kernel[grid](...)` does, or None without rows. Warns if offsets do not fit their 32 bits, a load
         reaches outside of a tensor, or a passed block is shorter than a row, the rest of which is not accessed.
