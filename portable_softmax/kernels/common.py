@@ -2,7 +2,8 @@
 
 Columns are counted from the 16-byte boundary at or before a row, which begins `misalignment` elements behind it and ends before
 `row_end`. What belongs to rows has the shape [ROWS, 1] ([1, ROWS] with AXIS 0), columns have [1, BLOCK] ([BLOCK, 1]): both
-broadcast against a tile. EDGE says which ends of rows a block may have, or that its columns are no block.
+broadcast against a tile. EDGE says which ends of rows are in a block: NONE, END, START or BOTH; or that columns are no block,
+but ENDS, those of the first and the last vector of a row, or ELEMENTS, a few anywhere.
 """
 
 import triton
@@ -16,8 +17,7 @@ NEG_INF = tl.constexpr(float("-inf"))
 HIGHEST = tl.constexpr(3e38)
 LEAST = tl.constexpr(-3.4028234663852886e38)  # the least finite number of float32
 LOWEST = tl.constexpr(-110.0)  # exp of anything lower is 0 in float32, subnormal numbers included
-END, START, BOTH = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
-ELEMENTS, ENDS = tl.constexpr(4), tl.constexpr(7)  # any columns; first and last vectors. Bits: END 1, START 2
+ELEMENTS, NONE, END, START, BOTH, ENDS = map(tl.constexpr, range(-1, 5))  # values of EDGE
 
 
 @triton.jit
@@ -144,7 +144,7 @@ def end_of_split(row_end, split, n_cols, C: tl.constexpr):
 @triton.jit
 def row_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for elements of the row."""
-    mask = (columns < row_end) & exists if EDGE % 2 == END else exists
+    mask = (columns < row_end) & exists if EDGE == END or EDGE >= BOTH else exists
     if C.UNALIGNED and EDGE >= START:
         mask = mask & (columns >= misalignment)
     return mask

@@ -5,7 +5,7 @@ from typing import Any
 
 from triton.language import constexpr
 
-from portable_softmax.kernels.common import INTERPRETED, TRITON
+from portable_softmax.kernels.common import BOTH, END, INTERPRETED, NONE, START, TRITON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +82,12 @@ class KernelConfig:
         return 2 if self.GROUP else self.AXIS
 
     @property
-    def EDGES(self) -> int:
-        """Two bits per block of a tile: START (2) of the first one if rows are unaligned, END (1) of those that are masked."""
-        ends = sum(1 << 2 * block for block in range(self.UNMASKED_BLOCKS, self.BLOCKS))
-        return ends | (2 if self.UNALIGNED else 0)
+    def EDGES(self) -> tuple[constexpr, ...]:
+        """EDGE of every block of a program: END behind UNMASKED_BLOCKS, and START of the first one if rows are unaligned."""
+        edges = [NONE] * self.UNMASKED_BLOCKS + [END] * (self.BLOCKS - self.UNMASKED_BLOCKS)
+        if self.UNALIGNED:
+            edges[0] = BOTH if edges[0] is END else START
+        return tuple(edges)
 
     @property
     def VECTOR_MASKS(self) -> bool:
@@ -118,7 +120,8 @@ class InKernel:
     def __getattr__(self, name: str) -> Any:
         if not name.isupper():
             raise AttributeError(name)
-        return getattr(self.config, name) if self.interpreted else constexpr(getattr(self.config, name))
+        value = getattr(self.config, name)
+        return value if self.interpreted or isinstance(value, tuple) else constexpr(value)
 
 
 if TRITON < (3, 4):  # it does not look up attributes of what constexprs hold

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, HIGHEST, NEG_INF, append_block, bounded, end_of_split, exp, find_tile, first_column, get_block,
+    BOTH, ENDS, HIGHEST, NEG_INF, START, append_block, bounded, end_of_split, exp, find_tile, first_column, get_block,
     load_per_row, offsets_of_result, store, tiles_of_program,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
@@ -52,18 +52,18 @@ def token_log_probs_kernel(
         else:
             if C.STEP != "map":
                 peaks, sums, moments, best, at = no_statistics(C)
-                begin = first
-                stop = first + tl.maximum(tl.min(split_end) - first, 0) // C.BLOCK * C.BLOCK
-                bits = mask
+                bits, begin, stop = mask, 0, 1  # in registers: one turn of all blocks
+                if not C.IN_REGISTERS:
+                    stop = tl.maximum(tl.min(split_end) - first, 0) // C.BLOCK * C.BLOCK
                 if C.MASK_WORDS and not C.IN_REGISTERS:  # a block ahead, as elements are loaded after their words
-                    bits = load_words(mask, begin, m_col, split_end, reads, C)
-                for MASKED in tl.static_range(1 if C.IN_REGISTERS else 0, 2):  # blocks within all rows, then others
-                    for base in tl.range(0 if C.IN_REGISTERS else begin, 1 if C.IN_REGISTERS else stop, C.BLOCK):
+                    bits = load_words(mask, first, m_col, split_end, reads, C)
+                for EDGE in tl.static_range(BOTH if C.IN_REGISTERS else START, BOTH + 1):  # blocks without an END, then others
+                    for base in tl.range(begin, stop, C.BLOCK):
                         tile_scores = None
                         for block in tl.static_range(C.BLOCKS):  # all loads before what needs them
-                            start = (first + block * C.BLOCK) if C.IN_REGISTERS else base
+                            start = first + base + block * C.BLOCK
                             columns, shown, vectors, added = load_mask(
-                                bits, start, m_col, misalignment, split_end, reads, (C.EDGES >> (2 * block)) & (2 + MASKED), C
+                                bits, start, m_col, misalignment, split_end, reads, C.EDGES[block] & EDGE, C
                             )
                             scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
                             tile_scores = append_block(tile_scores, scores, tl.float32, C)
@@ -73,10 +73,10 @@ def token_log_probs_kernel(
                             scores, is_first = get_block(tile_scores, block, C), C.IN_REGISTERS and block == 0
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, is_first, C)
                             if C.SAMPLE:
-                                groups = ((first + block * C.BLOCK) if C.IN_REGISTERS else base) // C.GROUP + lanes
+                                groups = (first + base + block * C.BLOCK) // C.GROUP + lanes
                                 noise = gumbel(groups, key, row_position, 0, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
-                    begin, stop = stop, tl.max(split_end)
+                    begin, stop = stop, tl.max(split_end) - first
                 peak, total, moment, largest, drawn = merge_row(peaks, sums, moments, best, at, temperatures, C)
             if not C.SAMPLE:
                 column = column_of(ids, misalignment, n_cols, ignored)
@@ -225,7 +225,7 @@ def token_log_probs_backward_kernel(
         idle = (total == 0) & (d_entropy == 0)
 
         begin, stop = first, tl.max(split_end)
-        for EDGE in tl.static_range(BOTH, ENDS + 1 if C.UNALIGNED else ENDS, ENDS - BOTH):  # blocks, then ends
+        for EDGE in tl.static_range(BOTH, ENDS + 1 if C.UNALIGNED else ENDS):
             for start in tl.range(begin, stop, C.BLOCK):
                 columns, shown, vectors, added = load_mask(
                     mask, row_end if EDGE == ENDS else start, m_col, misalignment, row_end, reads, EDGE, C
@@ -250,7 +250,7 @@ def token_log_probs_backward_kernel(
                         ds *= 1.0 - u * u
                     ds = tl.where(none, 0.0, ds)
                 store(dx + columns, ds, columns, misalignment, row_end, exists, EDGE, C)
-            begin, stop = split, 1  # one turn for ENDS, by the program of split 0
+            begin, stop = split, 1  # one turn of ENDS, by the program of split 0
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    ELEMENTS, HIGHEST, NEG_INF, clamped, exp, find_block, finite, offsets_of_rows, product,
+    ELEMENTS, ENDS, HIGHEST, NEG_INF, clamped, exp, find_block, finite, offsets_of_rows, product,
 )  # fmt: skip
 
 
@@ -28,10 +28,11 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.co
 def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns (columns of `find_block`, which are visible, vectors with a visible one, what is added to their scores)."""
     columns, shown, vectors = find_block(start, misalignment, row_end, exists, EDGE, C)
+    is_block: tl.constexpr = EDGE != ELEMENTS and EDGE != ENDS
     added = 0.0
     if C.MASK == "bits":
         column = columns - misalignment
-        if C.MASK_WORDS and EDGE < ELEMENTS:
+        if C.MASK_WORDS and is_block:
             words = mask
             if mask.dtype.is_ptr():
                 words = load_words(mask, start, m_col, row_end, exists, C)
@@ -41,23 +42,21 @@ def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.conste
             words = tl.load(mask + (column >> 5) * m_col, mask=shown, other=0)
         byte = words >> (column & 24)  # one shift for neighbors; the bits of theirs are constants where rows are aligned
         shown = shown & ((byte & (tl.full((1, 1), 1, tl.int32) << (column & 7))) != 0)  # bits past a row are no elements
-        if (EDGE < ELEMENTS and C.ACCESS > 1) and not C.UNALIGNED:
+        if (is_block and C.ACCESS > 1) and not C.UNALIGNED:
             some = ((words >> (columns & (32 - C.ACCESS))) & ((1 << C.ACCESS) - 1)) != 0
             vectors = vectors & tl.max_constancy(some, [1, C.ACCESS])
         else:
             vectors = shown
     elif C.MASK != "":
         ptrs, present = mask, exists
-        if C.MASK_COL != 0 or EDGE >= ELEMENTS:
+        if C.MASK_COL != 0 or not is_block:
             ptrs, present = mask - misalignment * m_col + columns * m_col, shown if C.UNALIGNED else vectors
         loaded = tl.load(ptrs, mask=present, other=0)
         if C.MASK == "added":
             added = loaded.to(tl.float32)
         else:
             shown = shown & (loaded != 0)
-            if EDGE >= ELEMENTS:
-                vectors = shown
-            elif C.ACCESS == 1:
+            if C.ACCESS == 1 or not is_block:
                 vectors = vectors & (loaded != 0)
             else:  # as numbers: LLVM would pack predicates into bits, by way of memory
                 some = tl.reshape((loaded != 0).to(tl.int32), (loaded.shape[0], loaded.shape[1] // C.ACCESS, C.ACCESS))

@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 from portable_softmax.kernels.common import (
-    BOTH, ENDS, NEG_INF, append_block, end_of_split, exp, find_block, find_tile, finite, first_column, fma, get_block, load,
-    load_per_row, offsets_of, offsets_of_result, opaque, opaque_column, store, tiles_of_program,
+    BOTH, ENDS, NEG_INF, START, append_block, end_of_split, exp, find_block, find_tile, finite, first_column, fma, get_block,
+    load, load_per_row, offsets_of, offsets_of_result, opaque, opaque_column, store, tiles_of_program,
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
 from portable_softmax.kernels.reduce import add_block, fold, merge_row, no_statistics
@@ -30,6 +30,7 @@ def softmax_kernel(
     """
     n_cols, n_queries, x_col = n_cols * C.ROW_UNIT, n_queries * C.COL_UNIT, x_col * C.COL_UNIT
     y_col = x_col if C.OUT_LIKE_X else n_queries
+    BY_BLOCK: tl.constexpr = not C.IN_REGISTERS and C.STEP != "map"  # else another launch has reduced columns
     split, own_tile, end_tile, step = tiles_of_program(n_rows, n_queries, C)
     first = first_column(split, n_cols, C)
     for tile in tl.range(own_tile, end_tile, step):
@@ -43,8 +44,8 @@ def softmax_kernel(
         else:
             source = x_ptr + x_at
         mask = find_mask(mask_ptr, head, query, n_heads, m_batch, m_head, m_query, C)
-        row_scale = load_per_row(scale, rows, exists, C.SCALE, C)
-        row_temperature = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
+        scales = load_per_row(scale, rows, exists, C.SCALE, C)
+        temperatures = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         row_end = misalignment + n_cols
         visible_end = row_end
         if C.CAUSAL != "":
@@ -52,7 +53,7 @@ def softmax_kernel(
             visible_end = tl.minimum(row_end, misalignment + tl.maximum(query.to(tl.int32) + 1 + diagonal, 0))
         split_end, visible_split_end = end_of_split(row_end, split, n_cols, C), end_of_split(visible_end, split, n_cols, C)
 
-        # Reduce: the split in registers or block by block; the whole row block by block, if words are late.
+        # Reduce the split, in registers or block by block; then, if words of others are late, the whole row block by block.
         late, begin, end = False, first, visible_split_end
         if C.IN_REGISTERS:
             blocks = None  # of scores, or of dy
@@ -60,7 +61,7 @@ def softmax_kernel(
             merged = None
             for k in tl.static_range(C.BLOCKS):
                 columns_k, shown_k, vectors_k, added_k = load_mask(
-                    mask, first + k * C.BLOCK, m_col, misalignment, visible_split_end, exists, C.EDGES >> 2 * k & 3, C
+                    mask, first + k * C.BLOCK, m_col, misalignment, visible_split_end, exists, C.EDGES[k], C
                 )
                 ptrs_k = source + offsets_of(columns_k, x_col, C)
                 if C.GRADIENT:
@@ -71,7 +72,7 @@ def softmax_kernel(
                         terms_k = tl.where(shown_k, terms_k, 0.0)
                     merged = terms_k if k == 0 else merged + terms_k
                 else:
-                    block_k = load_scores(ptrs_k, added_k, shown_k, vectors_k, row_scale, row_temperature, C)
+                    block_k = load_scores(ptrs_k, added_k, shown_k, vectors_k, scales, temperatures, C)
                     merged = block_k if k == 0 else tl.maximum(merged, block_k)
                 blocks = append_block(blocks, block_k, source.dtype.element_ty, C)
             if C.GRADIENT:
@@ -80,18 +81,18 @@ def softmax_kernel(
             else:
                 peak = tl.max(merged, C.AXIS, keep_dims=True)
                 for k in tl.static_range(C.BLOCKS):
-                    e = exp(shift(get_block(blocks, k, C), finite(peak), row_temperature, C, True), C, True)
+                    e = exp(shift(get_block(blocks, k, C), finite(peak), temperatures, C, True), C, True)
                     merged = opaque(e if k == 0 else merged + e, 1, C)
                 total = tl.sum(merged, C.AXIS, keep_dims=True)
-        for WHOLE in tl.static_range(2 if C.SPLITS > 1 and C.STEP == "" else 1):  # 0: the split; 1: all of the row, if late
-            if late if WHOLE else not C.IN_REGISTERS and C.STEP != "map":
+        for WHOLE in tl.static_range(2 if C.SPLITS > 1 and C.STEP == "" else 1):
+            if late if WHOLE else BY_BLOCK:
                 peaks, sums, moments, best, at = no_statistics(C)
                 stop = begin
                 if WHOLE == 0 and not C.GRADIENT:
                     stop += tl.maximum(tl.min(end) - begin, 0) // C.BLOCK * C.BLOCK
-                for MASKED in tl.static_range(2):  # blocks within all rows take a 40th less time without masks; 2 is START
+                for EDGE in tl.static_range(START, BOTH + 1):  # blocks without an END, which take a 40th less time, then others
                     for start in tl.range(begin, stop, C.BLOCK):
-                        columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, end, exists, 2 + MASKED, C)
+                        columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, end, exists, EDGE, C)
                         ptrs = source + offsets_of(columns, x_col, C)
                         if C.GRADIENT:
                             block, y_block = load(ptrs, vectors), load(y + offsets_of(columns, y_col, C), vectors)
@@ -100,24 +101,22 @@ def softmax_kernel(
                                 terms = tl.where(shown, terms, 0.0)
                             sums += tl.sum(fold(terms, C), C.AXIS)
                         else:
-                            block = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
-                            peaks, sums, moments, _top, _part = add_block(
-                                block, peaks, sums, moments, row_temperature, False, C
-                            )
+                            block = load_scores(ptrs, added, shown, vectors, scales, temperatures, C)
+                            peaks, sums, moments, _top, _part = add_block(block, peaks, sums, moments, temperatures, False, C)
                     begin, stop = stop, tl.max(end)
-                peak, total, _moment, _best, _group = merge_row(peaks, sums, moments, best, at, row_temperature, C)
+                peak, total, _moment, _best, _group = merge_row(peaks, sums, moments, best, at, temperatures, C)
             if WHOLE == 0 and C.SPLITS > 1:
                 begin, end = 0, visible_end
                 if C.STEP != "map":
                     publish(words, split, peak, total, tag, C)
                 if C.STEP != "reduce":
-                    peak, total, _moment, _group, late = combine_splits(words, row_temperature, tag, C)
+                    peak, total, _moment, _group, late = combine_splits(words, temperatures, tag, C)
 
-        # Store. EDGE is BOTH: blocks in registers, or that are loaded again; then ENDS: those of unaligned rows, by split 0.
+        # Store blocks in registers, or that are loaded again; then the ends of unaligned rows, by the program of split 0.
         if C.STEP != "reduce":
-            peak, total = add_sink(peak, total, sink_ptr, rows, exists, row_temperature, C)
+            peak, total = add_sink(peak, total, sink_ptr, rows, exists, temperatures, C)
             loads = late | (not C.IN_REGISTERS)
-            for EDGE in tl.static_range(BOTH, ENDS + 1 if C.UNALIGNED else ENDS, ENDS - BOTH):
+            for EDGE in tl.static_range(BOTH, ENDS + 1 if C.UNALIGNED else ENDS):
                 if loads:
                     for start in tl.range(first, first + 1 if EDGE == ENDS else tl.max(split_end), C.BLOCK):
                         place = row_end if EDGE == ENDS else opaque_column(start, C)
@@ -127,25 +126,25 @@ def softmax_kernel(
                         ptrs, offsets = source + offsets_of(columns, x_col, C), offsets_of(columns, y_col, C)
                         if C.GRADIENT:
                             block, y_block = load(ptrs, vectors), load(y + offsets, vectors)
-                            result = gradient_of(block, y_block, x + offsets, vectors, total, row_scale, row_temperature, C)
+                            result = gradient_of(block, y_block, x + offsets, vectors, total, scales, temperatures, C)
                         else:
-                            block = load_scores(ptrs, added, shown, vectors, row_scale, row_temperature, C)
-                            result = result_of(block, peak, total, row_temperature, C)
+                            block = load_scores(ptrs, added, shown, vectors, scales, temperatures, C)
+                            result = result_of(block, peak, total, temperatures, C)
                         store(out + offsets, result, columns, misalignment, row_end, exists, EDGE, C)
                 elif C.IN_REGISTERS and EDGE == BOTH:
                     begin = opaque_column(first, C)
                     for j in tl.static_range(C.BLOCKS):
                         columns_j, _elements_j, vectors_j = find_block(
-                            begin + j * C.BLOCK, misalignment, split_end, exists, C.EDGES >> 2 * j & 3, C
+                            begin + j * C.BLOCK, misalignment, split_end, exists, C.EDGES[j], C
                         )
                         offsets_j, block_j = offsets_of(columns_j, y_col, C), get_block(blocks, j, C)
                         if C.GRADIENT:
                             y_j, x_j = get_block(ys, j, C), x + offsets_j
-                            result_j = gradient_of(block_j, y_j, x_j, vectors_j, total, row_scale, row_temperature, C)
+                            result_j = gradient_of(block_j, y_j, x_j, vectors_j, total, scales, temperatures, C)
                         else:
-                            result_j = result_of(block_j, peak, total, row_temperature, C)
-                        store(out + offsets_j, result_j, columns_j, misalignment, split_end, exists, C.EDGES >> 2 * j & 3, C)
-                loads = split == 0  # of ENDS
+                            result_j = result_of(block_j, peak, total, temperatures, C)
+                        store(out + offsets_j, result_j, columns_j, misalignment, split_end, exists, C.EDGES[j], C)
+                loads = split == 0
 
 
 @triton.jit
