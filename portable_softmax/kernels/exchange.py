@@ -40,26 +40,22 @@ def publish(words, split, first, second, tag, C: tl.constexpr):
 def load_partials(words, tag, C: tl.constexpr):
     """Returns (first numbers, second ones, highest first one per row) of all splits, and 0 if one has not arrived, else 1.
 
-    Without a STEP, it polls POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
+    It polls POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
     """
     split = tl.arange(0, C.SPLITS_READ)[:, None, None]
     half = tl.arange(0, 2)[None, None, :]
     ptrs = words + (2 * (split * C.ROWS + tl.arange(0, C.ROWS)[None, :, None]) + half)
-    arrived = 1
-    if C.STEP != "":
-        word = tl.load(ptrs, mask=split < C.SPLITS, other=0)
-    else:
-        tag_of_word = (tag >> (32 * half)).to(tl.int32)
-        word = tl.zeros(ptrs.shape, tl.int64)
-        arrived = 0
-        polls = 0
-        while (arrived == 0) & (polls < C.POLLS):
-            if C.ATOMIC_POLL:
-                word = tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=split < C.SPLITS, sem="relaxed")
-            else:
-                word = tl.load(ptrs, mask=split < C.SPLITS, other=0, volatile=True)
-            arrived = tl.min((((word >> 32).to(tl.int32) == tag_of_word) | (split >= C.SPLITS)).to(tl.int32))
-            polls += 1
+    tag_of_word = (tag >> (32 * half)).to(tl.int32)
+    word = tl.zeros(ptrs.shape, tl.int64)
+    arrived = 0
+    polls = 0
+    while (arrived == 0) & (polls < C.POLLS):
+        if C.ATOMIC_POLL:
+            word = tl.atomic_or(ptrs, tl.zeros(ptrs.shape, tl.int64), mask=split < C.SPLITS, sem="relaxed")
+        else:
+            word = tl.load(ptrs, mask=split < C.SPLITS, other=0, volatile=True)
+        arrived = tl.min((((word >> 32).to(tl.int32) == tag_of_word) | (split >= C.SPLITS)).to(tl.int32))
+        polls += 1
     firsts, seconds = tl.split(word.to(tl.int32).to(tl.float32, bitcast=True))
     is_split = tl.arange(0, C.SPLITS_READ)[:, None] < C.SPLITS
     firsts, seconds = tl.where(is_split, firsts, NEG_INF), tl.where(is_split, seconds, 0.0)
