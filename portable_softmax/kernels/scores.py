@@ -19,8 +19,7 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.co
     mask = 0
     if C.MASK != "":
         s_query = s_query * C.MASK_UNIT if C.AXIS == 1 else s_query
-        offset = offsets_of_rows(head, query, n_heads, s_batch * C.MASK_UNIT, s_head * C.MASK_UNIT, s_query, C)
-        mask = mask_ptr + offset
+        mask = mask_ptr + offsets_of_rows(head, query, n_heads, s_batch * C.MASK_UNIT, s_head * C.MASK_UNIT, s_query, C)
     return mask
 
 
@@ -89,11 +88,7 @@ def load_scores(ptrs, added, shown, vectors, scale, temperature, C: tl.constexpr
         score += added
         plain = tl.where(added == NEG_INF, added, plain)
     if C.TEMPERATURE != "" and (C.CAP != 0.0 or C.MASK == "added"):
-        if C.FUSED or C.MASK == "added":
-            score = tl.where(temperature == 0, plain, score)
-        else:  # both are finite
-            is_greedy = (temperature == 0).to(tl.float32)
-            score = score * (1.0 - is_greedy) + plain * is_greedy
+        score = tl.where(temperature == 0, plain, score)
     if C.SELECT:  # what is computed of rows that do not exist is not stored
         score = tl.where(shown, score, NEG_INF)
     return score
