@@ -70,8 +70,8 @@ def token_log_probs_kernel(
                             if C.MASK_WORDS and not C.IN_REGISTERS:
                                 bits = load_words(mask, start + C.BLOCK, m_col, split_end, reads, C)
                         for block in tl.static_range(C.BLOCKS):
-                            scores, is_first = get_block(tile_scores, block, C), C.IN_REGISTERS and block == 0
-                            peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, is_first, C)
+                            scores = get_block(tile_scores, block, C)
+                            peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, C)
                             if C.SAMPLE:
                                 groups = (first + base + block * C.BLOCK) // C.GROUP + lanes
                                 noise = gumbel(groups, key, row_position, 0, C)
@@ -102,7 +102,7 @@ def token_log_probs_kernel(
                             )
                             scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
                             scores = tl.where(scores < least, NEG_INF, scores)
-                            peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, False, C)
+                            peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, C)
                             if C.SAMPLE:
                                 groups = start // C.GROUP + lanes
                                 noise = gumbel(groups, key, row_position, 2 * REDRAW, C)

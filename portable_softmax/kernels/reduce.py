@@ -36,7 +36,7 @@ def no_statistics(C: tl.constexpr):
 
 
 @triton.jit
-def add_block(score, peaks, sums, moments, temperature, FIRST: tl.constexpr, C: tl.constexpr):
+def add_block(score, peaks, sums, moments, temperature, C: tl.constexpr):
     """Returns (maxima, sums, moments) of parts, merged with those of a block; and (maxima, sums) of the block's."""
     score = fold(score, C)
     top = tl.max(score, C.FOLD)
@@ -49,8 +49,6 @@ def add_block(score, peaks, sums, moments, temperature, FIRST: tl.constexpr, C: 
     if C.GROUP == 0 and not C.ENTROPY:  # the largest of all is the base of a block too
         shrink = exp(shift(peaks, base, temperature, C, True), C, True)
         peaks, sums = tl.maximum(peaks, top), sums * shrink + part
-    elif FIRST:
-        peaks, sums, moments = top, part, moment
     else:
         highest, rises = tl.maximum(peaks, top), top > peaks
         drop = shift(tl.minimum(peaks, top), finite(highest), temperature, C, True)

@@ -102,7 +102,7 @@ def softmax_kernel(
                             sums += tl.sum(fold(terms, C), C.AXIS)
                         else:
                             block = load_scores(ptrs, added, shown, vectors, scales, temperatures, C)
-                            peaks, sums, moments, _top, _part = add_block(block, peaks, sums, moments, temperatures, False, C)
+                            peaks, sums, moments, _top, _part = add_block(block, peaks, sums, moments, temperatures, C)
                     begin, stop = stop, tl.max(end)
                 peak, total, _moment, _best, _group = merge_row(peaks, sums, moments, best, at, temperatures, C)
             if WHOLE == 0 and C.SPLITS > 1:
