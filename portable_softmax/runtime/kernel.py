@@ -137,7 +137,7 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
     fields |= {"LEVELS": problem.depth, "VECTOR": problem.vector, "UNALIGNED": problem.unaligned, "UNIT": unit}
     fields |= {"WIDE": problem.n_rows >= WIDE_ROWS, "OUT_LIKE_X": problem.stores and problem.out_like_x}
     fields |= {"ROWS": tiling.tile_rows, "BLOCK": tiling.width, "WALK": tiling.walk, "SPLITS": tiling.splits, "STEP": step}
-    fields |= {"SPLITS_READ": read, "ATOMIC_POLL": vendor.poll == "atomic", "POLLS": getattr(polls, "value", 0)}
+    fields |= {"SPLITS_READ": read, "ATOMIC_POLL": vendor.poll == "atomic", "POLLS": getattr(polls, "value", 1)}
     fields |= {"IN_REGISTERS": tiling.held and not picks.gradient, **_parts_of(problem, tiling, device)}
     if fields["IN_REGISTERS"]:
         fields |= {"BLOCKS": tiling.blocks, "UNMASKED_BLOCKS": _whole_blocks(problem, tiling)}
