@@ -82,23 +82,25 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
     """Returns what the programs of a softmax do, of which a multiprocessor holds `resident`; a thread spills some bytes."""
     turns, threads = problem.tiles(tiling.tile_rows) * tiling.splits, tiling.warps * limits.warp
     covered, elements = tiling.covers(problem.width) // tiling.splits, problem.n_rows * problem.n_cols / turns
-    vector = problem.vector
-    if problem.across:
-        vector = min(vector, max(1, tiling.tile_rows * tiling.width // threads))
-    blocks, loads, read, written = -(-covered // tiling.width), problem.loads, problem.x_dtype, problem.y_dtype
+    vector, blocks, loads = problem.vector, -(-covered // tiling.width), problem.loads
+    read, written = problem.x_dtype, problem.y_dtype
     exponents, statistics = 1, 2 * problem.pairs  # a maximum, and a sum
     if problem.backward:
         read, written, exponents, statistics = written, read, 0, problem.pairs
     if not tiling.held and problem.log_probs is None:  # in a second pass too
         blocks, loads = 2 * blocks, 2 * loads
-    elif tiling.held and problem.pairs:
+    elif tiling.held:
         blocks = 1
     in_turn = max(1.0, IN_TURN * tiling.warps / limits.partitions)
     if problem.log_probs and problem.log_probs.min_p and problem.is_sample:  # one program may read a row again, at the end
         covered, in_turn = covered + problem.width, 1.0
     readers = 1 if problem.is_sample else tiling.splits  # the last program alone draws
     bytes_read, bytes_written = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written]
-    sums = _sums(problem, tiling, threads, vector) / (threads * max(1, math.log2(threads)))
+    lanes = tiling.width / vector  # threads of a row, which add up half of their numbers with neighbours, then half of these
+    if problem.across:
+        lanes = min(tiling.width, threads * vector / tiling.tile_rows)
+    lanes = min(threads, max(1, lanes))
+    sums = max(1, tiling.tile_rows * lanes / threads) * math.log2(lanes) / max(1, math.log2(threads))
     return Work(
         row=elements * (bytes_read + bytes_written + _mask(problem)),
         again=elements * bytes_read if loads > problem.loads or tiling.two_launches else 0,
@@ -129,38 +131,23 @@ def _mask(problem: Problem) -> float:
 
 def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resident: float) -> dict[str, Any]:
     """Returns the cost of runs of neighbouring elements that are shorter than a cache line, as fields of Work."""
-    element, line, sector = problem.element, limits.line, limits.sector
-    access = vector * limits.warp  # elements that a warp requests at once
+    element, line, sector, access = problem.element, limits.line, limits.sector, vector * limits.warp
     rows, inner = tiling.tile_rows, problem.inner
-    run, adjacent = inner * tiling.width if rows >= inner else rows, min(access, rows)
+    piece, distance = tiling.width, problem.n_cols  # elements that a warp requests side by side, and how far others are
+    if problem.across:
+        piece, distance = rows, inner
+    if problem.across and rows > inner:  # of several matrices
+        piece, distance = inner * max(1, access // rows), inner * problem.n_cols
+    piece = min(access, piece)
+    pieces = access // piece
+    lines = min(pieces * max(1, piece * element / line), max(1, pieces * distance * element / line)) / (pieces * piece)
     if not problem.across:
-        run, piece, most, distance = rows * tiling.split_cols, tiling.width, rows, problem.n_cols
-    elif adjacent > inner:  # of several matrices
-        piece, most, distance = inner * (access // adjacent), -(-adjacent // inner), inner * problem.n_cols
-    else:
-        piece, most, distance = adjacent, access, inner
-    piece = min(access, piece)  # elements that a warp requests side by side, `distance` from as many others
-    pieces = min(access // piece, most)
-    lines = min(pieces * max(1, piece * element / line), max(1, pieces * distance * element / line))
-    partial = sector / min(sector, run * element) - 1
+        return {"lines": lines}
+    run, partial = inner * tiling.width if rows >= inner else rows, 0.0
     if problem.scattered:
-        partial += (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
-    elif problem.across and inner * element % sector:
-        partial += sector / (run * element)  # a run ends within a sector that another one begins in
+        partial = (inner - math.gcd(inner, rows)) / rows  # rows of others, at both ends
+    elif inner * element % sector:
+        partial = sector / (run * element)  # a run ends within a sector that another one begins in
         if rows < inner:
             partial += resident * limits.warp / limits.resident_threads  # the later, the more are between
-    unused = line / min(line, max(run * element, sector)) - 1
-    return {"unused": unused, "partial": partial, "lines": lines / (piece * pieces)}
-
-
-def _sums(problem: Problem, tiling: Tiling, threads: int, vector: int) -> float:
-    """Returns the numbers that threads exchange to add up the rows of a tile: half of all, then half of these.
-
-    Neighbouring threads have neighbouring elements, or columns, where Triton does not see that rows are neighbours.
-    """
-    if not problem.across or (problem.scattered and vector == 1):
-        lanes = min(threads, max(1, tiling.width // vector))
-        return max(threads, tiling.tile_rows * lanes) * math.log2(lanes)
-    adjacent = min(threads, max(1, tiling.tile_rows // vector))
-    lanes = max(1, min(threads // adjacent, tiling.width))
-    return threads * max(vector, tiling.tile_rows // adjacent) * math.log2(lanes)
+    return {"lines": lines, "partial": partial, "unused": max(1, line / (run * element)) - 1}
