@@ -71,13 +71,13 @@ class Choice:
         first = self._typical(settings)
         self.form = forms.form_of(first.function, request._replace(arguments=self._values), first.setting.block)
         forms.check_form(self.form, request)
-        self._splits = False  # the grid that was passed has programs for blocks of a row
+        splits = False  # the grid that was passed has programs for blocks of a row
         if callable(request.grid) and block not in request.meta:
             one, whole = (request.grid_of(first.constants | {block: size}) for size in (1, request.cols))
-            self._splits = one != whole
-        if self._splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
+            splits = one != whole
+        if splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
-        if not (self.form.in_blocks or self._splits):
+        if not (self.form.in_blocks or splits):
             settings = settings_of(request, device)
             first = self._typical(settings)
         # 2. It shows what a row moves, and what others should use: estimates. 3. The fastest of these are compiled.
@@ -96,32 +96,27 @@ class Choice:
 
     def _typical(self, settings: Sequence[Setting]) -> Candidate:
         """Compiles a setting of typical blocks without stages: long ones, unless their number is a constant; or raises."""
-        jit, lengths = jit_function(self._request.kernel), sorted(one.block for one in settings)
-        if self._request.names[1] in constexprs_of(jit):
-            lengths.reverse()
-        some = [one for one in settings if one.block == lengths[-1]]
+        is_constant = self._request.names[1] in constexprs_of(jit_function(self._request.kernel))
+        *_, block = sorted({one.block for one in settings}, reverse=is_constant)
+        some = [one for one in settings if one.block == block]
         one = next(self._compile([min(some, key=lambda one: (abs(math.log2(one.per_thread / (2 * FEW))), one.stages))]))
         if isinstance(one, Exception):
             raise one
         return one
 
     def _work_of(self, one: Candidate) -> Work:
-        """Returns what a program of a setting does for a row, or its part of one; bytes of memory per element of it."""
-        request, part, shared = self._request, self._part_of_row(one.setting), None
-        loops = request.grid is None
-        if request.rows and not request.fixed:
-            shared = request.rows
-            if not loops:
-                shared = math.prod(request.grid_of(one.constants))
-        work = forms.traffic_of(one.function, self._values, loops, shared, part, one.setting.block)
-        return work._replace(row=work.row / part, again=work.again / part, loaded=work.loaded / part)
+        """Returns what a program of a setting does in a turn, and beside its turns; bytes of memory per element of a turn."""
+        request, cols, programs = self._request, self._cols_of_turn(one.setting), None
+        if request.grid is not None:
+            programs = math.prod(request.grid_of(one.constants))
+        shared = None if request.fixed or not request.rows else programs or request.rows
+        work = forms.traffic_of(one.function, self._values, request.grid is None, shared, cols, one.setting.block)
+        return work._replace(row=work.row / cols, again=work.again / cols, loaded=work.loaded / cols)
 
-    def _part_of_row(self, setting: Setting) -> int:
-        """Returns the elements of a row for which there is a program: all, unless the grid divides rows."""
+    def _cols_of_turn(self, setting: Setting) -> int:
+        """Returns the elements of a row that a program has: all, or those of a block for which it does not loop over blocks."""
         cols = self._request.cols
-        if self._splits:
-            return cols // -(-cols // setting.block)
-        return cols
+        return cols if self.form.in_blocks else cols // -(-cols // setting.block)
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the first launch with right accesses; the request differs from the choice's in rows and sizes at most."""
@@ -228,8 +223,8 @@ class Choice:
         if not used.compiler:  # a plan is no need
             shared = int(used.shared_memory_bytes * setting.block / like.setting.block)
             shared += (setting.stages - 1) * int(self._work.loaded * setting.block)
-        used = replace(used, num_warps=setting.warps, registers_per_thread=registers, shared_memory_bytes=shared)
-        used = replace(used, spilled_bytes_per_thread=0)
+        used = replace(used, num_warps=setting.warps, registers_per_thread=registers, spilled_bytes_per_thread=0)
+        used = replace(used, shared_memory_bytes=shared)
         waits = 0 if setting.stages > like.setting.stages else more
         loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in like.loops]
         constants, fit = like.constants | setting.config.kwargs, self._device.vendor.occupancy(used, self._device.hardware)
@@ -240,21 +235,18 @@ class Choice:
 
         A computed grid has a program for every row, or as many as are resident; one that was passed grows with the rows.
         """
-        request, numbers, launches = self._request, self._numbers, list[Candidate]()
-        if not (resident := self._device.resident(one.occupancy)):
+        request, numbers, resident = self._request, self._numbers, self._device.resident(one.occupancy)
+        ways, per_row, launches = [request.num_programs], 1.0, list[Candidate]()
+        if not resident:
             return launches
-        ways: list[int | None] = [None]
-        if request.grid is None and request.num_programs is None and resident < numbers[-1]:
-            ways.append(resident)
+        if request.grid is not None:
+            per_row = math.prod(request.grid_of(one.constants)) / max(1, request.rows)
+        elif request.num_programs is None and resident < numbers[-1]:
+            ways = [None, resident]
             if self._device.refused_grid((numbers[-1], 1, 1), one.resources.num_warps):
                 ways.remove(None)
         for most in ways:
-            programs = [min(rows, most or rows) for rows in numbers]
-            if request.num_programs:
-                programs = [request.num_programs] * len(numbers)
-            elif request.grid is not None:
-                all_programs = math.prod(request.grid_of(one.constants))
-                programs = [max(1, all_programs * rows // max(1, request.rows)) for rows in numbers]
+            programs = [max(1, int(per_row * min(rows, most or rows))) for rows in numbers]
             times = [self._terms(one, *pair) for pair in zip(numbers, programs, strict=True)]
             mean = Terms(*map(fmean, zip(*times, strict=True))) if times[0] else None
             launches.append(one._replace(most=most, terms=mean))
@@ -270,7 +262,7 @@ class Choice:
         )
         if not numbers:
             return None
-        part, at_once, blocks = self._part_of_row(setting), min(VECTOR_BYTES / self._work.element, request.multiple), 1
+        part, at_once, blocks = self._cols_of_turn(setting), min(VECTOR_BYTES / self._work.element, request.multiple), 1
         of_block = self._work.loads * max(1, setting.per_thread / at_once)
         if self.form.in_blocks:
             blocks = -(-request.cols // setting.block)
@@ -293,7 +285,7 @@ class Choice:
         return cost(work, limits_of(self._device), numbers)
 
     def _reasons(self, request: Request, one: Candidate) -> Iterator[str]:
-        blocks, moved = -(-request.cols // one.setting.block), self._part_of_row(one.setting) * self._work.row
+        blocks, moved = -(-request.cols // one.setting.block), self._cols_of_turn(one.setting) * self._work.row
         yield from filter(None, [self.measured])
         if request.grid is None:
             yield f"a row moves {moved:,.0f} bytes of memory; a program beside them {self._work.program:,.0f}"
