@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from portable_softmax.row_kernels.row_settings import Request
+from portable_softmax.row_kernels.row_plan import Request
 from portable_softmax.row_kernels.trace import Axes, accesses_of
 from portable_softmax.row_kernels.ttir import COLUMNS, PROGRAM, UNKNOWN, Access, Function, parsed_of
 

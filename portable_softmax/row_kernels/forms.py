@@ -11,7 +11,7 @@ from portable_softmax.errors import PlanError
 from portable_softmax.planning.cost import Work
 from portable_softmax.row_kernels.addresses import conflict
 from portable_softmax.row_kernels.decorators import jit_function
-from portable_softmax.row_kernels.row_settings import Request
+from portable_softmax.row_kernels.row_plan import Request
 from portable_softmax.row_kernels.trace import Trace, accesses_of
 from portable_softmax.row_kernels.ttir import PROGRAM, Access, Function, Op, Turns
 

@@ -16,8 +16,15 @@ from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.addresses import warnings_of
 from portable_softmax.row_kernels.arguments import check_constexprs, read_arguments
 from portable_softmax.row_kernels.compiling import compiled_for
-from portable_softmax.row_kernels.decorators import OF_CONFIG, configuration, constants_of, heuristics_of, jit_function, name_of
-from portable_softmax.row_kernels.row_settings import axes_of
+from portable_softmax.row_kernels.decorators import (
+    OF_CONFIG,
+    axes_of,
+    configuration,
+    constants_of,
+    heuristics_of,
+    jit_function,
+    name_of,
+)
 from portable_softmax.runtime.compile import target_of
 
 SPILLS, REFUSED = 1, 2  # ranks of drawbacks

@@ -20,8 +20,7 @@ from portable_softmax.planning.operands import MANY, numbers_of, representative
 from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, constexprs_of, heuristics_of, jit_function
 from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice
-from portable_softmax.row_kernels.row_plan import RowPlan, interpreted_plan
-from portable_softmax.row_kernels.row_settings import Grid, Request, request_of
+from portable_softmax.row_kernels.row_plan import Grid, Request, RowPlan, interpreted_plan, request_of
 from portable_softmax.runtime.bind import ONE_LAUNCH, guarded, made_current
 from portable_softmax.runtime.measuring import check_measure, is_capturing
 

@@ -10,8 +10,7 @@ import torch
 from portable_softmax.errors import PortableSoftmaxError
 from portable_softmax.planning.operands import numbers_of, representative
 from portable_softmax.row_kernels.row_choice import Choice
-from portable_softmax.row_kernels.row_plan import RowPlan
-from portable_softmax.row_kernels.row_settings import Request
+from portable_softmax.row_kernels.row_plan import Request, RowPlan
 
 ROWS = 0  # in a grid, in place of the number of rows
 MAX_KEPT = 4096

@@ -1,6 +1,7 @@
 """Chooses the launch of a row kernel for a range of numbers of rows: a few settings are compiled, the fastest is selected."""
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -20,12 +21,11 @@ from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.row_kernels import addresses, forms
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import configurations, constants_of, constexprs_of, jit_function
-from portable_softmax.row_kernels.row_plan import RowPlan
-from portable_softmax.row_kernels.row_settings import KNOWN, Request, Setting, settings_of
+from portable_softmax.row_kernels.row_plan import KNOWN, Request, RowPlan, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of, stores_elsewhere
 from portable_softmax.runtime.measuring import on_copies, timed
 
-MAX_COMPILED = 7  # settings beside the first one, side by side: six miss one that is 25% faster
+MAX_COMPILED = 8  # settings, side by side: one less misses one that is 25% faster
 SEVERAL = KNOWN + 1  # rows of which Triton knows nothing: it makes 1 a constant, and reads less by multiples of 16; 0 is no row
 
 
@@ -81,14 +81,12 @@ class Choice:
             settings = settings_of(request, device)
             first = self._typical(settings)
         # 2. It shows what a row moves, and what others should use: estimates. 3. The fastest of these are compiled.
-        self._work = self._work_of(first)
-        estimated = [self._launches(self._estimated(setting, first)) for setting in settings if setting is not first.setting]
-        self._left = sorted((one for one, *_ in filter(None, estimated)), key=lambda one: (one.us, one.setting.stages))
-        self._count = len(settings)
+        self._work, self._count = self._work_of(first), len(settings)
+        estimated = [self._launches(self._estimated(setting, first))[:1] for setting in settings]
+        self._left = sorted(itertools.chain(*estimated), key=lambda one: (one.us, one.setting.stages))
         compiled, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
         # 4. They are sorted, those that spill last, as they take up to twice their expected time.
-        self.candidates = [*self._launches(first)[:1], *compiled]
-        self.candidates.sort(key=lambda one: (one.resources.spilled_bytes_per_thread > 0, one.us))
+        self.candidates = sorted(compiled, key=lambda one: (one.resources.spilled_bytes_per_thread > 0, one.us))
         if not self.candidates:
             name = jit_function(request.kernel).__name__
             why = f"no program of {name} fits {device.name}: {first.setting}: it uses {first.resources}"
