@@ -43,7 +43,6 @@ def explain(x: Tensor, dim: int = -1, *, device: Device | str | None = None, **o
     if device is None and (device := launch.device_of(x)) is None:
         return f"PyTorch's operators compute it: the tensor is on {x.device.type}; device='vendor/product' plans for another"
     target, copied = chosen(device), ""
-    about.pop("sizes", None)
     made = operator.empty(args._replace(x=x.to("meta")), checked)
     problem = launch.problem_of(operator, args, made, target, about)
     if problem is None:

@@ -51,8 +51,10 @@ class _Tokens(Operator):
             "dim": options.dim,
             "batch_invariant": invariant,
             "log_probs": log_probs or LogProbs(entropy=options.entropy, lse=options.lse),
-            "sizes": {"n_ids": math.prod(args.ids.shape[args.x.dim() - 1 :]), "ignored": options.ignore_index},
         }
+
+    def sizes(self, args: Any, options: Any) -> dict[str, int]:
+        return {"n_ids": math.prod(args.ids.shape[args.x.dim() - 1 :]), "ignored": options.ignore_index}
 
     def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
         shapes = args.ids.shape, (LogProbs(entropy=options.entropy).n_statistics, *checks.with_size(args.x, options.dim))
@@ -83,6 +85,7 @@ class _Gradient(Operator):
         f"{SCORES} -> Tensor"
     )
     reference = staticmethod(reference.log_probs_gradient)
+    sizes = _Tokens.sizes
 
     def check(self, args: Any, *options: Any) -> Any:
         """Returns the options; raises an error unless tensors are of the results' shapes, dtype and device."""

@@ -30,6 +30,7 @@ CONTIGUOUS = dict.fromkeys((*FACTORS, "statistics", "d_out", "d_lse", "d_entropy
 CONTIGUOUS |= dict.fromkeys((*INTEGERS, "ids"), torch.int64)
 TINY, HUGE = 2.0**-60, 2.0**60  # kernels multiply by numbers between them, and by their quotients
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
+calls: dict[tuple[Any, ...], Any] = {}  # what a call does, by the key of `Operator.call_of`
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
 
 
@@ -132,9 +133,9 @@ def kind_of(factor: Any) -> Any:
     return "number" if type(factor) is float and TINY < factor < HUGE else "rows"
 
 
-def compile_call(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:
-    """Returns run(args), or run(args, out) if there is one, which launches calls like this one; raises NoKernel."""
-    made, x, where, sizes = operator.empty(args, options), args[0], args[0].device, about.pop("sizes", None)
+def run_of(operator: Any, args: Any, options: Any, about: dict[str, Any], out: Tensor | None) -> Callable[..., Any]:
+    """Returns run(args), or run(args, out) if there is one, which launches calls of the key of this one; raises NoKernel."""
+    made, x, where = operator.empty(args, options), args[0], args[0].device
     target = device_of(x)
     if target is None:
         raise NoKernel(f"tensors on {where.type}")
@@ -147,7 +148,7 @@ def compile_call(operator: Any, args: Any, options: Any, about: dict[str, Any], 
     problem = problem_of(operator, args, made, target, about)
     if problem is None:
         return _on_copies(operator, options, target, about)
-    operands, launch = launch_of(problem, target, where, sizes)
+    operands, launch = launch_of(problem, target, where, operator.sizes(args, options))
     names = [name.removesuffix("_ptr") for name in operands[len(made) :]]
     places = {name: at for at, name in enumerate(args._fields)}
     order = [places.get(name, len(args)) for name in names]  # an absent one is behind those that are known

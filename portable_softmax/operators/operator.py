@@ -56,6 +56,10 @@ class Operator:
         if self.gradient:
             self.registered.register_autograd(_gradients, setup_context=self._save_of_operator)
 
+    def sizes(self, args: Any, options: Any) -> dict[str, int]:
+        """Returns integer parameters of the kernel that do not follow from the problem, by name."""
+        return {}
+
     def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
         """Returns results without contents: one of the shape of x."""
         dtype = getattr(options, "dtype", args[0].dtype)
@@ -86,21 +90,21 @@ class Operator:
         if out is not None:
             overwrites = launch.overwrites(out, args[0])
         types = tuple(map(type, options))  # options of other types may be equal
-        key = self.name, options, types, invariant, torch.is_grad_enabled(), overwrites, key_of_tensors
+        key = self.name, options, types, invariant, torch.is_grad_enabled(), overwrites, plans.n_measured, key_of_tensors
         try:
-            call: Call | None = plans.bound_calls.get(key)
+            call: Call | None = launch.calls.get(key)
         except TypeError:  # an option has no hash
             return Call(self, None, self.check(args, *options))
         if call is None:
             checked = self.check(args, *options)
             try:
-                run = launch.compile_call(self, args, checked, self.describe(args, checked, invariant), out)
+                run = launch.run_of(self, args, checked, self.describe(args, checked, invariant), out)
             except launch.NoKernel:
                 run = None
             call = Call(self, run, checked, self.gradient is not None and launch.is_recorded(args), invariant)
-            if len(plans.bound_calls) >= launch.MAX_CALLS:
-                plans.bound_calls.clear()
-            plans.bound_calls[key] = call
+            if len(launch.calls) >= launch.MAX_CALLS:
+                launch.calls.clear()
+            launch.calls[key] = call
         return call
 
     def launch_into(self, out: Tensor, args: Any, options: tuple[Any, ...], invariant: bool | None = None) -> bool:

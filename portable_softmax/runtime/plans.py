@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_KEPT = 4096  # choices
 _choices: dict[tuple[tuple[Any, ...], Device], LaunchPlan] = {}  # by bucket
-bound_calls: dict[tuple[Any, ...], Any] = {}  # calls of operators, by key; dropped where a launch is chosen anew
+n_measured = 0  # choices that were measured; operators keep calls by it, as these may replace others
 
 
 def plan(
@@ -131,6 +131,7 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
 
     With `time`, it is chosen anew, and the fastest of `count` launches, unless bits may not depend on what else runs.
     """
+    global n_measured
     if problem.batch_invariant:
         count, time = 1, None
     key = bucket_key(problem), device
@@ -142,7 +143,7 @@ def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Ti
         if not choice.resources.estimated:  # without a compiler, which may be installed meanwhile
             _choices[key] = choice
         if time:
-            bound_calls.clear()
+            n_measured += 1
     return choice
 
 

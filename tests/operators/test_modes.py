@@ -9,7 +9,7 @@ from calls import in_double, recording, results
 from torch.autograd.functional import hessian, jacobian
 
 from portable_softmax import log_softmax, softmax
-from portable_softmax.runtime import plans
+from portable_softmax.operators import launch
 
 pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("compilers")]
 
@@ -139,6 +139,6 @@ def test_checkpoints_and_threads(x):
         y.square().sum().backward()
         close(y, (leaf * 2).softmax(-1))
 
-    plans.bound_calls.clear()
+    launch.calls.clear()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, [4, 5, 6] * 8))

@@ -9,7 +9,7 @@ import torch
 from calls import recording
 
 from portable_softmax import batch_invariant, override_aten, softmax
-from portable_softmax.runtime import plans
+from portable_softmax.operators import launch
 
 pytest.importorskip("torch", minversion="2.9", reason="override_aten() refuses older ones")
 pytestmark = pytest.mark.kernel
@@ -22,7 +22,7 @@ def launched():
     problems = []
     with recording(problems):
         yield lambda: [problems.pop(0)[0].backward for _ in range(len(problems))]
-    plans.bound_calls.clear()
+    launch.calls.clear()
 
 
 def test_calls_are_launched_and_restored(x, launched):

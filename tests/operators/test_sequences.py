@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from portable_softmax import batch_invariant
 from portable_softmax.operators import launch
-from portable_softmax.runtime import plans
 
 pytestmark = pytest.mark.kernel
 ERRORS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -64,7 +63,7 @@ class Calls(RuleBasedStateMachine):
 
     @initialize(choices=st.fixed_dictionaries(STRATEGIES))
     def first(self, choices):
-        plans.bound_calls.clear()
+        launch.calls.clear()
         self.choices = choices
         check(choices, self.where, self.launched)
 
@@ -157,7 +156,7 @@ def check(choices, where, launched):
     """Checks results and gradients of a call beside float64, and beside a first call."""
     call, exact, n_results, error = call_of(choices, where)
     first, first_launched = seen(call, {}, launched)
-    actual, now_launched = seen(call, plans.bound_calls, launched)
+    actual, now_launched = seen(call, launch.calls, launched)
     assert now_launched == first_launched
     for at, (result, again, double) in enumerate(zip(actual, first, exact, strict=True)):
         assert result.requires_grad == again.requires_grad
@@ -175,7 +174,7 @@ def check(choices, where, launched):
 def seen(call, dictionary, launched):
     """Returns the results of a call with a dictionary of launches, and what was launched."""
     launched.clear()
-    with mock.patch.object(plans, "bound_calls", dictionary):
+    with mock.patch.object(launch, "calls", dictionary):
         return call(), list(launched)
 
 
@@ -221,11 +220,11 @@ def test_options_that_are_equal_but_of_another_type_are_refused(where, function,
 
 def test_numbers_share_launches(where):
     x = torch.randn(3, 40, device=where)
-    plans.bound_calls.clear()
+    launch.calls.clear()
     for number in (0.5, 0.7, 1.5, 3):
         for call in ({"temperature": number}, {"scale": number, "temperature": 0.9}):
             results("softmax", x, -1, **call)
-    assert len(plans.bound_calls) <= 4  # an int is another type
+    assert len(launch.calls) <= 4  # an int is another type
     results("softmax", x, -1, temperature=0.0)  # is greedy, and no number to multiply by
     assert (results("softmax", x, -1, temperature=0.0)[0].amax(-1) == 1).all()
 
@@ -235,4 +234,4 @@ def test_the_dictionary_is_bounded(where, monkeypatch):
     for n_cols in range(1, 12):
         x = torch.randn(2, n_cols, device=where)
         torch.testing.assert_close(results("softmax", x, -1)[0], x.softmax(-1))
-        assert len(plans.bound_calls) <= 4
+        assert len(launch.calls) <= 4

@@ -5,7 +5,8 @@ import contextlib
 import torch
 
 from portable_softmax import log_softmax, softmax, token_log_probs
-from portable_softmax.runtime import layout, plans
+from portable_softmax.operators import launch
+from portable_softmax.runtime import layout
 
 
 @contextlib.contextmanager
@@ -18,7 +19,7 @@ def recording(launched):
         return lambda *operands: (launched.append((plan.problem, sizes)), run(*operands))
 
     layout.bind = bound
-    plans.bound_calls.clear()
+    launch.calls.clear()
     try:
         yield
     finally:

@@ -18,7 +18,6 @@ from triton.backends.compiler import GPUTarget
 
 from portable_softmax.devices import detect
 from portable_softmax.operators import launch
-from portable_softmax.runtime import plans
 
 
 def recorded(kind: str) -> dict[str, dict[str, Any]]:
@@ -109,7 +108,7 @@ def forget() -> None:
     """Forgets the device that is here, and the launches on it."""
     detect._device.cache_clear()
     detect._active_backend.cache_clear()
-    plans.bound_calls.clear()
+    launch.calls.clear()
 
 
 def on_host(value: Any) -> Any:
