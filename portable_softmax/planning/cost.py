@@ -53,6 +53,7 @@ class Work(NamedTuple):
     program: float = 0  # likewise, beside turns
     again: float = 0  # bytes that are read once more
     element: float = WORD_BYTES  # bytes of the largest part of them
+    narrow: float = WORD_BYTES  # bytes of the narrowest element of an operand
     row_operands: float = 0  # loads and stores of all elements
     program_operands: float = 0  # likewise, beside turns
     reductions: float = 0  # by all threads of a program
@@ -60,6 +61,7 @@ class Work(NamedTuple):
     exponents: float = 0  # per element
     loads: float = 0  # of all elements
     loaded: float = 0  # their bytes
+    conflicts: float = 0  # bytes that stages copy through shared memory, times the other accesses that each one waits for
     lines: float = 0  # cache lines that a warp requests per element; 0 if those of an access are adjacent
     unused: float = 0  # bytes of lines per byte that is moved
     partial: float = 0  # bytes of sectors that are moved once more, per byte that is moved
@@ -125,6 +127,7 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
 
     operands, access = work.elements * work.row_operands, work.vector * limits.warp
     shuffles = (work.reductions + work.blocks * work.block_reductions) * math.log2(threads) * work.warps
+    shuffles += 2 * work.conflicts / limits.line  # of a copy that is written and read
     lines = operands * (work.lines or max(1 / access, work.element / limits.line))
     issued = operands / access + shuffles + LINE_PART * lines + LOOKUP * (2 - 1 / waves) * work.words
     own = issue * work.elements / work.blocks * work.program_operands / access
@@ -146,7 +149,7 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
     largest = limits.multiprocessors * per_program / work.turns  # part of all turns, times the multiprocessors
     memory = moved / limits.per_us * max(1 / numbers.bandwidth, largest / SHARE)
     more = memory * numbers.line * work.unused + cached / limits.per_us / numbers.l2_bandwidth
-    walking = numbers.walking * (1 - 1 / per_program) * (1 - 1 / resident)
+    walking = numbers.walking * (1 - 1 / per_program)
     waiting = (memory + more) * (walking + tail)
     moving = memory + more + waiting
 
@@ -154,14 +157,13 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
     turnover = numbers.turnover_us * (waves - 1) / deep
     streaming = math.hypot(moving, later * turn + (waves - 1) * own)
     # no multiprocessor issues more than an instruction of a partition per clock, and no program loads ahead of a chain
-    computing = done = streaming
-    if work.clocks:
-        clocks, in_partition = NS * numbers.launch_ns * work.clocks * all_turns, work.warps / limits.partitions
-        issuing = clocks * (in_partition * resident + 1 / (1 + ahead)) * (1 + walking)
-        if work.blocks > 1 and not work.block_reductions:  # no warp waits for another one in loops over blocks
-            in_partition = 1
-        chain = clocks * max(1, in_partition) + CHAINED * numbers.latency_us * all_turns * max(1, work.chained)
-        computing, done = _hidden(streaming, issuing), _hidden(streaming, max(issuing, chain))
+    clocks, in_partition = NS * numbers.launch_ns * work.clocks * all_turns, work.warps / limits.partitions
+    issuing = clocks * (in_partition * resident + 1 / (1 + ahead)) * (1 + walking)
+    if work.blocks > 1 and not work.block_reductions:  # no warp waits for another one in loops over blocks
+        in_partition = 1
+    chain = clocks * max(1, in_partition) + CHAINED * numbers.latency_us * all_turns * work.chained
+    computing = _hidden(streaming, issuing)
+    done = _hidden(computing, chain)
 
     rest = turn * in_step + own + turnover + done
     return Terms(

@@ -70,9 +70,9 @@ def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Itera
 def measured(launches: Sequence[Any], time: Callable[[], list[list[float]] | str]) -> tuple[int | None, str]:
     """Returns which launch is used, and what was measured: the first, unless another one is faster in every round.
 
-    It is None if nothing was timed. None of the launches spills; `time` returns microseconds by round and launch.
+    It is None if nothing was timed. `time` returns microseconds by round and launch.
     """
-    rounds: list[list[float]] | str = f"fewer than two launches that do not spill, or expected to take less than {MIN_US} us"
+    rounds: list[list[float]] | str = f"fewer than two launches, or expected to take less than {MIN_US} us"
     if len(launches) > 1 and launches[0].terms and launches[0].terms.total >= MIN_US:
         rounds = time()
     if isinstance(rounds, str):

@@ -187,6 +187,7 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         counts["row"] += size * now
         counts["row_operands"] += elements / cols
         counts["element"] += size * elements  # bytes, until all are known
+        counts["narrow"] = min(size, counts["narrow"] or size)
         if one.kind == "load":
             counts["loads"] += elements / cols
             counts["loaded"] += size * elements

@@ -157,7 +157,7 @@ class Choice:
         )
 
     def measure(self, request: Request, count: int, call_of: Callable[..., Callable[[], Any]]) -> None:
-        """Times the first `count` settings that do not spill, with both numbers of programs; the fastest is used from now on.
+        """Times the first `count` settings, with both numbers of programs; the fastest is used from now on.
 
         BLOCK and warps stay those of the first one where bits are promised. The device is the current one; `call_of` returns a
         call of a RowPlan with arguments by name.
@@ -165,7 +165,7 @@ class Choice:
         tensors = {name: value for name, value in request.arguments.items() if isinstance(value, torch.Tensor)}
         if any(tensor.device.type != self._device.vendor.torch_device_type for tensor in tensors.values()):
             return  # a plan for types, or for tensors without memory
-        some = [one for one in self.candidates if not one.resources.spilled_bytes_per_thread]
+        some = self.candidates
         if request.fixed or torch.are_deterministic_algorithms_enabled():
             some = [one for one in some if one.setting[1:3] == self.candidates[0].setting[1:3]]
         launches, plans = list[Candidate](), list[RowPlan]()
@@ -265,9 +265,14 @@ class Choice:
         if self.form.in_blocks:
             blocks = -(-request.cols // setting.block)
         clocks, chained = row_work(one.loops, loops, blocks * of_block, of_block)
+        conflicts = 0.0
+        if setting.stages > 1 and not self.form.in_blocks:  # a thread may have more adjacent bytes than an access
+            adjacent = min(VECTOR_BYTES / self._work.narrow, setting.per_thread) * self._work.loaded / (self._work.loads or 1)
+            conflicts = part * self._work.loaded * max(0, adjacent / VECTOR_BYTES - 1)
         work = self._work._replace(
             row=part * self._work.row,
             again=part * self._work.again,
+            conflicts=conflicts,
             elements=blocks * setting.block,
             vector=at_once,
             blocks=blocks,
