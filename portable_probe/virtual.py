@@ -11,7 +11,7 @@ from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.row_kernels.inspection import Launched
-from portable_softmax.runtime.bind import Grid, Loaded, bind
+from portable_softmax.runtime.bind import Run, bind
 from portable_softmax.runtime.compile import compiled
 from portable_softmax.runtime.kernel import Kernel, kernels_of
 
@@ -23,11 +23,8 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     """Runs the planned softmax of rows of contiguous matrices (result, x), or its gradient (result, dy, y); says what ran."""
     steps: list[int] = []
 
-    def loaded(kernel: Kernel) -> Loaded:
-        def run(grid: Grid, arguments: Sequence[Any]) -> None:
-            steps.append(_run(compiled(kernel, device), grid, kernel.at_run_time(arguments)))
-
-        return Loaded(kernel, run)
+    def load(kernel: Kernel) -> Run:
+        return lambda grid, arguments: steps.append(_run(compiled(kernel, device), grid, kernel.at_run_time(arguments)))
 
     (n_rows, n_cols), planned = operands[0].shape, launch_plan.problem
     fewer_rows = contiguous_problem(n_rows, n_cols, planned.x_dtype, backward=planned.backward)
@@ -35,7 +32,7 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     kernels = kernels_of(plan.problem, plan.tiling, device)
     names = ("result_ptr", "dy_ptr", "y_ptr") if planned.backward else ("result_ptr", "x_ptr")
     named = dict(zip(names, operands, strict=True))
-    launch = bind(plan, [*map(loaded, kernels)], operands[0].device)
+    launch = bind(plan, [(kernel, load(kernel)) for kernel in kernels], operands[0].device)
     launch(*map(named.get, kernels[0].operands))
     return f"{RAN.format(device.arch, sum(steps))} for {n_rows} rows"
 

@@ -63,7 +63,7 @@ def jobs_of(device: Device) -> list[Callable[[], Timed]]:
 def softmax_problem(shape: tuple[int, ...], dtype: str, backward: bool, device: Device) -> Problem | None:
     """Returns the softmax along the second dimension, or its gradient; None if the device does not read it in place."""
     strides = [torch.empty(shape, device="meta").stride()] * (3 if backward else 2)
-    return problem_of(shape, 1, strides, (dtype, dtype), scattered=device.vendor.scattered_rows, backward=backward)
+    return problem_of(shape, 1, strides, (dtype, dtype), may_scatter=device.vendor.scattered_rows, backward=backward)
 
 
 def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> Timed:
@@ -82,7 +82,7 @@ def time_softmax(shape: tuple[int, ...], launch: LaunchPlan, device: Device) -> 
             exact = y.double() * (x.double() - (x.double() * y.double()).sum(1, True))
         kernels, named = loaded(problem, tiling, device), dict(zip(names, passed, strict=True))
         call = bind(launch, kernels, result.device)
-        return partial(call, *map(named.get, kernels[0].kernel.operands)), result, exact
+        return partial(call, *map(named.get, kernels[0][0].operands)), result, exact
 
     name = f"{shape} {problem.x_dtype} {problem.backward}"
     return Timed(name, partial(cost, launch.work, limits_of(device)), median_us(prepared, device))

@@ -17,11 +17,10 @@ from portable_softmax.devices import detect
 from portable_softmax.devices.device import Device
 from portable_softmax.runtime.compile import target_of
 
-# Names that files and heuristics of kernels read from Triton's driver, and from torch, by fact.
+# Names of facts that files and heuristics of kernels read from Triton's driver, and from torch.
 PROPERTIES = {
-    "shared_memory_per_program_max": ("max_shared_mem", "shared_memory_per_block", "shared_memory_per_block_optin"),
-    "shared_memory_per_multiprocessor": ("shared_memory_per_multiprocessor",),
-    "registers_per_multiprocessor": ("max_num_regs", "regs_per_multiprocessor"),
+    "shared_memory_per_program_max": ("max_shared_mem", "shared_memory_per_block_optin"),
+    "registers_per_multiprocessor": ("max_num_regs",),
     "multiprocessor_count": ("multiprocessor_count", "multi_processor_count"),
     "warp_size": ("warpSize", "warp_size"),
     "memory_bytes": ("total_memory",),
@@ -44,8 +43,12 @@ def absent(device: Device) -> Iterator[object]:
     if device.detected is not None:
         yield None
         return
-    key, facts, target, base = object(), _facts(device), target_of(device), None
+    key, target, facts, base = object(), target_of(device), _facts(device), None
     refuse = mock.Mock(side_effect=RuntimeError("nothing can be launched: the device is not here"))
+    results: dict[str, Any] = {"get_current_target": target, "get_current_device": key, "get_current_stream": 0}
+    results |= {"get_device_capability": (facts["major"], facts["minor"])}
+    results |= {"get_benchmarker": refuse}  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
+    utils = mock.Mock(**_queries({"get_device_properties": facts}))
     with _one_at_a_time, contextlib.ExitStack() as replaced:
         replaced.enter_context(device.vendor.offline())
         for backend in backends.values():
@@ -53,24 +56,16 @@ def absent(device: Device) -> Iterator[object]:
             replaced.enter_context(mock.patch.object(backend.driver, "is_active", return_value=is_its))
             if is_its:
                 base = backend.driver
-        methods = _returning(
-            get_current_target=target,
-            get_current_device=key,
-            get_current_stream=0,
-            get_device_capability=(facts["major"], facts["minor"]),
-            get_benchmarker=refuse,  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
-        )
-        utils = mock.Mock(**_returning(get_device_properties=facts))
         replaced.callback(vars(driver).update, dict(vars(driver)))  # driver.active would create the real one, or fail
-        driver.set_active(mock.Mock(spec=base, **methods, launcher_cls=refuse, utils=utils))
+        driver.set_active(mock.Mock(spec=base, launcher_cls=refuse, utils=utils, **_queries(results)))
         replaced.enter_context(mock.patch.object(detect, "current_device", return_value=device))  # which `fits` asks
         if torch := sys.modules.get("torch"):
             _replace_queries(torch, device, facts, replaced)
         yield key
 
 
-def _returning(**results: Any) -> dict[str, mock.Mock]:
-    """Returns functions of any arguments, by name, with these results."""
+def _queries(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns functions of any arguments with these results, by name."""
     return {name: mock.Mock(return_value=result) for name, result in results.items()}
 
 
@@ -82,30 +77,28 @@ def _facts(device: Device) -> dict[str, Any]:
     name = re.sub(r"\|[^)]*|(?<!\\)[()?]|\\|\.\*", "", next(iter(device.profile.matches), device.name))  # as the runtime does
     known = [(names, getattr(device.hardware, fact)) for fact, names in PROPERTIES.items()]
     facts = {name: value for names, value in known if value is not None for name in names}
-    cores = device.hardware.multiprocessor_count or 0
-    facts |= {name: cores // number for name, number in device.vendor.core_names.items()}
+    facts |= {name: (device.hardware.multiprocessor_count or 0) // number for name, number in device.vendor.core_names.items()}
     return facts | {"name": name, "gcnArchName": str(device.arch), "major": major, "minor": minor}
 
 
-def _replace_queries(torch: Any, device: Device, facts: dict[str, Any], replaced: contextlib.ExitStack) -> None:
+def _replace_queries(torch: Any, device: Device, facts: Mapping[str, Any], replaced: contextlib.ExitStack) -> None:
     """Makes torch's queries of the current accelerator return the device's facts."""
-    kind = device.vendor.torch_device_type
-    answers: dict[str, Any] = {"Stream": StandIn, "Event": StandIn} | _returning(
-        is_available=True,
-        device_count=1,
-        current_device=0,
-        current_accelerator=SimpleNamespace(type=kind, index=None),
-        get_device_capability=(facts["major"], facts["minor"]),
-        get_device_name=facts["name"],
-        get_device_properties=SimpleNamespace(**facts),
-        current_stream=StandIn(),
-        set_device=None,
-        synchronize=None,
-    )
+    kind, properties = device.vendor.torch_device_type, SimpleNamespace(**facts)
+    results: dict[str, Any] = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "set_device": None,
+        "synchronize": None,
+    }
+    results |= {"get_device_properties": properties, "get_device_capability": (facts["major"], facts["minor"])}
+    results |= {"get_device_name": facts["name"], "current_stream": StandIn()}
+    results |= {"current_accelerator": SimpleNamespace(type=kind, index=None)}
+    queries = {**_queries(results), "Stream": StandIn, "Event": StandIn}
     if not hasattr(torch, kind):  # which a vendor's extension of torch adds
-        replaced.enter_context(mock.patch.object(torch, kind, StandIn(f"torch.{kind}", **answers), create=True))
+        replaced.enter_context(mock.patch.object(torch, kind, StandIn(f"torch.{kind}", **queries), create=True))
     for module in (getattr(torch, kind), torch.accelerator):
-        known = {name: answers[name] for name in answers.keys() & vars(module).keys()}
+        known = {name: queries[name] for name in queries.keys() & vars(module).keys()}
         replaced.enter_context(mock.patch.multiple(module, **known))
     if device.backend in vars(torch.version):
         toolkit = getattr(torch.version, device.backend) or TOOLKIT
@@ -145,15 +138,19 @@ def importable(modules: Mapping[str, str]) -> Iterator[None]:
             return importlib.machinery.ModuleSpec(name, finder, is_package=True)
         return None
 
-    def stand_in(name: str) -> StandIn:
-        answers = StandIn(name)
-        if modules.get(name):
-            answers = pkgutil.resolve_name(modules[name])  # Triton replaces libdevice by its name
-        known = {attribute: value for attribute, value in vars(answers).items() if not attribute.startswith("__")}
-        known |= {child.rpartition(".")[2]: stand_in(child) for child in modules if child.rpartition(".")[0] == name}
-        return StandIn(answers.__name__, **known)
+    def create_module(spec: Any) -> StandIn:
+        answers: Any = SimpleNamespace(__name__=spec.name)
+        if modules.get(spec.name):
+            answers = pkgutil.resolve_name(modules[spec.name])
+        known = {name: value for name, value in vars(answers).items() if not name.startswith("__")}
+        return StandIn(answers.__name__, **known)  # Triton replaces libdevice by its name
 
-    methods = {"find_spec": find_spec, "create_module": lambda spec: stand_in(spec.name), "exec_module": lambda module: None}
+    def exec_module(module: Any) -> None:
+        for child in modules:
+            if child.rpartition(".")[0] == module.__spec__.name:
+                importlib.import_module(child)
+
+    methods = {"find_spec": find_spec, "create_module": create_module, "exec_module": exec_module}
     finder: Any = SimpleNamespace(**methods)
     sys.meta_path.append(finder)
     try:

@@ -1,4 +1,4 @@
-"""Launches on the current stream: compiled kernels, sizes and workspace, bound into one call of operands."""
+"""Loads kernels onto a device, and binds them to sizes and workspace: a launch is a call with operands."""
 
 import functools
 import itertools
@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from portable_softmax.runtime.kernel import Kernel, kernels_of
 
 Result = TypeVar("Result")
 Grid = tuple[int, int, int]
+Run = Callable[[Grid, Sequence[Any]], Any]  # launches a kernel on all of its arguments in order, values of constexprs too
 Sizes = Mapping[str, int] | None
 
 PACKED = 1024  # ids that a program packs into bits
@@ -34,21 +35,14 @@ _loading = threading.Lock()
 ONE_LAUNCH = threading.RLock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
 
 
-class Loaded(NamedTuple):
-    """A kernel that a device runs."""
-
-    kernel: Kernel
-    run: Callable[[Grid, Sequence[Any]], Any]  # with all arguments in order, values of constexprs too
-
-
 @functools.lru_cache(maxsize=4096)  # a new number of rows of a known bucket needs them as they are
-def loaded(problem: Problem, tiling: Tiling, device: Device) -> list[Loaded]:
-    """Returns the kernels of a tiling, two for one of two launches; raises the errors of `compiled`."""
-    return [Loaded(kernel, runner(kernel, device)) for kernel in kernels_of(problem, tiling, device)]
+def loaded(problem: Problem, tiling: Tiling, device: Device) -> list[tuple[Kernel, Run]]:
+    """Returns the kernels of a tiling on a device, two for one of two launches; raises the errors of `compiled`."""
+    return [(kernel, load(kernel, device)) for kernel in kernels_of(problem, tiling, device)]
 
 
-def runner(kernel: Kernel, device: Device) -> Callable[[Grid, Sequence[Any]], Any]:
-    """Compiles and loads a kernel, and returns a call of it on the current stream of the device.
+def load(kernel: Kernel, device: Device) -> Run:
+    """Compiles a kernel, loads it onto a device, and returns its launch on the current stream.
 
     What does not change is looked up once; while profilers' hooks are set, Triton does all of it.
     """
@@ -76,32 +70,22 @@ def runner(kernel: Kernel, device: Device) -> Callable[[Grid, Sequence[Any]], An
 
 
 def _interpreted(kernel: Kernel, grid: Grid, arguments: Sequence[Any]) -> None:
-    """Calls a kernel in the interpreter.
-
-    The interpreter truncates when it rounds to bfloat16. So operands of bfloat16 are copied to float32, and torch rounds the
-    result, the first of them.
-    """
+    """Calls a kernel in the interpreter, which truncates to bfloat16: torch rounds such a result, the first operand."""
     import numpy as np
 
-    widened = [*map(_widened, arguments)]
+    result, *others = arguments
+    stored = result
+    if result.dtype is torch.bfloat16:
+        stored = torch.empty_strided(result.shape, result.stride(), dtype=torch.float32)
     with ONE_LAUNCH, np.errstate(all="ignore"):  # a GPU does not warn of nan either
-        kernel.function[grid](*widened)
-    if widened[0] is not arguments[0]:
-        arguments[0].copy_(widened[0])
+        kernel.function[grid](stored, *others)
+    if stored is not result:
+        result.copy_(stored)
 
 
-def _widened(x: Any) -> Any:
-    """Copies all memory of a tensor of bfloat16 to float32, in the same places; a boolean one is viewed as integers."""
-    if isinstance(x, Tensor) and x.dtype is torch.bool:
-        return x.view(torch.uint8)
-    if not isinstance(x, Tensor) or x.dtype is not torch.bfloat16:
-        return x
-    size = x.untyped_storage().nbytes() // x.element_size()
-    whole = x.detach().as_strided((size,), (1,), 0).to(torch.float32)
-    return whole.as_strided(x.shape, x.stride(), x.storage_offset())
-
-
-def bind(plan: LaunchPlan, kernels: Sequence[Loaded], where: torch.device, sizes: Sizes = None) -> Callable[..., None]:
+def bind(
+    plan: LaunchPlan, kernels: Sequence[tuple[Kernel, Run]], where: torch.device, sizes: Sizes = None
+) -> Callable[..., None]:
     """Returns a launch of one kernel, or of two of which the first reduces splits, on operands in their order.
 
     It is on the current stream of the device, which must be the current one: see `guarded`. Words for the splits of rows belong

@@ -65,7 +65,7 @@ def launch_of(
     if problem.n_rows >= WIDE_ROWS:  # rows are numbered in 64 bits; all other kernels are those of the bucket
         choice = plan
     kernels = loaded(choice.problem, plan.tiling, device)
-    return kernels[0].kernel.operands, bind(plan, kernels, where, sizes)
+    return kernels[0][0].operands, bind(plan, kernels, where, sizes)
 
 
 def expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:

@@ -81,7 +81,8 @@ def time_softmaxes(launches: Sequence[LaunchPlan], problem: Problem, device: Dev
     where, launches = torch.device(device.torch_name), [launch.resized(problem) for launch in launches]
     try:
         kernels = [loaded(launch.problem, launch.tiling, device) for launch in launches]
-        operands = operands_of(kernels[0][0].kernel, problem, where)
+        (kernel, _), *_ = kernels[0]
+        operands = operands_of(kernel, problem, where)
         calls = [partial(bind(*launched, where, SIZES), *operands) for launched in zip(launches, kernels, strict=True)]
         return timed(calls, device)
     except torch.OutOfMemoryError:

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +102,18 @@ def warm_up(
     sizes = [(math.prod(shape[:-1]), math.prod(shape[-1:])) for shape in shapes]
     requests = product(sizes, dtypes, sorted({False, backward}))
     problems = [contiguous_problem(*size, dtype, form, grad, is_batch_invariant()) for size, dtype, grad in requests]
-    return [_ready(problem, device, measure) for problem in problems]
+    if device.index is None:
+        return [plan_problem(problem, device) for problem in problems]
+    from portable_softmax.runtime.bind import loaded, made_current
+    from portable_softmax.runtime.measuring import time_softmaxes
+
+    planned = list[LaunchPlan]()
+    with made_current(device):
+        for problem in problems:
+            choice = choice_of(problem, device, measure, partial(time_softmaxes, problem=problem, device=device))
+            planned.append(choice.resized(problem))
+            loaded(choice.problem, planned[-1].tiling, device)
+    return planned
 
 
 def occupancy(resources: KernelResources, device: Device | str | None = None) -> Occupancy:
@@ -126,13 +138,13 @@ def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
     return choice_of(problem, device).resized(problem)
 
 
-def choice_of(problem: Problem, device: Device, count: int = 1, time: planner.Time | None = None) -> LaunchPlan:
+def choice_of(problem: Problem, device: Device, count: int | None = None, time: planner.Time | None = None) -> LaunchPlan:
     """Returns the launch that is chosen for the bucket of a problem, kept; raises the errors of plan_problem.
 
-    With `time`, it is chosen anew, and the fastest of `count` launches, unless bits may not depend on what else runs.
+    With a count, it is chosen anew: the fastest of so many by `time`, unless bits may not depend on what else runs.
     """
     global n_measured
-    if problem.batch_invariant:
+    if not count or problem.batch_invariant:
         count, time = 1, None
     key = bucket_key(problem), device
     choice = _choices.get(key)
@@ -160,17 +172,3 @@ def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResource
         compiled(kernel, device)
         kernel, *_ = kernels_of(replace(problem, log_probs=LogProbs()), tiling, device)
     return resources_of(kernel, device)
-
-
-def _ready(problem: Problem, device: Device, count: int | None) -> LaunchPlan:
-    if device.index is None:
-        return plan_problem(problem, device)
-    from portable_softmax.runtime.bind import loaded, made_current
-    from portable_softmax.runtime.measuring import time_softmaxes
-
-    with made_current(device):
-        if count:
-            choice_of(problem, device, count, lambda launches: time_softmaxes(launches, problem, device))
-        planned = plan_problem(problem, device)
-        loaded(planned.problem, planned.tiling, device)
-    return planned

@@ -10,7 +10,6 @@ from portable_softmax import Device
 from portable_softmax.planning.operands import bucket_of, contiguous_problem
 from portable_softmax.planning.planner import ranked
 from portable_softmax.runtime import measuring, plans
-from portable_softmax.runtime.bind import Loaded
 from portable_softmax.runtime.kernel import kernels_of
 
 H200 = Device.from_profile("nvidia/h200")
@@ -27,7 +26,7 @@ def measure(monkeypatch, problem, count):
     calls = []
     monkeypatch.setattr(measuring, "is_capturing", lambda device: False)
     monkeypatch.setattr(measuring, "operands_of", lambda *of: [])
-    monkeypatch.setattr(measuring, "loaded", lambda *of: [Loaded(None, None)])
+    monkeypatch.setattr(measuring, "loaded", lambda *of: [(None, None)])
     monkeypatch.setattr(measuring, "bind", lambda plan, *of: plan.tiling)
     monkeypatch.setattr(measuring, "partial", lambda tiling: tiling)
     monkeypatch.setattr(measuring, "timed", lambda some, device: calls.extend(some) or [[8, *[4] * (len(some) - 1)]] * 2)

@@ -18,7 +18,7 @@ from portable_softmax.operators import reference
 from portable_softmax.operators.launch import MASKS
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Scores
-from portable_softmax.runtime.bind import Loaded, bind
+from portable_softmax.runtime.bind import bind
 from portable_softmax.runtime.kernel import kernels_of
 from portable_softmax.runtime.layout import problem_in_place
 
@@ -97,8 +97,8 @@ def launch(machine, row, named, about, sizes=None):
     skipped = mock.patch("portable_softmax.planning.problem.MANY_ROWS", 1 if row.number % 2 else 2048)  # rows without ids
     with machine.current(), skipped:
         device = machine.device
-        kernels = [Loaded(one, machine.run_of(one, device)) for one in kernels_of(problem, tiling, device)]
-        kernel = kernels[0].kernel
+        kernels = [(one, machine.run_of(one, device)) for one in kernels_of(problem, tiling, device)]
+        kernel = kernels[0][0]
         operands = [named[name] if name in kernel.types else None for name in kernel.operands]
         plan = LaunchPlan(problem, tiling, num_programs=programs)
         bind(plan, kernels, machine.where, sizes)(*operands)

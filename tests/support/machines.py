@@ -12,7 +12,7 @@ from table import TILINGS
 
 from portable_softmax import Device, current_device, profiles
 from portable_softmax.planning.tiling import Tiling
-from portable_softmax.runtime.bind import runner
+from portable_softmax.runtime.bind import load
 from portable_softmax.runtime.compile import compiled, triton_version
 
 ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
@@ -29,14 +29,14 @@ class Machine:
         device: which launches are compiled for.
         where: of tensors.
         unit: what columns of the table are multiplied by, so that each lane has some.
-        run_of: see runtime.bind.runner.
+        run_of: see runtime.bind.load.
         current: makes the device the current one.
     """
 
     device: Device
     where: torch.device
     unit: int = 1
-    run_of: Callable[..., Callable[..., None]] = runner
+    run_of: Callable[..., Callable[..., None]] = load
     current: Callable[[], Any] = nullcontext
 
     def tiling(self, tiling: Tiling) -> Tiling:
