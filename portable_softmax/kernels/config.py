@@ -18,63 +18,63 @@ class KernelConfig:
     # What is computed.
     LOG: bool = False  # log_softmax
     GRADIENT: bool = False  # of a softmax
-    EXACT: bool = False  # exponentials and quotients to the last bits, for float32 results
-    FUSED: bool = True  # fma rounds once; else tl.exp and a quotient are exact, and what is selected takes memory
-    SAMPLE: bool = False  # log-probabilities: a token per row is drawn
-    ENTROPY: bool = False  # the entropy per row too
-    MULTIPLE_IDS: bool = False  # their gradient: rows have more tokens than one
-    SKIP_IGNORED: bool = False  # rows without a token are not read, though ids must then be known first
+    EXACT: bool = False  # float32 results: exponentials and quotients to the last bits
+    FUSED: bool = True  # the device's fma rounds once; else (Ascend) tl.exp and quotients are exact
+    SAMPLE: bool = False  # the kernel of log-probabilities draws a token per row
+    ENTROPY: bool = False  # the kernel of log-probabilities computes entropies too, and their gradient has one from these
+    MULTIPLE_IDS: bool = False  # gradient of log-probabilities: rows have another number of tokens than one
+    SKIP_IGNORED: bool = False  # tiles without a token are not read: their programs load the ids first
 
     # Layout of rows.
-    AXIS: int = 1  # of a tile's columns: 1 if neighbors in memory belong to one row, 0 if to one column
-    LEVELS: int = 1  # strides from row to row: 1 of queries, 2 of heads too, 3 of batches too
-    HEAD_TILES: bool = False  # a tile has rows of one head, in place of consecutive rows of any
+    AXIS: int = 1  # of a tile's columns: 1 if neighbors in memory belong to one row; 0 if rows lie side by side
+    LEVELS: int = 1  # of strides between rows: 1 of queries, 2 of heads too, 3 of batches too
+    HEAD_TILES: bool = False  # all rows of a tile belong to one head; else they are consecutive
     WIDE: bool = False  # there may be 2**31 rows or more
-    OUT_LIKE_X: bool = False  # the result has the strides of x (in place); else it is contiguous
-    VECTOR: int = 1  # elements of an access; rows start at multiples of it, unless they are
-    UNALIGNED: bool = False  # rows that start at any element, at the same distance from a multiple in all tensors
-    ROW_UNIT: int = 1  # divides the length of a row and the stride between rows, which are passed in units of it
-    COL_UNIT: int = 1  # the same for the number of queries and the stride between columns
-    UNIT: int = 1  # the same for the strides of batches and heads
+    OUT_LIKE_X: bool = False  # the result has the strides of x, as in place; else it is contiguous
+    VECTOR: int = 1  # elements of an access: divides where rows start, and their length, unless they are unaligned
+    UNALIGNED: bool = False  # rows start at any element, at the same distance from a multiple of VECTOR in all tensors
+    ROW_UNIT: int = 1  # the length of a row and the stride between rows are passed in units of it, which divides them
+    COL_UNIT: int = 1  # likewise, of the number of queries and the stride between columns
+    UNIT: int = 1  # likewise, of strides between batches and heads
 
     # Work of a program.
-    ROWS: int = 1
-    BLOCK: int = 1024  # a power of two, as in all tensors
-    BLOCKS: int = 1  # of a row, or of a split of one: the last splits may have one more than the first
-    UNMASKED_BLOCKS: int = 0  # at the start of every split, within rows
-    IN_REGISTERS: bool = True  # else one block at a time, as with a STEP: twice by a softmax, once by log-probabilities
-    AS_LOADED: str = ""  # constraint of a register with two elements of 16 bits: a tile is kept so, and exp computed twice
-    GROUP: int = 0  # adjacent columns with statistics of their own, of log-probabilities and samples: 8, or all of fewer
-    PARTS: int = 1  # of a block, with statistics of their own: groups, or columns of different threads
-    OPAQUE: str = ""  # constraint of an optimization barrier before the columns of stores
-    WALK: bool = False  # programs take one tile after another: the grid may be smaller than the number of tiles
+    ROWS: int = 1  # a power of two, as BLOCK
+    BLOCK: int = 1024
+    BLOCKS: int = 1  # in registers at once: those of the longest split, where shorter ones mask the last wholly; else one
+    UNMASKED_BLOCKS: int = 0  # at the start of every split, which end within all rows
+    IN_REGISTERS: bool = True  # a program loads its split once; else block by block, and a softmax twice
+    AS_LOADED: str = ""  # 16-bit tiles stay in registers as loaded: the assembly constraint of a register with two elements
+    GROUP: int = 0  # adjacent columns that share statistics, in log-probabilities and samples: 8, or a narrower block; 0: none
+    PARTS: int = 1  # of a block, with statistics of their own: groups or, without, columns that lie in different threads
+    OPAQUE: str = ""  # columns of stores are hidden from the optimizer: the assembly constraint of a register
+    WALK: bool = False  # a program computes one tile after another; else the grid has one for every tile and split
 
     # Split rows: a program has one split of every row of its tile.
     SPLITS: int = 1
-    SPLITS_READ: int = 1  # of a row, with padding, by one program: a power of two, at least SPLITS and threads // ROWS
-    POLLS: int = 256  # of the other splits' words, at most
-    ATOMIC_POLL: bool = False  # a volatile load would be moved out of the loop
-    STEP: str = ""  # two launches in place of an exchange: "reduce" publishes row statistics, "map" reads them
+    SPLITS_READ: int = 1  # rows of the tensor of all words: a power of two of at least SPLITS, so that each thread reads one
+    POLLS: int = 256  # of the words of all splits, at most
+    ATOMIC_POLL: bool = False  # words are read by an atomic operation, where the compiler moves volatile loads out of a loop
+    STEP: str = ""  # of two launches in place of an exchange: "reduce" publishes row statistics, "map" reads them
 
     # Scores: cap * tanh(scale * x / cap) / temperature + mask.
     SCALE: str = ""  # "number", or "rows": one per row
     TEMPERATURE: str = ""  # the same; 0 leaves the largest elements alone
     CAP: float = 0.0
     MASK: str = ""  # "bool", "added", or "bits": of 32 columns in a word
-    MASK_COL: int = 1  # its stride between columns if 0 or 1, else -1
-    MASK_UNIT: int = 1  # what divides its other strides
-    MASK_SHARED: bool = False  # by the heads of a batch, which take turns: a cache has it then
-    ACCESS: int = 1  # neighbors that a thread reads at once: they are read if a mask shows any
+    MASK_COL: int = 1  # its stride between columns if 0 or 1; -1 for another one
+    MASK_UNIT: int = 1  # its other strides are passed in units of it
+    MASK_SHARED: bool = False  # by the heads of a batch: tiles of the same queries follow one another, while a cache has it
+    ACCESS: int = 1  # adjacent elements that a thread loads at once, unless a mask hides all of them
     CAUSAL: str = ""  # "upper_left", or "lower_right"
     SINK: bool = False  # one more logit per row in the denominator
     MASKED_ROWS_ZERO: bool = False  # rows without a score result in 0; else nan
     MASKED_GRADIENT: bool = False  # gradients are 0 where y has no weight, and in rows of nan
 
-    # Samples: "integer" or "number", or "rows".
+    # Samples: "integer" or "number", or "rows" for one per row.
     SEED: str = ""
     POSITION: str = ""
     MIN_P: str = ""  # "" if all tokens may be drawn
-    LOG2: str = ""  # assembly of a logarithm, where that of Triton is a long function
+    LOG2: str = ""  # assembly of the hardware's logarithm; "" for that of Triton
 
     @property
     def FOLD(self) -> int:
