@@ -175,7 +175,7 @@ def mask_of(name: str, x: Tensor, kept: Tensor, mask: Any, dim: Any) -> Tensor:
         is_valid, required = least >= -1 and most < size, "hold ids below {}, or -1, not {} to {}"
         checks.require(is_valid, IndexError, name, "kept", required, size, least, most)
     if is_plain and (device := launch.device_of(kept)):
-        return bind.guarded(bind.pack, device)(kept.to(torch.int64).contiguous(), size).movedim(-1, dim)
+        return bind.on_device(bind.pack, device)(kept.to(torch.int64).contiguous(), size).movedim(-1, dim)
     ids = torch.where((kept >= 0) & (kept < size), kept, size).to(torch.int64)  # another than a token's is behind them
     keeps = torch.zeros((*rows, size + 1), dtype=torch.bool, device=ids.device).scatter(-1, ids, value=True)
     return keeps[..., :-1].movedim(-1, dim)

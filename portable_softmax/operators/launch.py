@@ -19,8 +19,8 @@ from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.checks import FACTORS, INTEGERS, with_size
 from portable_softmax.planning.problem import MAX_COLS, NONE, VECTOR_BYTES, Problem, Scores
-from portable_softmax.runtime.bind import guarded
-from portable_softmax.runtime.layout import NAMES, expanded, is_aligned, launch_of, problem_in_place
+from portable_softmax.runtime.bind import on_device
+from portable_softmax.runtime.layout import NAMES, expanded, is_aligned, prepare_launch, problem_in_place
 
 # True under functorch, where Function.apply is refused, even of plain tensors that a transformed function closes over; it has
 # no public name (2.6 to 2.13).
@@ -148,7 +148,7 @@ def run_of(operator: Any, args: Any, options: Any, about: dict[str, Any], out: T
     problem = problem_of(operator, args, made, target, about)
     if problem is None:
         return _on_copies(operator, options, target, about)
-    operands, launch = launch_of(problem, target, where, operator.sizes(args, options))
+    operands, launch = prepare_launch(problem, target, where, operator.sizes(args, options))
     names = [name.removesuffix("_ptr") for name in operands[len(made) :]]
     places = {name: at for at, name in enumerate(args._fields)}
     order = [places.get(name, len(args)) for name in names]  # an absent one is behind those that are known
@@ -170,7 +170,7 @@ def run_of(operator: Any, args: Any, options: Any, about: dict[str, Any], out: T
             launch(*results, *(values[at] for at in order))
         return returned(results)
 
-    return guarded(run, target)
+    return on_device(run, target)
 
 
 def problem_of(operator: Any, args: Any, made: Sequence[Tensor], target: Device, about: dict[str, Any]) -> Problem | None:

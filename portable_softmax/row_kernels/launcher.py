@@ -21,7 +21,7 @@ from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, con
 from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import Grid, Request, RowPlan, interpreted_plan, request_of
-from portable_softmax.runtime.bind import ONE_LAUNCH, guarded, made_current
+from portable_softmax.runtime.bind import ONE_LAUNCH, made_current, on_device
 from portable_softmax.runtime.measuring import check_measure, is_capturing
 
 IN_CAPTURE = "nothing is measured while a stream captures; launch it once, or call its warm_up, before the capture"
@@ -225,7 +225,7 @@ class Launcher:
         first = names[: len(args)]
         default = plan.grid if interpreting() or self._grid is None else self._grid
         meta = {name: value for name, value in plan.meta.items() if name not in first and name not in kwargs}
-        run = guarded(self._jit.run, device)
+        run = on_device(self._jit.run, device)
         has_more = plan.setting.config.pre_hook or heuristics_of(self.kernel)
         by_name = has_more or any(name in OF_CONFIG for name in first)  # which is an option of Triton's launch too, by name
         is_parameter = "num_programs" in names

@@ -88,7 +88,7 @@ def bind(
 ) -> Callable[..., None]:
     """Returns a launch of one kernel, or of two of which the first reduces splits, on operands in their order.
 
-    It is on the current stream of the device, which must be the current one: see `guarded`. Words for the splits of rows belong
+    It is on the current stream of the device, which must be the current one (`on_device`). Words for the splits of rows belong
     to a call: they are allocated on that stream, as its result is, and have a tag of their own. A graph replays a launch with
     the same tag, so while one is captured they are cleared on the stream too; a second kernel reads what the first one wrote.
 
@@ -98,14 +98,14 @@ def bind(
         sizes: n_ids and ignored of log-probabilities, by name.
     """
     problem, tiling, grid, (first, run) = plan.problem, plan.tiling, (plan.num_programs, 1, 1), kernels[0]
-    values = {**_sizes_of(problem, first.config), **(sizes or {}), "words_ptr": 0, "tag": 0, **first.constexprs}
+    values = {**dict(first.parameters), **_sizes_of(problem, first.config), **(sizes or {})}
     last = [values[name] for name, _ in first.parameters[len(first.operands) :]]
     if "words_ptr" not in first.types:
         return lambda *operands: run(grid, (*operands, *last))
     assert [first.parameters[at][0] for at in (len(first.operands), -2)] == ["words_ptr", "tag"], "sizes are between them"
     n_words = 4 * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
-    steps = [(run, kernel.constexprs["C"]) for kernel, run in kernels]
+    steps = [(run, kernel.parameters[-1][1]) for kernel, run in kernels]
 
     def launch(*operands: Any) -> None:
         words, tag = torch.empty(n_words, dtype=torch.int64, device=where), next_tag()
@@ -140,16 +140,16 @@ def made_current(device: Device) -> Any:
     return getattr(torch, device.vendor.torch_device_type).device(device.index)
 
 
-def guarded(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
+def on_device(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
     """Returns a call of launches and allocations while the device is the current one; a single device always is."""
     if device.index is None or getattr(torch, device.vendor.torch_device_type).device_count() == 1:
         return call
 
-    def on_device(*arguments: Any, **named: Any) -> Result:
+    def within(*arguments: Any, **named: Any) -> Result:
         with made_current(device):
             return call(*arguments, **named)
 
-    return on_device
+    return within
 
 
 def pack(ids: Tensor, n_cols: int) -> Tensor:

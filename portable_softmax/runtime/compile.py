@@ -50,13 +50,14 @@ def source_of(kernel: Kernel) -> Any:
     from triton.compiler import ASTSource
 
     types = {name: kind.removesuffix(":16") for name, kind in kernel.types.items()}
+    constexprs = {name: value for name, value in kernel.parameters if name not in types}
     aligned = [at for at, (name, _) in enumerate(kernel.parameters) if kernel.types.get(name, "").endswith(":16")]
     if triton_version() < (3, 3):
         from triton.backends.compiler import AttrsDescriptor
 
-        return ASTSource(kernel.function, types, kernel.constexprs, AttrsDescriptor.from_hints(dict.fromkeys(aligned, 16)))
+        return ASTSource(kernel.function, types, constexprs, AttrsDescriptor.from_hints(dict.fromkeys(aligned, 16)))
     signature = {name: types.get(name, "constexpr") for name, _ in kernel.parameters}
-    return ASTSource(kernel.function, signature, kernel.constexprs, {(at,): [["tt.divisibility", 16]] for at in aligned})
+    return ASTSource(kernel.function, signature, constexprs, {(at,): [["tt.divisibility", 16]] for at in aligned})
 
 
 def unwritable(error: OSError) -> DeviceError:

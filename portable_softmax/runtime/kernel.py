@@ -39,18 +39,13 @@ class Kernel:
     """
 
     function: Any  # of @triton.jit
-    parameters: tuple[tuple[str, Any], ...]  # in order, with Triton's type, which is text, or with a constexpr's value
+    parameters: tuple[tuple[str, Any], ...]  # Triton's type, which is text, or a constexpr's value, None if absent; C is last
     options: tuple[int | None, int | None, int | None]  # num_warps, num_stages, max_registers
 
     @cached_property
     def types(self) -> dict[str, str]:
         """Returns the types of run-time parameters: `*fp32:16` is a pointer to fp32 that starts on a multiple of 16 bytes."""
         return {name: kind for name, kind in self.parameters if isinstance(kind, str)}
-
-    @cached_property
-    def constexprs(self) -> dict[str, Any]:
-        """Returns the values of constexprs: None of what is absent, and C."""
-        return {name: value for name, value in self.parameters if name not in self.types}
 
     @cached_property
     def operands(self) -> list[str]:
@@ -60,8 +55,8 @@ class Kernel:
 
     @property
     def config(self) -> "KernelConfig":
-        """Returns the value of the last parameter, C."""
-        config: KernelConfig = self.constexprs["C"].config
+        """Returns the value of C."""
+        config: KernelConfig = self.parameters[-1][1].config
         return config
 
     def at_run_time(self, arguments: Sequence[Any]) -> list[Any]:
@@ -71,21 +66,17 @@ class Kernel:
 
 def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]:
     """Returns the kernel of any problem with the same types, alignment, form and tiling; two for a tiling of two launches."""
+    from portable_softmax.kernels import log_probs, softmax  # slow to import
+
     assert not problem.unaligned or min(problem.n_cols, tiling.width) >= problem.vector, "a row may lie inside of a vector"
     assert tiling.covers(problem.width) >= problem.width, f"{tiling} does not cover {problem.width} columns"
-    function, options = _function_of(problem), (tiling.num_warps, tiling.num_stages, tiling.max_registers)
+    function, options = softmax.softmax_kernel, (tiling.num_warps, tiling.num_stages, tiling.max_registers)
+    if problem.log_probs:
+        function = log_probs.token_log_probs_kernel
+        if problem.log_probs.gradient:
+            function = log_probs.token_log_probs_backward_kernel
     configs = [_config_of(problem, tiling, device, step) for step in STEPS[tiling.two_launches]]
     return [Kernel(function, _parameters_of(function, problem, config), options) for config in configs]
-
-
-def _function_of(problem: Problem) -> Any:
-    """Returns the @triton.jit function that computes a problem; importing the first one is slow."""
-    from portable_softmax.kernels import log_probs, softmax
-
-    picks = problem.log_probs
-    if picks is None:
-        return softmax.softmax_kernel
-    return log_probs.token_log_probs_backward_kernel if picks.gradient else log_probs.token_log_probs_kernel
 
 
 def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> tuple[tuple[str, Any], ...]:

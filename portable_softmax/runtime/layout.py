@@ -56,7 +56,7 @@ def _is_like_contiguous(problem: Problem) -> bool:
     return is_one_level and problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
 
 
-def launch_of(
+def prepare_launch(
     problem: Problem, device: Device, where: torch.device, sizes: Sizes = None
 ) -> tuple[list[str], Callable[..., None]]:
     """Plans, compiles, loads and binds a problem: returns the names of operands, and a launch; PlanError or CompileError."""
