@@ -55,7 +55,7 @@ def token_log_probs_kernel(
                 bits, begin, stop = mask, 0, 1  # in registers: one turn of all blocks
                 if not C.IN_REGISTERS:
                     stop = tl.maximum(tl.min(split_end) - first, 0) // C.BLOCK * C.BLOCK
-                if C.MASK_WORDS and not C.IN_REGISTERS:  # a block ahead, as elements are loaded after their words
+                if C.MASK_WORDS:  # a block ahead, as elements are loaded after their words
                     bits = load_words(mask, first, m_col, split_end, reads, C)
                 for EDGE in tl.static_range(BOTH if C.IN_REGISTERS else START, BOTH + 1):  # blocks without an END, then others
                     for base in tl.range(begin, stop, C.BLOCK):
@@ -67,7 +67,7 @@ def token_log_probs_kernel(
                             )
                             scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
                             tile_scores = append_block(tile_scores, scores, tl.float32, C)
-                            if C.MASK_WORDS and not C.IN_REGISTERS:
+                            if C.MASK_WORDS:
                                 bits = load_words(mask, start + C.BLOCK, m_col, split_end, reads, C)
                         for block in tl.static_range(C.BLOCKS):
                             scores = get_block(tile_scores, block, C)
@@ -96,15 +96,13 @@ def token_log_probs_kernel(
                 for REDRAW in tl.static_range(2 if C.MIN_P != "" else 1):
                     if again:  # all of the row block by block
                         peaks, sums, moments, best, at = no_statistics(C)
-                        for start in tl.range(0, tl.max(row_end), C.BLOCK):
-                            columns, shown, vectors, added = load_mask(
-                                mask, start, m_col, misalignment, row_end, reads, BOTH, C
-                            )
+                        for base in tl.range(0, tl.max(row_end), C.BLOCK):
+                            columns, shown, vectors, added = load_mask(mask, base, m_col, misalignment, row_end, reads, BOTH, C)
                             scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
                             scores = tl.where(scores < least, NEG_INF, scores)
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, C)
                             if C.SAMPLE:
-                                groups = start // C.GROUP + lanes
+                                groups = base // C.GROUP + lanes
                                 noise = gumbel(groups, key, row_position, 2 * REDRAW, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                         row_peak, row_total, row_moment, _largest, drawn = merge_row(

@@ -30,7 +30,7 @@ def softmax_kernel(
     """
     n_cols, n_queries, x_col = n_cols * C.ROW_UNIT, n_queries * C.COL_UNIT, x_col * C.COL_UNIT
     y_col = x_col if C.OUT_LIKE_X else n_queries
-    BY_BLOCK: tl.constexpr = not C.IN_REGISTERS and C.STEP != "map"  # else another launch has reduced columns
+    BY_BLOCK: tl.constexpr = not C.IN_REGISTERS and C.STEP != "map"  # else in registers, or by another launch
     split, own_tile, end_tile, step = tiles_of_program(n_rows, n_queries, C)
     first = first_column(split, n_cols, C)
     for tile in tl.range(own_tile, end_tile, step):
@@ -53,7 +53,7 @@ def softmax_kernel(
             visible_end = tl.minimum(row_end, misalignment + tl.maximum(query.to(tl.int32) + 1 + diagonal, 0))
         split_end, visible_split_end = end_of_split(row_end, split, n_cols, C), end_of_split(visible_end, split, n_cols, C)
 
-        # Reduce the split, in registers or block by block; then, if words of others are late, the whole row block by block.
+        # Reduce the split, in registers or block by block (WHOLE 0); then, where words are late, the whole row (WHOLE 1).
         late, begin, end = False, first, visible_split_end
         if C.IN_REGISTERS:
             blocks = None  # of scores, or of dy
@@ -77,7 +77,7 @@ def softmax_kernel(
                 blocks = append_block(blocks, block_k, source.dtype.element_ty, C)
             if C.GRADIENT:
                 total = tl.sum(merged, C.AXIS, keep_dims=True)
-                peak = total
+                peak = total  # two numbers are published
             else:
                 peak = tl.max(merged, C.AXIS, keep_dims=True)
                 for k in tl.static_range(C.BLOCKS):
@@ -112,7 +112,7 @@ def softmax_kernel(
                 if C.STEP != "reduce":
                     peak, total, _moment, _group, late = combine_splits(words, temperatures, tag, C)
 
-        # Store blocks in registers, or that are loaded again; then the ends of unaligned rows, by the program of split 0.
+        # Store blocks in registers, or load them again (EDGE BOTH); then the ends of unaligned rows, by split 0 (EDGE ENDS).
         if C.STEP != "reduce":
             peak, total = add_sink(peak, total, sink_ptr, rows, exists, temperatures, C)
             loads = late | (not C.IN_REGISTERS)
