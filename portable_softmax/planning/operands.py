@@ -4,19 +4,18 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.errors import DtypeError
-from portable_softmax.planning.problem import FORMS, NONE, VECTOR_BYTES, Level, LogProbs, Mask, Problem, Scores
+from portable_softmax.planning.problem import FORMS, MAX_COLS, NONE, VECTOR_BYTES, Level, LogProbs, Mask, Problem, Scores
 
 MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 TOKEN_LOG_PROBS = "token_log_probs"
 KNOWN = {0: 0, 1: 1}  # strides of a mask that kernels are compiled for
-OF_ROWS = "n_rows", "rows_per_matrix"
-OF_BUCKET = operator.attrgetter(*(one.name for one in fields(Problem) if one.compare and one.name not in OF_ROWS))
+BETWEEN = operator.attrgetter(*(one.name for one in fields(Problem)[1:-2]))  # n_rows, rows_per_matrix and levels
 SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -37,7 +36,7 @@ def problem_of(
 
     Args:
         shape, dim: of all operands, and the axis of the softmax; no size is 0.
-        strides: per operand, in elements; the result's first. Those from the third on are laid out as the result is.
+        strides: of two or three operands, in elements; the result's first. A third one is laid out as the result is.
         dtypes: torch's names of the types of input and output.
         may_scatter: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
         mask, mask_aligned: its strides, 0 along what it is the same for, and whether it starts on a multiple of 16 bytes.
@@ -46,23 +45,23 @@ def problem_of(
     Raises:
         ValueError: a size is too large.
     """
-    n_operands, operands = len(strides), [*strides, mask or strides[0]]
-    dims: list[Level] = list(zip(shape, zip(*operands, strict=True), strict=True))
-    if n_operands > 2 and any(size > 1 and {along[0], *along[2:-1]} != {along[0]} for size, along in dims):
+    dims: list[Level] = list(zip(shape, zip(*strides, mask or strides[0], strict=True), strict=True))
+    if any(size > 1 and along[2:-1] not in ((), along[:1]) for size, along in dims):
         return None
-    none, ones = (0,) * (n_operands + 1), (1,) * n_operands
-    columns = dims[dim] if shape and shape[dim] > 1 else (1, (*ones, 1))
+    nothing, adjacent = (1, (0,) * (len(strides) + 1)), (1,) * len(strides)
+    columns = dims[dim] if shape and shape[dim] > 1 else (1, (*adjacent, 1))
     queries = len(shape) - 2 if fields.get("scores", NONE).causal else -1
     outer = _merged([level for at, level in enumerate(dims) if at not in (dim, queries) and level[0] > 1])
-    outer += dims[queries : queries + 1]
-    *outer, rows = outer or [(1, none)]
-    across = columns[1][:-1] != ones
-    if across and (rows[0] == 1 or rows[1][:-1] != ones or (not may_scatter and rows[0] < MIN_LINE)):
+    *outer, rows = [*outer, *dims[queries : queries + 1]] or [nothing]
+    across = columns[1][:-1] != adjacent
+    if across and (rows[0] == 1 or rows[1][:-1] != adjacent or (not may_scatter and rows[0] < MIN_LINE)):
         return None
     if len(outer) > (2 if may_scatter else int(across)):
         return None
     lines, elements = (columns, rows) if across else (rows, columns)
-    levels = (*[(1, none), (1, none), *outer][-2:], lines, elements)
+    if elements[0] > MAX_COLS:
+        raise ValueError(f"a row of {elements[0]} elements is too large; rows of up to {MAX_COLS} can be computed")
+    levels = (*[nothing, nothing, *outer][-2:], lines, elements)
     is_contiguous, step = True, 1
     for size, along in levels[::-1]:
         is_contiguous = is_contiguous and (size == 1 or along[0] == step)
@@ -107,14 +106,14 @@ def _mask_of(levels: Sequence[Level], across: bool, vector: int) -> Mask:
 
     A batch-invariant one is loaded one by one: its strides tell how many rows there are, and accesses the order of sums.
     """
-    batch, matrix, line, step = (strides[-1] for _, strides in levels)
+    *outer, line, step = (strides[-1] for _, strides in levels)
     row, col = (step, line) if across else (line, step)
     return Mask(
         step=KNOWN.get(step, -1),
         col=KNOWN.get(col, -1),
-        vector=math.gcd(line, matrix, batch, vector if step in KNOWN else 1),
-        per_batch=levels[1][0] > 1 and row != 0 and matrix == 0,
-        shared=any(size > 1 and not stride for (size, _), stride in zip(levels, (batch, matrix, row), strict=False)),
+        vector=math.gcd(line, *outer, vector if step in KNOWN else 1),
+        per_batch=levels[1][0] > 1 and row != 0 and outer[1] == 0,
+        shared=any(size > 1 and not strides[-1] for size, strides in levels),
     )
 
 
@@ -140,11 +139,8 @@ def contiguous_problem(
     if name not in DTYPE_BYTES:
         advice = "convert to one of these first, or pass one as dtype="
         raise DtypeError(f"a kernel of {name} was requested; kernels compute {', '.join(DTYPE_BYTES)}; {advice}")
-    try:
-        shape = n_rows, n_cols = operator.index(n_rows), operator.index(n_cols)
-    except TypeError as error:
-        raise TypeError(f"n_rows and n_cols should be integers, not {n_rows!r} and {n_cols!r}") from error
-    if min(shape) < 1:
+    n_rows, n_cols = operator.index(n_rows), operator.index(n_cols)
+    if min(n_rows, n_cols) < 1:
         raise ValueError(f"n_rows and n_cols must be positive, not {n_rows} and {n_cols}")
     about: dict[str, Any] = {"form": form, "backward": backward, "batch_invariant": batch_invariant, "scores": scores}
     if form == TOKEN_LOG_PROBS:
@@ -152,7 +148,7 @@ def contiguous_problem(
         about["batch_invariant"] = batch_invariant and not backward
     if scores.mask and not backward:  # a gradient reads no mask: what was hidden is 0 in y
         about |= {"mask": (n_cols, 1), "mask_aligned": True}
-    problem = problem_of(shape, 1, [(n_cols, 1)] * (3 if about["backward"] else 2), (name, name), **about)
+    problem = problem_of((n_rows, n_cols), 1, [(n_cols, 1)] * 2, (name, name), **about)
     assert problem, "contiguous rows are read in place"
     return problem
 
@@ -171,17 +167,18 @@ def numbers_of(number: int) -> tuple[int, int, int]:
 
 def bucket_of(problem: Problem) -> Problem:
     """Returns the problem for which the launch of a problem is chosen: of the least numbers of its bucket."""
-    return replace(problem, **dict(zip(OF_ROWS, bucket_key(problem), strict=False)), levels=None)
+    return Problem(*bucket_key(problem))
 
 
 def bucket_key(problem: Problem) -> tuple[Any, ...]:
-    """Returns what differs between buckets: n_rows, rows_per_matrix, then other fields, in less time than their problem takes.
+    """Returns the fields of the problem of a bucket, in less time than that takes.
 
     Matrices, and rows in one, have buckets of their own; rows side by side are exact; all are one if bits depend on no rows.
     """
     if problem.batch_invariant:
-        return problem.inner * MANY, None, *OF_BUCKET(problem)
-    matrices, rows = problem.n_rows // problem.rows_per_group, problem.rows_per_group
+        return problem.inner * MANY, *BETWEEN(problem), None
+    rows = problem.rows_per_group
+    matrices = representative(problem.n_rows // rows)
     if not problem.across:
         rows = representative(rows)
-    return representative(matrices) * rows, rows, *OF_BUCKET(problem)
+    return matrices * rows, *BETWEEN(problem), rows

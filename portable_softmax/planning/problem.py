@@ -1,6 +1,5 @@
 """The softmax of rows as a kernel computes it, and how its rows are read."""
 
-import sys
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -9,7 +8,6 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
-MAX_BYTES = sys.maxsize  # of a matrix: addresses are 64 bits wide, and their differences signed
 MANY_ROWS = 2048  # from which on a launch may skip rows without a token
 FORMS = "softmax", "log_softmax"
 
@@ -69,21 +67,17 @@ class Mask(NamedTuple):
     col: int = 1  # stride between columns, likewise
     vector: int = 1  # elements of a load
     per_batch: bool = False  # all matrices of a batch, such as heads, share a mask, in which rows differ
-    shared: bool = True  # by several rows or matrices, so that a cache has it; or there is none
+    shared: bool = True  # by several elements of x, so that a cache has it; or there is none
 
 
 NO_MASK = Mask()
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # not frozen, which takes microseconds of every new number of rows
 class Problem:
-    """The softmax of rows, or its gradient, as far as plans and kernels depend on it.
+    """The softmax of rows, or its gradient, as far as plans and kernels depend on it; nothing changes it."""
 
-    Raises:
-        ValueError: a size is too large.
-    """
-
-    n_rows: int  # at least 1; all rows take at most MAX_BYTES
+    n_rows: int  # at least 1
     n_cols: int  # at least 1; a line has at most MAX_COLS elements
     x_dtype: str  # torch's names of the types of input and output; their gradients have the same
     y_dtype: str
@@ -94,7 +88,6 @@ class Problem:
     inner: int = 1  # rows side by side, as in [n_rows // inner, n_cols, inner]; 1 where the elements of a row are adjacent
     batch_invariant: bool = False  # the tile does not depend on n_rows
     depth: int = 1  # 1 where all lines are one distance apart; 2 where they are in matrices; 3 where these are in batches
-    rows_per_matrix: int | None = None  # None where all rows are in one
     alike: bool = False  # rows of all operands start at the same element of a vector
     out_like_x: bool = False  # the result has the strides of x, and is not contiguous
     unaligned: bool = False  # rows are read in whole vectors of 16 bytes, whatever element they start at; planning decides it
@@ -103,18 +96,10 @@ class Problem:
     in_place: bool = False  # the result overwrites x, or dy, or y
     mask: Mask = NO_MASK  # of scores
     log_probs: LogProbs | None = None  # numbers per row in place of the result, or that x has a gradient of
+    rows_per_matrix: int | None = None  # None where all rows are in one
     # batches, matrices, lines of a matrix and elements of a line, with the strides of operands and, last, of a mask; they are
     # arguments of a launch, and no plan and no kernel depends on them
     levels: tuple[Level, ...] | None = field(default=None, compare=False)
-
-    def __post_init__(self) -> None:
-        line = self.inner if self.across else self.n_cols
-        if line > MAX_COLS:
-            raise ValueError(f"a row of {line} elements is too large; rows of up to {MAX_COLS} can be computed")
-        used = self.n_rows * self.n_cols * max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
-        if used > MAX_BYTES:
-            rows = f"{self.n_rows} rows of {self.n_cols} columns"
-            raise ValueError(f"{rows} are too large: {used} bytes, and {MAX_BYTES} can be addressed")
 
     @cached_property
     def operations(self) -> frozenset[str]:
