@@ -95,8 +95,7 @@ class Choice:
     def _typical(self, settings: Sequence[Setting]) -> Candidate:
         """Compiles a setting of typical blocks without stages: long ones, unless their number is a constant; or raises."""
         is_constant = self._request.names[1] in constexprs_of(jit_function(self._request.kernel))
-        *_, block = sorted({one.block for one in settings}, reverse=is_constant)
-        some = [one for one in settings if one.block == block]
+        some = sorted(settings, key=lambda one: one.block, reverse=not is_constant)
         one = next(self._compile([min(some, key=lambda one: (abs(math.log2(one.per_thread / (2 * FEW))), one.stages))]))
         if isinstance(one, Exception):
             raise one
@@ -209,24 +208,15 @@ class Choice:
             yield Candidate(setting, constants_of(compiled, jit), parsed_of(compiled, jit), loops, used, fit)
 
     def _estimated(self, setting: Setting, like: Candidate) -> Candidate:
-        """Returns what a setting should use, by elements of a thread, as of a compiled one.
-
-        Stages load ahead, so that no loads wait for one another.
-        """
-        used, more = like.resources, setting.per_thread / like.setting.per_thread
-        registers, shared = used.registers_per_thread, 0
-        if registers is not None:
-            elements = max(0, math.ceil((registers - REGISTERS) * more))
-            registers = available(REGISTERS + elements, round(setting.block / setting.per_thread), self._device)
-        if not used.compiler:  # a plan is no need
-            shared = int(used.shared_memory_bytes * setting.block / like.setting.block)
-            shared += (setting.stages - 1) * int(self._work.loaded * setting.block)
-        used = replace(used, num_warps=setting.warps, registers_per_thread=registers, spilled_bytes_per_thread=0)
-        used = replace(used, shared_memory_bytes=shared)
-        waits = 0 if setting.stages > like.setting.stages else more
-        loops = [Loop(one.depth, more * one.clocks, more * one.loads, waits * one.chained) for one in like.loops]
+        """Returns what a setting should use: as a compiled one does, but for registers, by the elements of a thread."""
+        used = replace(like.resources, num_warps=setting.warps, spilled_bytes_per_thread=0)
+        if used.registers_per_thread is not None:
+            registers = (used.registers_per_thread - REGISTERS) * setting.per_thread / like.setting.per_thread
+            threads = round(setting.block / setting.per_thread)
+            registers = available(REGISTERS + max(0, math.ceil(registers)), threads, self._device)
+            used = replace(used, registers_per_thread=registers)
         constants, fit = like.constants | setting.config.kwargs, self._device.vendor.occupancy(used, self._device.hardware)
-        return like._replace(setting=setting, constants=constants, loops=loops, resources=used, occupancy=fit)
+        return like._replace(setting=setting, constants=constants, resources=used, occupancy=fit)
 
     def _launches(self, one: Candidate) -> list[Candidate]:
         """Returns launches of a program, with the mean of their times, the faster one first; nothing if none fits.
@@ -252,12 +242,8 @@ class Choice:
 
     def _terms(self, one: Candidate, rows: int, num_programs: int) -> Terms | None:
         """Returns the expected time of a launch; None if the profile has no cost."""
-        request, setting, loops, numbers = (
-            self._request,
-            one.setting,
-            self._request.grid is None,
-            self._device.profile.launch.cost,
-        )
+        request, setting, numbers = self._request, one.setting, self._device.profile.launch.cost
+        loops = request.grid is None
         if not numbers:
             return None
         part, at_once, blocks = self._cols_of_turn(setting), min(VECTOR_BYTES / self._work.element, request.multiple), 1
