@@ -35,7 +35,7 @@ def token_log_probs_kernel(
         scales = load_per_row(scale, rows, exists, C.SCALE, C)
         temperatures = load_per_row(temperature, rows, exists, C.TEMPERATURE, C)
         key, row_position = load_per_row(seed, rows, exists, C.SEED, C), load_per_row(position, rows, exists, C.POSITION, C)
-        split_end, reads, lanes = end_of_split(row_end, split, n_cols, C), exists, tl.expand_dims(tl.arange(0, C.PARTS), 0)
+        split_end, reads, parts = end_of_split(row_end, split, n_cols, C), exists, tl.expand_dims(tl.arange(0, C.PARTS), 0)
         if not C.SAMPLE:
             tokens = rows * n_ids
             ids = tl.load(ids_ptr + tokens, mask=exists, other=ignored)  # on their way meanwhile
@@ -73,7 +73,7 @@ def token_log_probs_kernel(
                             scores = get_block(tile_scores, block, C)
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, C)
                             if C.SAMPLE:
-                                groups = (first + base + block * C.BLOCK) // C.GROUP + lanes
+                                groups = (first + base + block * C.BLOCK) // C.GROUP + parts
                                 noise = gumbel(groups, key, row_position, 0, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                     begin, stop = stop, tl.max(split_end) - first
@@ -102,7 +102,7 @@ def token_log_probs_kernel(
                             scores = tl.where(scores < least, NEG_INF, scores)
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, C)
                             if C.SAMPLE:
-                                groups = base // C.GROUP + lanes
+                                groups = base // C.GROUP + parts
                                 noise = gumbel(groups, key, row_position, 2 * REDRAW, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                         row_peak, row_total, row_moment, _largest, drawn = merge_row(
@@ -114,23 +114,23 @@ def token_log_probs_kernel(
                         group = tl.where(drawn == NO_GROUP, 0, drawn)
                         if C.ROWS == 1:  # an address of a tensor of one number is not lowered everywhere
                             group = tl.max(group)
-                        few = group * C.GROUP + tl.expand_dims(tl.arange(0, C.GROUP), 0)
-                        few = tl.where((few < row_end) & reads, few, -1)
-                        few_scores = load_score(x, mask, few, m_col, misalignment, scales, temperatures, C)
-                        few_scores = tl.where(few_scores < least, NEG_INF, few_scores)
-                        column, its_score = draw(few_scores, few, key, row_position, temperatures, 2 * REDRAW + 1, C)
+                        members = group * C.GROUP + tl.expand_dims(tl.arange(0, C.GROUP), 0)
+                        members = tl.where((members < row_end) & reads, members, -1)
+                        member_scores = load_score(x, mask, members, m_col, misalignment, scales, temperatures, C)
+                        member_scores = tl.where(member_scores < least, NEG_INF, member_scores)
+                        column, its_score = draw(member_scores, members, key, row_position, temperatures, 2 * REDRAW + 1, C)
                         if REDRAW:
                             reads = reads & (drawn != NO_GROUP)  # min_p of 1 or more
                             ids, score = tl.where(reads, column, ids), tl.where(reads, its_score, score)
                         else:
-                            ids, score, none = column, its_score, (drawn == NO_GROUP) | (total != total)
+                            ids, score, no_token = column, its_score, (drawn == NO_GROUP) | (total != total)
                         if C.MIN_P != "":
                             least = peak + tl.log(load_per_row(min_p, rows, exists, C.MIN_P, C))
                             reads = reads & (score < least)
                             again = tl.max(reads.to(tl.int32)) != 0
                 if C.SAMPLE:
-                    log_prob = tl.where(none, float("nan"), shift(score, peak, temperatures, C) - tl.log(total))
-                    tl.store(out_ptr + rows, tl.where(none, -1, ids).to(tl.int64), mask=exists)
+                    log_prob = tl.where(no_token, float("nan"), shift(score, peak, temperatures, C) - tl.log(total))
+                    tl.store(out_ptr + rows, tl.where(no_token, -1, ids).to(tl.int64), mask=exists)
                     tl.store(statistics_ptr + rows, log_prob, mask=exists)
                 else:
                     store_statistics(statistics_ptr + rows, exists, n_rows, peak, total, moment, temperatures, C)
@@ -138,8 +138,8 @@ def token_log_probs_kernel(
                         log_prob = shift(score, peak, temperatures, C) - tl.log(total)
                         if C.MASKED_ROWS_ZERO:
                             log_prob = tl.where((peak == NEG_INF) & (total == 0), NEG_INF, log_prob)
-                        no_token = tl.where(ids == ignored, 0.0, float("nan"))
-                        tl.store(out_ptr + tokens + k, tl.where(column >= 0, log_prob, no_token), mask=exists)
+                        other = tl.where(ids == ignored, 0.0, float("nan"))
+                        tl.store(out_ptr + tokens + k, tl.where(column >= 0, log_prob, other), mask=exists)
                         ids = tl.load(ids_ptr + tokens + k + 1, mask=exists & (k + 1 < n_ids), other=ignored)
                         column = column_of(ids, misalignment, n_cols, ignored)
                         score = load_score(x, mask, column, m_col, misalignment, scales, temperatures, C)
@@ -154,7 +154,7 @@ def column_of(ids, misalignment, n_cols, ignored):
 
 @triton.jit
 def draw(scores, columns, seed, position, temperature, PURPOSE: tl.constexpr, C: tl.constexpr):
-    """Returns (column, its score) per row, drawn from a few."""
+    """Returns (column, its score) per row, drawn from those of a group."""
     noisy = scores + gumbel(columns, seed, position, PURPOSE, C)
     if C.TEMPERATURE != "":
         noisy = tl.where(temperature == 0, scores, noisy)
