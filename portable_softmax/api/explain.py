@@ -43,8 +43,7 @@ def explain(x: Tensor, dim: int = -1, *, device: Device | str | None = None, **o
     if device is None and (device := launch.device_of(x)) is None:
         return f"PyTorch's operators compute it: the tensor is on {x.device.type}; device='vendor/product' plans for another"
     target, copied = chosen(device), ""
-    made = operator.empty(args._replace(x=x.to("meta")), checked)
-    problem = launch.problem_of(operator, args, made, target, about)
+    problem = launch.problem_of(operator, args, operator.empty(args, checked), target, about)
     if problem is None:
         copied = "operands are copied first, for their strides or for batch_invariant\n"
         on_meta = args._replace(**{name: getattr(args, name).to("meta") for name in ("x", "mask") if named[name] is not None})

@@ -56,10 +56,10 @@ class _Tokens(Operator):
     def sizes(self, args: Any, options: Any) -> dict[str, int]:
         return {"n_ids": math.prod(args.ids.shape[args.x.dim() - 1 :]), "ignored": options.ignore_index}
 
-    def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
+    def empty(self, args: Any, options: Any, device: Any = "meta") -> tuple[Tensor, ...]:
         shapes = args.ids.shape, (LogProbs(entropy=options.entropy).n_statistics, *checks.with_size(args.x, options.dim))
         dtype = torch.promote_types(args.x.dtype, torch.float32)
-        return tuple(torch.empty(shape, dtype=dtype, device=args.x.device) for shape in shapes)
+        return tuple(torch.empty(shape, dtype=dtype, device=device) for shape in shapes)
 
     def saved(self, call: Call, args: Any, results: Any) -> tuple[Any, ...]:
         return results[1], *args
@@ -90,7 +90,7 @@ class _Gradient(Operator):
     def check(self, args: Any, *options: Any) -> Any:
         """Returns the options; raises an error unless tensors are of the results' shapes, dtype and device."""
         checked = TOKENS.check(args, *options)
-        picked, statistics = TOKENS.empty(args._replace(x=args.x.to("meta")), checked)
+        picked, statistics = TOKENS.empty(args, checked)
         results = statistics, picked, statistics[0], statistics[0]
         for name, t, like in zip(args._fields[2:6], args[2:6], results, strict=True):
             checks.check_alike(self.name, name, t, args.x, like.shape, like.dtype)
@@ -139,9 +139,9 @@ class _Sample(Operator):
         dim = args.x.dim() - 1
         return {"scores": launch.scores_of(args.x, dim, args, options.softcap), "dim": dim, **about}
 
-    def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
+    def empty(self, args: Any, options: Any, device: Any = "meta") -> tuple[Tensor, ...]:
         dtypes = torch.int64, torch.promote_types(args.x.dtype, torch.float32)
-        return tuple(args.x.new_empty(args.x.shape[:-1], dtype=dtype) for dtype in dtypes)
+        return tuple(torch.empty(args.x.shape[:-1], dtype=dtype, device=device) for dtype in dtypes)
 
 
 TOKENS: Any = _Tokens()

@@ -80,6 +80,8 @@ def wrap_dim(name: str, dim: Any, rank: int) -> int:
 
 def dtype_of(x: Tensor, dtype: Any = None) -> torch.dtype:
     """Returns the result's type: the requested one, or that of x, but float32 for 16 bits under torch.autocast."""
+    if isinstance(dtype, torch.dtype):
+        return dtype
     if dtype is not None:
         return torch.empty(0, dtype=dtype).dtype  # torch takes types of Python too, or raises TypeError
     is_half = x.dtype in (torch.float16, torch.bfloat16)

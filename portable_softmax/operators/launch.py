@@ -1,8 +1,9 @@
 """Launches of calls with plain tensors, and the key of a call: a launch is bound once for all with the same key."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from operator import mul
+from operator import itemgetter, mul
 from typing import Any
 
 import torch
@@ -149,28 +150,29 @@ def run_of(operator: Any, args: Any, options: Any, about: dict[str, Any], out: T
     if problem is None:
         return _on_copies(operator, options, target, about)
     operands, launch = prepare_launch(problem, target, where, operator.sizes(args, options))
-    names = [name.removesuffix("_ptr") for name in operands[len(made) :]]
-    places = {name: at for at, name in enumerate(args._fields)}
-    order = [places.get(name, len(args)) for name in names]  # an absent one is behind those that are known
-    of_rows = dict.fromkeys(FACTORS, with_size(x, about["dim"], 1)) | dict.fromkeys(INTEGERS, x.shape[:-1])
-    converted = [(at, name) for name, at in places.items() if name in CONTIGUOUS and kind_of(args[at]) == "rows"]
-    forms = [(at, of_rows.get(name) or args[at].shape, CONTIGUOUS[name]) for at, name in converted]
-    absent = [None] * (len(order) - len(args))  # behind the arguments, where these are in order
-    is_plain = not forms and order == [*range(len(args)), *(len(args) for _ in absent)]
+    ordered, fields = _selection(operands[len(made) :], args._fields), enumerate(args._fields)
+    converted: list[Any] = [(at, name) for at, name in fields if name in CONTIGUOUS and kind_of(args[at]) == "rows"]
+    if converted:
+        shapes = dict.fromkeys(FACTORS, with_size(x, about["dim"], 1)) | dict.fromkeys(INTEGERS, x.shape[:-1])
+        converted = [(at, shapes.get(name) or args[at].shape, CONTIGUOUS[name]) for at, name in converted]
     layouts = [(t.shape, t.stride(), t.dtype) for t in made]
 
     def run(args: Any, *made: Tensor) -> Any:
         results = made or [torch.empty_strided(*sizes, dtype=dtype, device=where) for *sizes, dtype in layouts]
-        if is_plain:
-            launch(*results, *args, *absent)
-        else:
-            values = [*args, None]
-            for at, shape, dtype in forms:
-                values[at] = _contiguous(values[at], shape, dtype, where)
-            launch(*results, *(values[at] for at in order))
+        values = [*args, None]
+        for at, shape, dtype in converted:
+            values[at] = _contiguous(values[at], shape, dtype, where)
+        launch(*results, *ordered(values))
         return returned(results)
 
     return on_device(run, target)
+
+
+@functools.cache
+def _selection(operands: tuple[str, ...], fields: tuple[str, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Returns a function that selects a kernel's operands, in order, among arguments and None, which is behind them."""
+    places = {f"{name}{suffix}": at for at, name in enumerate(fields) for suffix in ("", "_ptr")}
+    return itemgetter(*(places.get(name, -1) for name in operands))
 
 
 def problem_of(operator: Any, args: Any, made: Sequence[Tensor], target: Device, about: dict[str, Any]) -> Problem | None:

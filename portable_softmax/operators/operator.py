@@ -52,7 +52,7 @@ class Operator:
         self.fields, self.has_one_result = list(kinds), results == "Tensor"
         register = torch.library.custom_op(f"portable_softmax::{self.name}", mutates_args=(), schema=f"({signature}")
         self.registered: Any = register(lambda *values: self.launched(*self.joined(values)))
-        self.registered.register_fake(lambda *values: launch.returned(self.empty(*self.joined(values))))
+        self.registered.register_fake(lambda *values: launch.returned(self.empty(*self.joined(values), values[0].device)))
         if self.gradient:
             self.registered.register_autograd(_gradients, setup_context=self._save_of_operator)
 
@@ -60,10 +60,9 @@ class Operator:
         """Returns integer parameters of the kernel that do not follow from the problem, by name."""
         return {}
 
-    def empty(self, args: Any, options: Any) -> tuple[Tensor, ...]:
+    def empty(self, args: Any, options: Any, device: Any = "meta") -> tuple[Tensor, ...]:
         """Returns results without contents: one of the shape of x."""
-        dtype = getattr(options, "dtype", args[0].dtype)
-        return (torch.empty(args[0].shape, dtype=dtype, device=args[0].device),)
+        return (torch.empty(args[0].shape, dtype=getattr(options, "dtype", args[0].dtype), device=device),)
 
     def call(self, args: Any, options: tuple[Any, ...], in_place: bool = False) -> Any:
         """Computes results: by a launch for plain calls, as an operator of compilers, or by the reference."""

@@ -98,8 +98,8 @@ def bind(
         sizes: n_ids and ignored of log-probabilities, by name.
     """
     problem, tiling, grid, (first, run) = plan.problem, plan.tiling, (plan.num_programs, 1, 1), kernels[0]
-    values = {**dict(first.parameters), **_sizes_of(problem, first.config), **(sizes or {})}
-    last = [values[name] for name, _ in first.parameters[len(first.operands) :]]
+    values = {**_sizes_of(problem, first.config), **(sizes or {})}
+    last = [values.get(name, constexpr) for name, constexpr in first.parameters[len(first.operands) :]]
     if "words_ptr" not in first.types:
         return lambda *operands: run(grid, (*operands, *last))
     assert [first.parameters[at][0] for at in (len(first.operands), -2)] == ["words_ptr", "tag"], "sizes are between them"

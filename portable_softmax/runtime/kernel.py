@@ -48,10 +48,10 @@ class Kernel:
         return {name: kind for name, kind in self.parameters if isinstance(kind, str)}
 
     @cached_property
-    def operands(self) -> list[str]:
+    def operands(self) -> tuple[str, ...]:
         """Returns the names of tensors and factors, in the order in which a launch is called with them."""
         names = [name for name, _ in self.parameters]
-        return [name for name in names[: names.index("n_rows")] if name != "words_ptr"]
+        return tuple(name for name in names[: names.index("n_rows")] if name != "words_ptr")
 
     @property
     def config(self) -> "KernelConfig":

@@ -58,7 +58,7 @@ def _is_like_contiguous(problem: Problem) -> bool:
 
 def prepare_launch(
     problem: Problem, device: Device, where: torch.device, sizes: Sizes = None
-) -> tuple[list[str], Callable[..., None]]:
+) -> tuple[tuple[str, ...], Callable[..., None]]:
     """Plans, compiles, loads and binds a problem: returns the names of operands, and a launch; PlanError or CompileError."""
     choice = choice_of(problem, device)
     plan = choice.resized(problem)
