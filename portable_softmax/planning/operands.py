@@ -36,7 +36,7 @@ def problem_of(
 
     Args:
         shape, dim: of all operands, and the axis of the softmax; no size is 0.
-        strides: of two or three operands, in elements; the result's first. A third one is laid out as the result is.
+        strides: of two to four operands, in elements; the result's first. Those from the third on are laid out as it is.
         dtypes: torch's names of the types of input and output.
         may_scatter: False where all rows of a tile must be one distance apart, or side by side, in all operands alike.
         mask, mask_aligned: its strides, 0 along what it is the same for, and whether it starts on a multiple of 16 bytes.
@@ -46,7 +46,7 @@ def problem_of(
         ValueError: a size is too large.
     """
     dims: list[Level] = list(zip(shape, zip(*strides, mask or strides[0], strict=True), strict=True))
-    if any(size > 1 and along[2:-1] not in ((), along[:1]) for size, along in dims):
+    if any(size > 1 and not {*along[2:-1]} <= {along[0]} for size, along in dims):
         return None
     nothing, adjacent = (1, (0,) * (len(strides) + 1)), (1,) * len(strides)
     columns = dims[dim] if shape and shape[dim] > 1 else (1, (*adjacent, 1))
