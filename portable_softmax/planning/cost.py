@@ -53,7 +53,7 @@ class Work(NamedTuple):
     program: float = 0  # likewise, beside turns
     again: float = 0  # bytes that are read once more
     element: float = WORD_BYTES  # bytes of the largest part of them
-    narrow: float = WORD_BYTES  # bytes of the narrowest element of an operand
+    adjacent: float = 1  # elements side by side of a thread, as the widest access to an operand of a row has
     row_operands: float = 0  # loads and stores of all elements
     program_operands: float = 0  # likewise, beside turns
     reductions: float = 0  # by all threads of a program
@@ -127,7 +127,7 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
 
     operands, access = work.elements * work.row_operands, work.vector * limits.warp
     shuffles = (work.reductions + work.blocks * work.block_reductions) * math.log2(threads) * work.warps
-    shuffles += 2 * work.conflicts / limits.line  # of a copy that is written and read
+    shuffles += work.conflicts / limits.line
     lines = operands * (work.lines or max(1 / access, work.element / limits.line))
     issued = operands / access + shuffles + LINE_PART * lines + LOOKUP * (2 - 1 / waves) * work.words
     own = issue * work.elements / work.blocks * work.program_operands / access

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from portable_softmax.errors import PlanError
 from portable_softmax.planning.cost import Work
+from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.row_kernels.addresses import conflict
 from portable_softmax.row_kernels.decorators import jit_function
 from portable_softmax.row_kernels.row_plan import Request
@@ -153,16 +154,19 @@ def programs_of_rows(form: Form, request: Request, function: Function, most: int
     return programs
 
 
-def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows: int | None, cols: int, block: int) -> Work:
+def traffic_of(
+    function: Function, values: Mapping[str, Any], walks: bool, rows: int | None, cols: int, block: int, multiple: int
+) -> Work:
     """Counts what a row of so many elements, in such blocks, and a program beside its rows move and compute.
 
     Values of arguments may bound loops, and of a tensor no row moves more than its share, if there are so many rows; None if
-    their number must not matter. The kernel walks over rows or not.
+    their number must not matter. The kernel walks over rows or not; starts of rows are multiples of so many elements.
     """
     programs, blocks = max(1, rows or 1), -(-cols // block)
     trace = Trace(function, values, (0, 0, 0), ({True: 1}.get(walks, programs), 1, 1))
     share = {name: value.numel() / programs for name, value in values.items() if hasattr(value, "numel") and rows is not None}
     counts, moved = defaultdict[str, float](float), defaultdict[Any, float](float)  # elements of a row by root and kind
+    counts["adjacent"] = 1
 
     def trips_of(loops: Turns) -> list[int]:
         """Returns the turns of loops, but for the one over rows."""
@@ -176,8 +180,11 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
 
     for one in {one.op: one for one in reversed(trace.accesses)}.values():  # the first of an operation
         elements, moving, size, part = filled(one.op, one.loops), 0.0, one.op.size, (one.root, one.kind == "load")
+        adjacent = VECTOR_BYTES / size
         if PROGRAM in one.address.sources:
-            moving = elements  # others are in a cache
+            moving, adjacent = elements, min(multiple, adjacent)  # others are in a cache
+        if one.op.elements == block:
+            counts["adjacent"] = max(counts["adjacent"], adjacent)
         if walks and not one.row[0]:
             counts["program"] += size * moving
             counts["program_operands"] += elements / cols
@@ -187,7 +194,6 @@ def traffic_of(function: Function, values: Mapping[str, Any], walks: bool, rows:
         counts["row"] += size * now
         counts["row_operands"] += elements / cols
         counts["element"] += size * elements  # bytes, until all are known
-        counts["narrow"] = min(size, counts["narrow"] or size)
         if one.kind == "load":
             counts["loads"] += elements / cols
             counts["loaded"] += size * elements

@@ -107,7 +107,9 @@ class Choice:
         if request.grid is not None:
             programs = math.prod(request.grid_of(one.constants))
         shared = None if request.fixed or not request.rows else programs or request.rows
-        work = forms.traffic_of(one.function, self._values, request.grid is None, shared, cols, one.setting.block)
+        work = forms.traffic_of(
+            one.function, self._values, request.grid is None, shared, cols, one.setting.block, request.multiple
+        )
         return work._replace(row=work.row / cols, again=work.again / cols, loaded=work.loaded / cols)
 
     def _cols_of_turn(self, setting: Setting) -> int:
@@ -251,13 +253,16 @@ class Choice:
         if self.form.in_blocks:
             blocks = -(-request.cols // setting.block)
         clocks, chained = row_work(one.loops, loops, blocks * of_block, of_block)
-        conflicts = 0.0
-        if setting.stages > 1 and not self.form.in_blocks:  # a thread may have more adjacent bytes than an access
-            adjacent = min(VECTOR_BYTES / self._work.narrow, setting.per_thread) * self._work.loaded / (self._work.loads or 1)
-            conflicts = part * self._work.loaded * max(0, adjacent / VECTOR_BYTES - 1)
+        limits, adjacent, lines, conflicts = limits_of(self._device), min(self._work.adjacent, setting.per_thread), 0.0, 0.0
+        if request.multiple == 1:  # what threads have side by side is read an element at a time, from several cache lines
+            lines = 1 / limits.warp + adjacent * self._work.element / limits.line
+        if setting.stages > 1 and not self.form.in_blocks:  # threads may have more bytes side by side than an access
+            others = adjacent * self._work.loaded / (self._work.loads or 1) / VECTOR_BYTES - 1
+            conflicts = part * self._work.loaded * max(0, others)
         work = self._work._replace(
             row=part * self._work.row,
             again=part * self._work.again,
+            lines=lines,
             conflicts=conflicts,
             elements=blocks * setting.block,
             vector=at_once,
@@ -271,7 +276,7 @@ class Choice:
             clocks=clocks,
             chained=chained,
         )
-        return cost(work, limits_of(self._device), numbers)
+        return cost(work, limits, numbers)
 
     def _reasons(self, request: Request, one: Candidate) -> Iterator[str]:
         blocks, moved = -(-request.cols // one.setting.block), self._cols_of_turn(one.setting) * self._work.row
