@@ -17,7 +17,7 @@ GATHERS = tl.constexpr(TRITON > (3, 3) and not INTERPRETED.value)
 
 @triton.jit
 def words_of(words_ptr, tile, C: tl.constexpr):
-    """Returns a pointer to the words of a tile."""
+    """Returns a pointer to the words of a tile; any number where rows are not split."""
     words = tile
     if C.SPLITS > 1:
         words = words_ptr + tl.cast(tile, tl.int64) * (4 * C.SPLITS * C.ROWS)

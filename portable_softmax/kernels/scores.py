@@ -15,7 +15,7 @@ from portable_softmax.kernels.common import (
 
 @triton.jit
 def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.constexpr):
-    """Returns pointers to the first elements, or words, of the mask's rows."""
+    """Returns pointers to the first elements, or words, of the mask's rows; 0 without a mask."""
     mask = 0
     if C.MASK != "":
         s_query = s_query * C.MASK_UNIT if C.AXIS == 1 else s_query
@@ -25,7 +25,7 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.co
 
 @triton.jit
 def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns (columns of `find_block`, which are visible, vectors with a visible one, what is added to their scores)."""
+    """Returns (columns, which are visible, vectors with a visible one, what is added to scores) of a mask, or loaded words."""
     columns, shown, vectors = find_block(start, misalignment, row_end, exists, EDGE, C)
     is_block: tl.constexpr = EDGE != ELEMENTS and EDGE != ENDS
     added = 0.0
@@ -67,7 +67,7 @@ def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.conste
 
 @triton.jit
 def load_words(mask, start, m_col, row_end, exists, C: tl.constexpr):
-    """Returns a block's words of bits, one for 32 columns, which stand for pointers to the rows of a mask."""
+    """Returns a block's words of bits, one for 32 columns."""
     number = tl.expand_dims(start // 32 + tl.arange(0, C.BLOCK // 32), 0)
     return tl.load(mask + number * m_col, mask=(number * 32 < row_end) & exists, other=0)
 
