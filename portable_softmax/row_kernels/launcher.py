@@ -20,7 +20,7 @@ from portable_softmax.planning.operands import MANY, numbers_of, representative
 from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, constexprs_of, heuristics_of, jit_function
 from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice
-from portable_softmax.row_kernels.row_plan import Grid, Request, RowPlan, interpreted_plan, request_of
+from portable_softmax.row_kernels.row_plan import Grid, Request, RowPlan, request_of, settings_of
 from portable_softmax.runtime.bind import ONE_LAUNCH, made_current, on_device
 from portable_softmax.runtime.measuring import check_measure, is_capturing
 
@@ -241,6 +241,17 @@ class Launcher:
             return run(*args, **named, grid=grid or default, warmup=False)
 
         return launch
+
+
+def interpreted_plan(request: Request, device: Device) -> RowPlan:
+    """Returns the launch in Triton's interpreter: by its grid, as `kernel[grid]`, else by one program for each row."""
+    setting, name = settings_of(request, None)[0], jit_function(request.kernel).__name__
+    meta = request.meta | setting.config.all_kwargs()
+    grid: tuple[int, ...] = (request.num_programs or request.rows,)
+    if request.grid is not None:
+        grid = request.grid_of(arguments_of(request.kernel, setting.config, request.arguments | meta))
+    programs = math.prod(grid) if request.rows else 0
+    return RowPlan(name, (request.rows, request.cols), device.name, setting, meta, grid, num_programs=programs)
 
 
 def identity_of(grid: Any) -> Any:

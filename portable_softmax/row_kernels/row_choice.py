@@ -1,7 +1,6 @@
 """Chooses the launch of a row kernel for a range of numbers of rows: a few settings are compiled, the fastest is selected."""
 
 import contextlib
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -53,18 +52,13 @@ class Candidate(NamedTuple):
 
 
 class Choice:
-    """Launches of settings that are compiled for a device, the one of the least mean time for some numbers of rows first.
-
-    Raises:
-        PlanError: no setting fits, or only some number of programs is right, and none was passed.
-        CompileError, TypeError: as of `Launcher.plan`.
-    """
+    """Launches of settings that are compiled for a device, the one of the least mean time for some numbers of rows first."""
 
     def __init__(self, request: Request, device: Device, numbers: Sequence[int]) -> None:
         self._request, self._device, self._numbers, self.measured = request, device, numbers, ""
-        rows, _, block = request.names
+        self._jit, (rows, _, block) = jit_function(request.kernel), request.names
         self._values = request.arguments  # that settings are compiled for
-        if rows and (request.rows < 2 or (request.fixed and rows not in constexprs_of(jit_function(request.kernel)))):
+        if rows and (request.rows < 2 or (request.fixed and rows not in constexprs_of(self._jit))):
             self._values = {**request.arguments, rows: SEVERAL}
         # 1. A typical setting, compiled as a probe, shows the form of the kernel, on which the settings depend.
         settings = settings_of(request, device, True)
@@ -82,19 +76,16 @@ class Choice:
             first = self._typical(settings)
         # 2. It shows what a row moves, and what others should use: estimates. 3. The fastest of these are compiled.
         self._work, self._count = self._work_of(first), len(settings)
-        estimated = [self._launches(self._estimated(setting, first))[:1] for setting in settings]
-        self._left = sorted(itertools.chain(*estimated), key=lambda one: (one.us, one.setting.stages))
-        compiled, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
-        # 4. They are sorted, those that spill last, as they take up to twice their expected time.
-        self.candidates = sorted(compiled, key=lambda one: (one.resources.spilled_bytes_per_thread > 0, one.us))
+        estimated = [self._estimated(setting, first) for setting in settings]
+        self._left = sorted((way for one in estimated for way in self._launches(one)[:1]), key=lambda one: one.us)
+        self.candidates, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
         if not self.candidates:
-            name = jit_function(request.kernel).__name__
-            why = f"no program of {name} fits {device.name}: {first.setting}: it uses {first.resources}"
+            why = f"no program of {self._jit.__name__} fits {device.name}: {first.setting}: it uses {first.resources}"
             raise PlanError(f"{why}; use a smaller {block}")
 
     def _typical(self, settings: Sequence[Setting]) -> Candidate:
         """Compiles a setting of typical blocks without stages: long ones, unless their number is a constant; or raises."""
-        is_constant = self._request.names[1] in constexprs_of(jit_function(self._request.kernel))
+        is_constant = self._request.names[1] in constexprs_of(self._jit)
         some = sorted(settings, key=lambda one: one.block, reverse=not is_constant)
         one = next(self._compile([min(some, key=lambda one: (abs(math.log2(one.per_thread / (2 * FEW))), one.stages))]))
         if isinstance(one, Exception):
@@ -103,7 +94,7 @@ class Choice:
 
     def _work_of(self, one: Candidate) -> Work:
         """Returns what a program of a setting does in a turn, and beside its turns; bytes of memory per element of a turn."""
-        request, cols, programs = self._request, self._cols_of_turn(one.setting), None
+        request, (_, cols), programs = self._request, self._turn(one.setting), None
         if request.grid is not None:
             programs = math.prod(request.grid_of(one.constants))
         shared = None if request.fixed or not request.rows else programs or request.rows
@@ -112,10 +103,12 @@ class Choice:
         )
         return work._replace(row=work.row / cols, again=work.again / cols, loaded=work.loaded / cols)
 
-    def _cols_of_turn(self, setting: Setting) -> int:
-        """Returns the elements of a row that a program has: all, or those of a block for which it does not loop over blocks."""
-        cols = self._request.cols
-        return cols if self.form.in_blocks else cols // -(-cols // setting.block)
+    def _turn(self, setting: Setting) -> tuple[int, int]:
+        """Returns the blocks that a program loops over for a row, one if it does not, and their elements of the row."""
+        cols, blocks = self._request.cols, -(-self._request.cols // setting.block)
+        if self.form.in_blocks:
+            return blocks, cols
+        return 1, cols // blocks
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the first launch with right accesses; the request differs from the choice's in rows and sizes at most."""
@@ -130,7 +123,7 @@ class Choice:
     def _planned(self, request: Request, one: Candidate) -> RowPlan:
         """Returns the launch of a request by a compiled program; PlanError if its accesses are wrong."""
         forms.check_form(self.form, request)
-        name, setting, used = jit_function(request.kernel).__name__, one.setting, one.resources
+        name, setting, used = self._jit.__name__, one.setting, one.resources
         if request.grid is None:
             most = max(1, min(request.rows, one.most or request.rows))
             grid = forms.programs_of_rows(self.form, request, one.function, most), 1, 1
@@ -190,17 +183,16 @@ class Choice:
 
     def _fitting(self, estimated: Sequence[Candidate]) -> Iterator[Candidate | str]:
         """Compiles candidates; yields the better number of programs of each setting, or why it cannot run."""
-        settings = [one.setting for one in estimated]
-        for setting, one in zip(settings, self._compile(settings), strict=True):
+        for like, one in zip(estimated, self._compile([like.setting for like in estimated]), strict=True):
             if isinstance(one, Exception):
-                yield f"{setting}: does not compile: {one}"
+                yield f"{like.setting}: does not compile: {one}"
             else:
-                yield next(iter(self._launches(one)), f"{setting}: it uses {one.resources}")
+                yield next(iter(self._launches(one)), f"{one.setting}: it uses {one.resources}")
 
     def _compile(self, settings: Sequence[Setting]) -> Iterator[Candidate | Exception]:
         """Compiles settings; yields candidates, or errors."""
-        kernel, vendor, jit = self._request.kernel, self._device.vendor, jit_function(self._request.kernel)
-        results = compiled_for(kernel, [one.config for one in settings], self._values, self._device, computed=True)
+        jit, vendor, configs = self._jit, self._device.vendor, [one.config for one in settings]
+        results = compiled_for(self._request.kernel, configs, self._values, self._device, computed=True)
         for setting, compiled in zip(settings, results, strict=True):
             if isinstance(compiled, Exception):
                 yield compiled
@@ -248,20 +240,18 @@ class Choice:
         loops = request.grid is None
         if not numbers:
             return None
-        part, at_once, blocks = self._cols_of_turn(setting), min(VECTOR_BYTES / self._work.element, request.multiple), 1
+        (blocks, cols), at_once = self._turn(setting), min(VECTOR_BYTES / self._work.element, request.multiple)
         of_block = self._work.loads * max(1, setting.per_thread / at_once)
-        if self.form.in_blocks:
-            blocks = -(-request.cols // setting.block)
         clocks, chained = row_work(one.loops, loops, blocks * of_block, of_block)
         limits, adjacent, lines, conflicts = limits_of(self._device), min(self._work.adjacent, setting.per_thread), 0.0, 0.0
         if request.multiple == 1:  # what threads have side by side is read an element at a time, from several cache lines
             lines = 1 / limits.warp + adjacent * self._work.element / limits.line
         if setting.stages > 1 and not self.form.in_blocks:  # threads may have more bytes side by side than an access
             others = adjacent * self._work.loaded / (self._work.loads or 1) / VECTOR_BYTES - 1
-            conflicts = part * self._work.loaded * max(0, others)
+            conflicts = cols * self._work.loaded * max(0, others)
         work = self._work._replace(
-            row=part * self._work.row,
-            again=part * self._work.again,
+            row=cols * self._work.row,
+            again=cols * self._work.again,
             lines=lines,
             conflicts=conflicts,
             elements=blocks * setting.block,
@@ -279,13 +269,14 @@ class Choice:
         return cost(work, limits, numbers)
 
     def _reasons(self, request: Request, one: Candidate) -> Iterator[str]:
-        blocks, moved = -(-request.cols // one.setting.block), self._cols_of_turn(one.setting) * self._work.row
+        blocks, cols = self._turn(one.setting)
+        moved = cols * self._work.row
         yield from filter(None, [self.measured])
         if request.grid is None:
             yield f"a row moves {moved:,.0f} bytes of memory; a program beside them {self._work.program:,.0f}"
         else:
             yield f"a program moves {moved:,.0f} bytes of memory"
-        if blocks > 1 and self.form.in_blocks:
+        if blocks > 1:
             yield f"a row is {blocks} blocks, which the kernel loops over"
         if request.multiple < math.gcd(request.cols, KNOWN):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"

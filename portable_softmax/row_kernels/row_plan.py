@@ -20,7 +20,7 @@ from portable_softmax.planning.plan import Plan
 from portable_softmax.planning.problem import next_power_of_2
 from portable_softmax.row_kernels.arguments import read_arguments
 from portable_softmax.row_kernels.compiling import pruned
-from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, axes_of, constexprs_of, jit_function
+from portable_softmax.row_kernels.decorators import OF_CONFIG, axes_of, constexprs_of, jit_function
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 STAGES = 1, 3  # two hide nothing, four little more
@@ -106,7 +106,7 @@ def request_of(
     kernel: Any, names: tuple[str | None, str, str], default: Grid | None, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Request:
     """Returns the request of a call, with a default of its grid; raises the errors of a call."""
-    jit, (n_rows, n_cols, _) = jit_function(kernel), names
+    jit, (n_rows, n_cols, block) = jit_function(kernel), names
     named = dict(inspect.signature(jit.fn).bind_partial(*args).arguments)
     if twice := named.keys() & kwargs.keys():
         raise TypeError(f"{jit.__name__} got multiple values for argument {min(twice)!r}")
@@ -115,11 +115,10 @@ def request_of(
     num_programs = None if "num_programs" in jit.arg_names else named.pop("num_programs", None)
     options = {name: named.pop(name) for name in [*named] if name not in jit.arg_names}
     arguments, _ = read_arguments(kernel, named)
-    passed = {"num_programs": num_programs} | {name: (arguments | options).get(name) for name in (*OF_CONFIG[:2], names[2])}
-    numbers = [(name, value, 1) for name, value in passed.items() if value is not None]
-    numbers += [(name, arguments.get(name), least) for name, least in ((n_rows, 0), (n_cols, 1)) if name]
-    for name, value, least in numbers:
-        if type(value) is not int or value < least:
+    required, passed = [name for name in (n_rows, n_cols) if name], arguments | options | {"num_programs": num_programs}
+    for name in (*required, "num_programs", *OF_CONFIG[:2], block):
+        value, least = passed.get(name), {n_rows: 0}.get(name, 1)
+        if (value is not None or name in required) and (type(value) is not int or value < least):
             remedy = f"; pass int({name})" if isinstance(value, Integral) and int(value) >= least else ""  # of numpy
             raise TypeError(f"{name} of {jit.__name__} should be an integer of at least {least}, not {value!r}{remedy}")
     if grid is not None and num_programs is not None:
@@ -128,11 +127,10 @@ def request_of(
         raise TypeError(f"{jit.__name__}: pass grid= as in kernel[grid], or rows= if programs loop by tl.num_programs(0)")
     constexprs = constexprs_of(jit)
     meta = {name: value for name, value in arguments.items() if name in constexprs - {n_rows, n_cols}} | options
-    multiple = math.gcd(arguments[n_cols], KNOWN)
+    cols, rows, is_fixed = arguments[n_cols], arguments.get(n_rows or "", 1), num_programs is not None or is_batch_invariant()
+    multiple = math.gcd(cols, KNOWN)
     known = multiple if multiple == KNOWN or n_cols in constexprs else 1  # Triton knows this alone of other numbers
-    rows, is_fixed = arguments[n_rows] if n_rows else 1, num_programs is not None or is_batch_invariant()
-    sizes = rows, arguments[n_cols], known, is_fixed
-    request = Request(kernel, names, arguments | options, meta, num_programs, grid, *sizes)
+    request = Request(kernel, names, arguments | options, meta, num_programs, grid, rows, cols, known, is_fixed)
     if n_rows is None:
         with contextlib.suppress(TypeError):  # a grid that follows from a heuristic is known after compiling
             request = request._replace(rows=math.prod(request.grid_of(settings_of(request, None)[0].config.all_kwargs())))
@@ -162,14 +160,3 @@ class RowPlan(Plan):
         launch = ", ".join(f"{name} {value}" for name, value in {**grid, **self.meta}.items())
         text = f"{self.kernel} of {' x '.join(map(str, self.size))} on {self.device}: {launch}"
         return self.printed(text, self.terms, self.reasons)
-
-
-def interpreted_plan(request: Request, device: Device) -> RowPlan:
-    """Returns the launch in Triton's interpreter: by its grid, as `kernel[grid]`, else by one program for each row."""
-    setting, name = settings_of(request, None)[0], jit_function(request.kernel).__name__
-    meta = request.meta | setting.config.all_kwargs()
-    grid: tuple[int, ...] = (request.num_programs or request.rows,)
-    if request.grid is not None:
-        grid = request.grid_of(arguments_of(request.kernel, setting.config, request.arguments | meta))
-    programs = math.prod(grid) if request.rows else 0
-    return RowPlan(name, (request.rows, request.cols), device.name, setting, meta, grid, num_programs=programs)
