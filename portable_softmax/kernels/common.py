@@ -54,7 +54,6 @@ def find_tile(tile, n_rows, n_heads, n_queries, s_batch, s_head, s_query, C: tl.
 
     A row's id is (batch * n_heads + head) * n_queries + query. Heads are counted over all batches; HEAD_TILES have one.
     """
-    tile = tl.cast(tile, tl.int64) if C.WIDE else tile
     lane = tl.expand_dims(tl.arange(0, C.ROWS), C.AXIS)
     if C.HEAD_TILES:
         tiles = tl.cdiv(n_queries, C.ROWS)

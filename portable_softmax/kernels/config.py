@@ -29,7 +29,6 @@ class KernelConfig:
     AXIS: int = 1  # of a tile's columns: 1 if neighbors in memory belong to one row; 0 if rows lie side by side
     LEVELS: int = 1  # of strides between rows: 1 of queries, 2 of heads too, 3 of batches too
     HEAD_TILES: bool = False  # all rows of a tile belong to one head; else they are consecutive
-    WIDE: bool = False  # there may be 2**31 rows or more
     OUT_LIKE_X: bool = False  # the result has the strides of x, as in place; else it is contiguous
     VECTOR: int = 1  # elements of an access: divides where rows start, and their length, unless they are unaligned
     UNALIGNED: bool = False  # rows start at any element, at the same distance from a multiple of VECTOR in all tensors

@@ -19,7 +19,7 @@ from portable_softmax.devices.backends import BACKENDS
 from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.checks import FACTORS, INTEGERS, with_size
-from portable_softmax.planning.problem import MAX_COLS, NONE, VECTOR_BYTES, Problem, Scores
+from portable_softmax.planning.problem import MAX_COLS, MAX_ROWS, NONE, VECTOR_BYTES, Problem, Scores
 from portable_softmax.runtime.bind import on_device
 from portable_softmax.runtime.layout import NAMES, expanded, is_aligned, prepare_launch, problem_in_place
 
@@ -110,8 +110,8 @@ def scores_of(x: Tensor, dim: int, args: Any, softcap: float | None, dtype: Any 
         raise NoKernel("tensors without elements or dims")
     if not NAMES.keys() >= set(dtypes):
         raise NoKernel(" to ".join(str(kind) for kind in dict.fromkeys(dtypes)))
-    if max(x.shape[dim], math.prod(x.shape[dim + 1 :])) > MAX_COLS:
-        raise NoKernel(f"rows of more than {MAX_COLS} elements")
+    if max(x.shape[dim], math.prod(x.shape[dim + 1 :])) > MAX_COLS or x.numel() > MAX_ROWS * x.shape[dim]:
+        raise NoKernel(f"rows of more than {MAX_COLS} elements, or more than {MAX_ROWS} rows")
     if len(named) == 1 and softcap is None and not any(fields.values()):
         return NONE  # this object is compared in no time
     has_double = any(isinstance(t, Tensor) and t.dtype is torch.float64 for t in named.values())

@@ -9,7 +9,18 @@ from typing import Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.errors import DtypeError
-from portable_softmax.planning.problem import FORMS, MAX_COLS, NONE, VECTOR_BYTES, Level, LogProbs, Mask, Problem, Scores
+from portable_softmax.planning.problem import (
+    FORMS,
+    MAX_COLS,
+    MAX_ROWS,
+    NONE,
+    VECTOR_BYTES,
+    Level,
+    LogProbs,
+    Mask,
+    Problem,
+    Scores,
+)
 
 MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
@@ -66,6 +77,8 @@ def problem_of(
     for size, along in levels[::-1]:
         is_contiguous = is_contiguous and (size == 1 or along[0] == step)
         step *= size
+    if step > MAX_ROWS * columns[0]:
+        raise ValueError(f"{step // columns[0]} rows are too many; up to {MAX_ROWS} can be computed")
     used = [along[:-1] for size, along in levels[:3] if size > 1]
     if not is_contiguous and any(along[0] != along[1] for along in used):
         return None  # kernels have no other strides of the result

@@ -8,6 +8,7 @@ from portable_softmax.devices.backends.base import DTYPE_BYTES
 
 VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
+MAX_ROWS = 2**31 - 2**20  # rows are numbered in 32 bits, and a tile reaches past the last one
 MANY_ROWS = 2048  # from which on a launch may skip rows without a token
 FORMS = "softmax", "log_softmax"
 
@@ -77,7 +78,7 @@ NO_MASK = Mask()
 class Problem:
     """The softmax of rows, or its gradient, as far as plans and kernels depend on it; nothing changes it."""
 
-    n_rows: int  # at least 1
+    n_rows: int  # at least 1, and at most MAX_ROWS
     n_cols: int  # at least 1; a line has at most MAX_COLS elements
     x_dtype: str  # torch's names of the types of input and output; their gradients have the same
     y_dtype: str

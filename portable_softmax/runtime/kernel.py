@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 POINTERS = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "bool": "*i8", "bits": "*i32"}
 MASKS = {"bool": "bool", "bits": "bits"}  # others are added
 ALIGNED = {True: ":16", False: ""}
-NUMBERS = {True: "i64", False: "i32"}
 STEPS = {True: ("reduce", "map"), False: ("",)}  # of two launches, or one
-TYPES = {"ids_ptr": "*i64", "words_ptr": "*i64:16", "n_cols": "i32", "n_ids": "i32"}
+COUNTS = "n_rows", "n_cols", "n_heads", "n_queries", "n_ids"  # of 32 bits
 OTHERS = {True: "*fp32", False: "i64"}  # pointers, and numbers
 FACTORS = {"": None, "number": "fp32", "rows": "*fp32"}  # by kind
 INTEGERS = {"": None, "integer": "i64", "rows": "*i64"}
 MASK_STRIDES = "m_col", "m_query", "m_head", "m_batch"
-WIDE_ROWS = 2**31 - 2**20  # rows from here on are numbered in 64 bits: a tile reaches past the last one
 GROUP = 8  # columns that share a random number, of every type: what a token depends on, so no other number is compatible
 MANY_BLOCKS = 16  # of a row: from here on LLVM keeps the places of their loads for their stores
 
@@ -83,14 +81,14 @@ def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> t
     """Returns the parameters of a kernel with their types or, of constexprs, values."""
     from portable_softmax.kernels.config import InKernel
 
-    picks, count = problem.log_probs or LogProbs(), NUMBERS[config.WIDE]
+    picks = problem.log_probs or LogProbs()
     x, y = (POINTERS[dtype] + ALIGNED[problem.aligned] for dtype in (problem.x_dtype, problem.y_dtype))
-    types: dict[str, Any] = {**TYPES, "x_ptr": x, "dx_ptr": x, "y_ptr": y, "dy_ptr": y, "result_ptr": y}
+    types: dict[str, Any] = dict.fromkeys(COUNTS, "i32") | {"ids_ptr": "*i64", "words_ptr": "*i64:16", "C": InKernel(config)}
+    types |= {"x_ptr": x, "dx_ptr": x, "y_ptr": y, "dy_ptr": y, "result_ptr": y}
     if problem.backward:
         types["result_ptr"] = x
-    types |= dict.fromkeys(("n_rows", "n_heads", "n_queries"), count)
     types |= {"scale": FACTORS[config.SCALE], "temperature": FACTORS[config.TEMPERATURE], "min_p": FACTORS[config.MIN_P]}
-    types |= {"seed": INTEGERS[config.SEED], "position": INTEGERS[config.POSITION], "C": InKernel(config)}
+    types |= {"seed": INTEGERS[config.SEED], "position": INTEGERS[config.POSITION]}
     if picks.sample:
         types["out_ptr"] = "*i64"
     if config.MASK:
@@ -126,8 +124,8 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
     fields |= {"SCALE": scores.scale or "", "TEMPERATURE": scores.temperature or "", "CAP": scores.cap or 0.0}
     fields |= {"CAUSAL": scores.causal or "", "SINK": scores.sink, "MASKED_ROWS_ZERO": scores.zero_rows}
     fields |= {"LEVELS": problem.depth, "VECTOR": problem.vector, "UNALIGNED": problem.unaligned, "UNIT": unit}
-    fields |= {"WIDE": problem.n_rows >= WIDE_ROWS, "OUT_LIKE_X": problem.stores and problem.out_like_x}
-    fields |= {"ROWS": tiling.tile_rows, "BLOCK": tiling.width, "WALK": tiling.walk, "SPLITS": tiling.splits, "STEP": step}
+    fields |= {"OUT_LIKE_X": problem.stores and problem.out_like_x, "WALK": tiling.walk, "STEP": step}
+    fields |= {"ROWS": tiling.tile_rows, "BLOCK": tiling.width, "SPLITS": tiling.splits}
     fields |= {"SPLITS_READ": read, "ATOMIC_POLL": vendor.poll == "atomic", "POLLS": getattr(polls, "value", 1)}
     fields |= {"IN_REGISTERS": tiling.held and not picks.gradient, **_parts_of(problem, tiling, device)}
     if fields["IN_REGISTERS"]:

@@ -11,7 +11,6 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
 from portable_softmax.runtime.bind import Sizes, bind, loaded
-from portable_softmax.runtime.kernel import WIDE_ROWS
 from portable_softmax.runtime.plans import choice_of
 
 NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in (torch.float16, torch.bfloat16, torch.float32)}
@@ -62,8 +61,6 @@ def prepare_launch(
     """Plans, compiles, loads and binds a problem: returns the names of operands, and a launch; PlanError or CompileError."""
     choice = choice_of(problem, device)
     plan = choice.resized(problem)
-    if problem.n_rows >= WIDE_ROWS:  # rows are numbered in 64 bits; all other kernels are those of the bucket
-        choice = plan
     kernels = loaded(choice.problem, plan.tiling, device)
     return kernels[0][0].operands, bind(plan, kernels, where, sizes)
 

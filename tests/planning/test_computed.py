@@ -13,7 +13,7 @@ from random_plans import random_problems
 from portable_softmax import Device
 from portable_softmax.planning.candidates import MAX_BLOCKS, MAX_SPLITS
 from portable_softmax.planning.operands import MIN_LINE, contiguous_problem, problem_of
-from portable_softmax.planning.problem import Problem, Scores
+from portable_softmax.planning.problem import MAX_ROWS, Problem, Scores
 from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime.kernel import kernels_of
 
@@ -84,7 +84,7 @@ def test_two_pass_rows_of_any_length_have_one_kernel():
 @given(
     most_programs=st.none() | st.integers(1, 2**31),
     most_threads=st.none() | st.integers(1024, 2**32),
-    n_rows=st.integers(1, 10_000) | st.integers(1, 2**40),
+    n_rows=st.integers(1, 10_000) | st.integers(1, MAX_ROWS),
     n_cols=st.sampled_from(LENGTHS),
 )
 def test_programs_are_whole_groups_within_every_limit_and_walk_if_need_be(profile, most_programs, most_threads, n_rows, n_cols):

@@ -10,7 +10,7 @@ import torch
 import portable_softmax
 from portable_softmax import CompileError, Device, DtypeError, occupancy, plan, warm_up
 from portable_softmax.planning.operands import contiguous_problem, problem_of
-from portable_softmax.planning.problem import MAX_COLS, Problem
+from portable_softmax.planning.problem import MAX_COLS, MAX_ROWS, Problem
 from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime import bind, plans
 from portable_softmax.runtime import compile as compiler
@@ -22,6 +22,7 @@ REFUSED = [  # a function, its arguments, and the error
     *((plan, (*size, "float32"), TypeError, "integer") for size in NOT_INTEGERS),
     *((plan, (*size, "float32"), ValueError, "must be positive") for size in ((0, 5), (5, 0), (-1, 5))),
     (plan, (1, MAX_COLS + 1, "float16"), ValueError, f"a row of {MAX_COLS + 1} elements is too large; .* up to {MAX_COLS}"),
+    (plan, (MAX_ROWS + 1, 4, "float16"), ValueError, f"{MAX_ROWS + 1} rows are too many; up to {MAX_ROWS} can be"),
     (plan, (5, 5, "int8"), DtypeError, "of int8 was requested; kernels compute float16, bfloat16, float32"),
     (warm_up, ((4096, 64), ["float32"]), ValueError, r"shapes should be a list of shapes, .*, not \(4096, 64\)"),
     (warm_up, ([(4096, 0.5)], ["float32"]), TypeError, "'float' object cannot be interpreted as an integer"),
@@ -43,7 +44,7 @@ def test_sizes_may_be_integers_of_any_kind_and_large(integer):
     planned = plan(integer(100), integer(64), "float32", H200)
     assert planned == plan(100, 64, "float32", H200)
     assert type(planned.num_programs) is int
-    for size, dtype in (((2**41, 2**20 - 1), "float32"), ((1, MAX_COLS), "float16")):
+    for size, dtype in (((MAX_ROWS, 2**20 - 1), "float32"), ((1, MAX_COLS), "float16")):
         assert contiguous_problem(*size, dtype).n_rows == size[0]
     long = 64, MAX_COLS + 1, 8
     assert problem_of(long, 1, [(8 * long[1], 8, 1)] * 2, ("float16", "float16")).n_cols == long[1]
