@@ -184,10 +184,10 @@ def log_probs_gradient(x, ids, dpicked, dlse=None, dentropy=None, masked_rows="n
     logs = logs.clamp(min=-1e300)
     entropies = -(p * logs).sum(-1, keepdim=True)
     exact = chosen - torch.where((total == 0) & (slope == 0), 0.0, p * (total + slope * (logs + entropies)))
-    weight = (size + slope.abs() * (logs.abs().clamp(max=110) + entropies)) * (1 + more)  # of an exponential
-    size = sizes + p * weight
+    log = size_of(z.logsumexp(-1, keepdim=True) - z.amax(-1, keepdim=True)) / 8  # half a unit of the sum's logarithm, of 4 EPS
+    weight = (size + slope.abs() * (logs.abs().clamp(max=110) + entropies)) * (1 + more + log)  # of an exponential
     (slope, _), (error, _) = derivative(x, **scores), derivative(**(scores | {"softcap": None}))  # 1 - tanh**2 cancels
-    error = (EPS * 4 * size_of(size) + TINY * size_of(weight)) * error.abs()
+    error = (EPS * 4 * size_of(sizes + p * weight) + TINY * size_of(weight)) * error.abs()
     if "mask" in scores:  # what it hides has no gradient, nor have rows without a finite logsumexp
         exact = torch.where((z == -INF) | ~z.logsumexp(-1, keepdim=True).isfinite(), 0.0, exact)
     return torch.where((exact == 0) | greedy_of(scores), 0.0, exact * slope), error
