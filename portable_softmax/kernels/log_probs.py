@@ -52,7 +52,7 @@ def token_log_probs_kernel(
         else:
             if C.STEP != "map":
                 peaks, sums, moments, best, at = no_statistics(C)
-                bits, begin, stop = mask, 0, 1  # in registers: one turn of all blocks
+                bits, begin, stop = mask, 0, 1  # in registers: one iteration, of all blocks
                 if not C.IN_REGISTERS:
                     stop = tl.maximum(tl.min(split_end) - first, 0) // C.BLOCK * C.BLOCK
                 if C.MASK_WORDS:  # a block ahead, as elements are loaded after their words
@@ -248,7 +248,7 @@ def token_log_probs_backward_kernel(
                         ds *= 1.0 - u * u
                     ds = tl.where(none, 0.0, ds)
                 store(dx + columns, ds, columns, misalignment, row_end, exists, EDGE, C)
-            begin, stop = split, 1  # one turn of ENDS, by the program of split 0
+            begin, stop = split, 1  # one iteration of ENDS, by the program of split 0
 
 
 @triton.jit
