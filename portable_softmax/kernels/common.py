@@ -38,7 +38,7 @@ INTERPRETED = tl.constexpr(not isinstance(fma, triton.JITFunction))  # Triton de
 # ---------------------------------------------------------------- rows
 @triton.jit
 def tiles_of_program(n_rows, n_queries, C: tl.constexpr):
-    """Returns (split, first tile, end, step) of a program."""
+    """Returns (split, first tile, end of tiles, step from tile to tile) of a program."""
     split, tile = tl.program_id(0) % C.SPLITS, tl.program_id(0) // C.SPLITS
     end, step = tile + 1, 1
     if C.WALK:
@@ -102,7 +102,7 @@ def vectors_of(offset, C: tl.constexpr):
 
 @triton.jit
 def offsets_of_rows(head, query, n_heads, s_batch, s_head, s_query, C: tl.constexpr):
-    """Returns offsets of rows."""
+    """Returns offsets of rows from heads, which are counted over all batches, and queries."""
     outer = 0
     if C.LEVELS == 3:
         batch = head // n_heads
@@ -142,7 +142,7 @@ def end_of_split(row_end, split, n_cols, C: tl.constexpr):
 # ---------------------------------------------------------------- blocks
 @triton.jit
 def row_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns True for elements of the row."""
+    """Returns True for columns that are elements of the row, as far as EDGE leaves that open, and the row exists."""
     mask = (columns < row_end) & exists if EDGE == END or EDGE >= BOTH else exists
     if C.UNALIGNED and EDGE >= START:
         mask = mask & (columns >= misalignment)

@@ -38,7 +38,7 @@ def publish(words, split, first, second, tag, C: tl.constexpr):
 
 @triton.jit
 def load_partials(words, tag, C: tl.constexpr):
-    """Returns (first numbers, second ones, highest first one per row) of all splits, and 0 if one has not arrived, else 1.
+    """Returns (first numbers, second ones, highest first one per row) of all splits, and 1 if all have arrived, else 0.
 
     It polls POLLS times at most. All threads take part, and one reduction answers, so all go on alike.
     """

@@ -30,7 +30,7 @@ def fold(block, C: tl.constexpr):
 
 @triton.jit
 def no_statistics(C: tl.constexpr):
-    """Returns (maximum, sum, moment, largest noisy score, its group) of no column, for every part of a block."""
+    """Returns (maximum, sum, moment, largest noisy logsumexp, its group) of no column, for every part of a block."""
     zeros = tl.full((C.ROWS, C.PARTS) if C.AXIS == 1 else (C.PARTS, C.ROWS), 0.0, tl.float32)
     return zeros + NEG_INF, zeros, zeros, zeros + NEG_INF, tl.full(zeros.shape, NO_GROUP, tl.int32)
 
@@ -85,7 +85,7 @@ def sum_of_part(e, C: tl.constexpr):
 
 @triton.jit
 def merge_row(peaks, sums, moments, best, at, temperature, C: tl.constexpr):
-    """Returns the statistics of rows from those of their parts."""
+    """Returns (maximum, sum, moment, largest noisy logsumexp, its group) of rows from those of their parts."""
     peak = tl.max(peaks, C.AXIS, keep_dims=True)
     total, moment = merge(peaks, peak, sums, moments, temperature, C.AXIS, C)
     group = tl.full(peak.shape, NO_GROUP, tl.int32)
