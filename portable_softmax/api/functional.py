@@ -95,7 +95,7 @@ def _compute(
     for argument, t in (("input", x), ("out", x if out is None else out)):
         if not isinstance(t, Tensor):
             raise TypeError(f"{name}(): argument '{argument}' must be Tensor, not {type(t).__name__}")
-    if not args.scale is args.temperature is args.sink is None:
+    if not args.scale is args.temperature is args.sink is None:  # numbers become floats, and a sink a tensor
         args = checks.normalized(name, args)
     if dtype is None:
         dtype = checks.dtype_of(x)
