@@ -22,7 +22,6 @@ SECOND = 0.6  # start of a launch that follows another one, in parts of the firs
 # Accesses of a warp that take as long as a cache line, and as the words of another program, which take twice as long while
 # programs of later waves load.
 LINE_PART, LOOKUP = 1 / 3, 3
-BY_ELEMENT = 2  # times that bytes count that are read again element by element: warps store parts of the same sectors
 
 
 class Limits:
@@ -69,6 +68,7 @@ class Work(NamedTuple):
     elements: float = 0  # with masked ones
     vector: float = 1  # elements of a thread's access
     blocks: int = 1  # that are loaded one after another
+    steps: int = 1  # of a turn, between which no warp waits for another one: blocks of a loop without a reduction
     in_turn: float = 1  # times that arithmetic takes, as warps of a partition issue in turn; 1 if `clocks` are known
     clocks: float = 0  # of a warp, in which it issues its instructions of a turn; 0 if unknown
     chained: float = 0  # loads of which each begins after another one has come; 0 if unknown
@@ -122,7 +122,7 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
         tail = work.splits / slots  # of the time of moving, in which programs wait for those that begin later
     resident = min(work.resident, max(1.0, work.programs / limits.multiprocessors))
     all_turns, ahead = waves * per_program, min(work.ahead, per_program - 1)
-    later, deep = all_turns - 1, resident * (1 + ahead)
+    later, deep = all_turns * work.steps - 1, resident * (1 + ahead)
     issue = NS * numbers.issue_ns * resident
 
     operands, access = work.elements * work.row_operands, work.vector * limits.warp
@@ -141,8 +141,6 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
         between = work.turns
     full = (between * work.row / limits.l2_bytes) ** 3
     missed = again * full / (1 + full)  # of the L2 cache
-    if work.vector == 1:
-        missed *= BY_ELEMENT
     moved = work.turns * work.row + work.programs * work.program + missed
     cached = work.partial * (work.turns * work.row + again) + 2 * work.spilled_bytes * threads * work.turns
     cached += (work.launches - 1) * (again - missed)
@@ -153,13 +151,13 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
     waiting = (memory + more) * (walking + tail)
     moving = memory + more + waiting
 
-    in_step = 1 + IN_STEP * later / (later + IN_STEP) / deep
+    in_step = (1 + IN_STEP * later / (later + IN_STEP) / deep) / work.steps
     turnover = numbers.turnover_us * (waves - 1) / deep
-    streaming = math.hypot(moving, later * turn + (waves - 1) * own)
+    streaming = math.hypot(moving, later * turn / work.steps + (waves - 1) * own)
     # no multiprocessor issues more than an instruction of a partition per clock, and no program loads ahead of a chain
     clocks, in_partition = NS * numbers.launch_ns * work.clocks * all_turns, work.warps / limits.partitions
     issuing = clocks * (in_partition * resident + 1 / (1 + ahead)) * (1 + walking)
-    if work.blocks > 1 and not work.block_reductions:  # no warp waits for another one in loops over blocks
+    if work.steps > 1:
         in_partition = 1
     chain = clocks * max(1, in_partition) + CHAINED * numbers.latency_us * all_turns * work.chained
     computing = _hidden(streaming, issuing)

@@ -79,6 +79,7 @@ class Choice:
         estimated = [self._estimated(setting, first) for setting in settings]
         self._left = sorted((way for one in estimated for way in self._launches(one)[:1]), key=lambda one: one.us)
         self.candidates, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
+        self.candidates.sort(key=lambda one: one.resources.spilled_bytes_per_thread > 0)  # such ones take up to twice their time
         if not self.candidates:
             why = f"no program of {self._jit.__name__} fits {device.name}: {first.setting}: it uses {first.resources}"
             raise PlanError(f"{why}; use a smaller {block}")
@@ -249,6 +250,9 @@ class Choice:
         if setting.stages > 1 and not self.form.in_blocks:  # threads may have more bytes side by side than an access
             others = adjacent * self._work.loaded / (self._work.loads or 1) / VECTOR_BYTES - 1
             conflicts = cols * self._work.loaded * max(0, others)
+        steps = blocks
+        if self._work.block_reductions:
+            steps = 1
         work = self._work._replace(
             row=cols * self._work.row,
             again=cols * self._work.again,
@@ -257,6 +261,7 @@ class Choice:
             elements=blocks * setting.block,
             vector=at_once,
             blocks=blocks,
+            steps=steps,
             turns=rows if loops else num_programs,
             programs=num_programs,
             resident=one.occupancy.programs_per_multiprocessor,
