@@ -79,7 +79,7 @@ class Choice:
         estimated = [self._estimated(setting, first) for setting in settings]
         self._left = sorted((way for one in estimated for way in self._launches(one)[:1]), key=lambda one: one.us)
         self.candidates, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
-        self.candidates.sort(key=lambda one: one.resources.spilled_bytes_per_thread > 0)  # such ones take up to twice their time
+        self.candidates.sort(key=lambda one: one.resources.spilled_bytes_per_thread > 0)  # up to twice as slow as expected
         if not self.candidates:
             why = f"no program of {self._jit.__name__} fits {device.name}: {first.setting}: it uses {first.resources}"
             raise PlanError(f"{why}; use a smaller {block}")
