@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from portable_softmax.errors import KernelError
-from portable_softmax.runtime.bind import ONE_LAUNCH
+from portable_softmax.runtime.compile import ONE_LAUNCH
 
 # Triton's functions that access memory in the interpreter (3.2 to 3.9): a name, the pointers, the mask and bytes of an element.
 ACCESSES: dict[str, Callable[..., tuple[str, Any, Any, int]]] = {

@@ -11,8 +11,8 @@ from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.row_kernels.inspection import Launched
-from portable_softmax.runtime.bind import Run, bind
-from portable_softmax.runtime.compile import compiled
+from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.compile import Run, compiled
 from portable_softmax.runtime.kernel import Kernel, kernels_of
 
 RAN = "ran {} code on a CPU emulator, {} wave instructions"

@@ -21,8 +21,8 @@ from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan, launch_of
 from portable_softmax.planning.planner import ranked
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem
-from portable_softmax.runtime.bind import bind, loaded
-from portable_softmax.runtime.compile import resources_of
+from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.compile import loaded, resources_of
 from portable_softmax.runtime.kernel import kernels_of
 
 # Sizes of softmax problems, along the second dimension: rows of all lengths, many and few, unaligned ones, and side by side.

@@ -20,8 +20,9 @@ from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.checks import FACTORS, INTEGERS, with_size
 from portable_softmax.planning.problem import MAX_COLS, MAX_ROWS, NONE, VECTOR_BYTES, Problem, Scores
-from portable_softmax.runtime.bind import on_device
-from portable_softmax.runtime.layout import NAMES, expanded, is_aligned, prepare_launch, problem_in_place
+from portable_softmax.runtime.bind import NAMES, bind, expanded, on_device, problem_in_place
+from portable_softmax.runtime.compile import loaded
+from portable_softmax.runtime.plans import choice_of
 
 # True under functorch, where Function.apply is refused, even of plain tensors that a transformed function closes over; it has
 # no public name (2.6 to 2.13).
@@ -149,8 +150,11 @@ def run_of(operator: Any, args: Any, options: Any, about: dict[str, Any], out: T
     problem = problem_of(operator, args, made, target, about)
     if problem is None:
         return _on_copies(operator, options, target, about)
-    operands, launch = prepare_launch(problem, target, where, operator.sizes(args, options))
-    ordered, fields = _selection(operands[len(made) :], args._fields), enumerate(args._fields)
+    choice = choice_of(problem, target)
+    plan = choice.resized(problem)
+    kernels = loaded(choice.problem, plan.tiling, target)
+    launch, (kernel, _) = bind(plan, kernels, where, operator.sizes(args, options)), kernels[0]
+    ordered, fields = _selection(kernel.operands[len(made) :], args._fields), enumerate(args._fields)
     converted: list[Any] = [(at, name) for at, name in fields if name in CONTIGUOUS and kind_of(args[at]) == "rows"]
     if converted:
         shapes = dict.fromkeys(FACTORS, with_size(x, about["dim"], 1)) | dict.fromkeys(INTEGERS, x.shape[:-1])
@@ -197,7 +201,9 @@ def copies_of(operator: Any, args: Any, options: Any, target: Device, about: dic
             moved[name] = t.expand(with_size(x, dim, 1)).movedim(dim, last)
         elif t is not None and (name == "mask" or name in args._fields[: operator.whole]):
             t = expanded(t, x, dim).movedim(dim, last)
-            moved[name] = t if t.is_contiguous() and is_aligned(t) else t.clone(memory_format=torch.contiguous_format)
+            if not t.is_contiguous() or t.data_ptr() % VECTOR_BYTES:
+                t = t.clone(memory_format=torch.contiguous_format)
+            moved[name] = t
     if last != dim:
         options = options._replace(dim=last)
     return args._replace(**moved), options

@@ -21,7 +21,8 @@ from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, con
 from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import Grid, Request, RowPlan, request_of, settings_of
-from portable_softmax.runtime.bind import ONE_LAUNCH, made_current, on_device
+from portable_softmax.runtime.bind import on_device
+from portable_softmax.runtime.compile import ONE_LAUNCH, made_current
 from portable_softmax.runtime.measuring import check_measure, is_capturing
 
 IN_CAPTURE = "nothing is measured while a stream captures; launch it once, or call its warm_up, before the capture"

@@ -46,8 +46,7 @@ def absent(device: Device) -> Iterator[object]:
     key, target, facts, base = object(), target_of(device), _facts(device), None
     refuse = mock.Mock(side_effect=RuntimeError("nothing can be launched: the device is not here"))
     results: dict[str, Any] = {"get_current_target": target, "get_current_device": key, "get_current_stream": 0}
-    results |= {"get_device_capability": (facts["major"], facts["minor"])}
-    results |= {"get_benchmarker": refuse}  # @triton.autotune of 3.2 and 3.3 reads it when it decorates
+    results |= {"get_device_capability": (facts["major"], facts["minor"]), "get_benchmarker": refuse}
     utils = mock.Mock(**_queries({"get_device_properties": facts}))
     with _one_at_a_time, contextlib.ExitStack() as replaced:
         replaced.enter_context(device.vendor.offline())
@@ -84,16 +83,10 @@ def _facts(device: Device) -> dict[str, Any]:
 def _replace_queries(torch: Any, device: Device, facts: Mapping[str, Any], replaced: contextlib.ExitStack) -> None:
     """Makes torch's queries of the current accelerator return the device's facts."""
     kind, properties = device.vendor.torch_device_type, SimpleNamespace(**facts)
-    results: dict[str, Any] = {
-        "is_available": True,
-        "device_count": 1,
-        "current_device": 0,
-        "set_device": None,
-        "synchronize": None,
-    }
-    results |= {"get_device_properties": properties, "get_device_capability": (facts["major"], facts["minor"])}
-    results |= {"get_device_name": facts["name"], "current_stream": StandIn()}
-    results |= {"current_accelerator": SimpleNamespace(type=kind, index=None)}
+    results: dict[str, Any] = {"is_available": True, "device_count": 1, "current_device": 0, "current_stream": StandIn()}
+    results |= {"current_accelerator": SimpleNamespace(type=kind, index=None), "set_device": None, "synchronize": None}
+    results |= {"get_device_capability": (facts["major"], facts["minor"]), "get_device_name": facts["name"]}
+    results |= {"get_device_properties": properties}
     queries = {**_queries(results), "Stream": StandIn, "Event": StandIn}
     if not hasattr(torch, kind):  # which a vendor's extension of torch adds
         replaced.enter_context(mock.patch.object(torch, kind, StandIn(f"torch.{kind}", **queries), create=True))
@@ -150,8 +143,7 @@ def importable(modules: Mapping[str, str]) -> Iterator[None]:
             if child.rpartition(".")[0] == module.__spec__.name:
                 importlib.import_module(child)
 
-    methods = {"find_spec": find_spec, "create_module": create_module, "exec_module": exec_module}
-    finder: Any = SimpleNamespace(**methods)
+    finder: Any = SimpleNamespace(find_spec=find_spec, create_module=create_module, exec_module=exec_module)
     sys.meta_path.append(finder)
     try:
         yield

@@ -1,28 +1,25 @@
-"""Loads kernels onto a device, and binds them to sizes and workspace: a launch is a call with operands."""
+"""Problems of tensors, and their launches: kernels are bound to sizes and workspace, and called with operands."""
 
-import functools
 import itertools
+import math
 import secrets
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from portable_softmax.devices.device import Device
+from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.planning.problem import Problem
-from portable_softmax.planning.tiling import Tiling
-from portable_softmax.runtime.compile import compiled, triton_version
-from portable_softmax.runtime.kernel import Kernel, kernels_of
+from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
+from portable_softmax.runtime.compile import Run
+from portable_softmax.runtime.kernel import Kernel
 
 Result = TypeVar("Result")
-Grid = tuple[int, int, int]
-Run = Callable[[Grid, Sequence[Any]], Any]  # launches a kernel on all of its arguments in order, values of constexprs too
 Sizes = Mapping[str, int] | None
 
+NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in (torch.float16, torch.bfloat16, torch.float32)}
 PACKED = 1024  # ids that a program packs into bits
 # Both halves of a launch's tag, read as float32, lie from 2**64 on: so large are few elements of any other tensor, and
 # none of zeroed memory. Both grow from launch to launch, and repeat after 2**26 launches.
@@ -31,71 +28,62 @@ _first = (_LEAST + secrets.randbelow(_SPAN)) << 32 | _LEAST + secrets.randbelow(
 _tags = itertools.repeat(range(_first, _first + 2**26 * _STEP, _STEP))
 # Returns the tag of one launch, a positive number of 64 bits.
 next_tag: Callable[[], int] = itertools.chain.from_iterable(_tags).__next__
-_loading = threading.Lock()
-ONE_LAUNCH = threading.RLock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
 
 
-@functools.lru_cache(maxsize=4096)  # a new number of rows of a known bucket needs them as they are
-def loaded(problem: Problem, tiling: Tiling, device: Device) -> list[tuple[Kernel, Run]]:
-    """Returns the kernels of a tiling on a device, two for one of two launches; raises the errors of `compiled`."""
-    return [(kernel, load(kernel, device)) for kernel in kernels_of(problem, tiling, device)]
+def problem_in_place(
+    tensors: Sequence[Tensor], *, dim: int, device: Device, mask: Tensor | None = None, **about: Any
+) -> Problem | None:
+    """Returns the problem of a launch on tensors and a mask as they are laid out; None if kernels do not read these in place.
 
-
-def load(kernel: Kernel, device: Device) -> Run:
-    """Compiles a kernel, loads it onto a device, and returns its launch on the current stream.
-
-    What does not change is looked up once; while profilers' hooks are set, Triton does all of it.
+    Tensors are those of x's shape, the result first, on meta too; the mask is that of a call, and dim at least 0. `about` are
+    form, scores, log_probs, batch_invariant and backward: see Problem. Contiguous rows and masks are read in place.
     """
-    if device.backend == "interpreter":
-        return functools.partial(_interpreted, kernel)
-    binary, version, index = compiled(kernel, device), triton_version(), device.index
-    with _loading, made_current(device):
-        binary._init_handles()  # Triton itself would let a second thread see half of it, or a launcher without a function
-    if version < (3, 5):
-        passed = kernel.at_run_time if version < (3, 3) else list  # a compiled kernel is called with its constexprs too
-        return lambda grid, arguments: binary[grid](*passed(arguments))
-    from triton import knobs
-    from triton.runtime import driver
+    scores, of_tokens, places = about.get("scores", NONE), about.get("log_probs") is not None, None
+    result, x, *others = tensors if len(tensors) > 1 else [*tensors, *tensors]  # log-probabilities have no result of x's shape
+    types, starts = (NAMES[x.dtype], NAMES[result.dtype]), [t.data_ptr() for t in (result, x, *others)]
+    if about.get("backward"):  # dx has the type of x, and dy that of y
+        types = types[::-1]
+    if mask is not None:
+        mask = expanded(mask, x, dim)
+        places = mask.stride()
+    problem = problem_of(
+        x.shape,
+        dim,
+        [t.stride() for t in (result, x, *others)],
+        types,
+        may_scatter=of_tokens or device.vendor.scattered_rows or bool(scores),
+        mask=places,
+        mask_aligned=mask is not None and scores.mask != "bits" and mask.data_ptr() % VECTOR_BYTES == 0,
+        aligned=not any(start % VECTOR_BYTES for start in starts),
+        in_place=not of_tokens and starts[0] in starts[1:] and (starts[0] != 0 or result is x),
+        **about,
+    )
+    if problem is None or (problem.across and of_tokens) or (problem.batch_invariant and not _is_like_contiguous(problem)):
+        return None  # kernels of log-probabilities read rows alone
+    return problem
 
-    entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
-    run, current_stream, handles = binary.run, driver.active.get_current_stream, (binary.function, binary.packed_metadata)
 
-    def launch(grid: Grid, arguments: Sequence[Any]) -> None:
-        if entering or leaving:
-            binary[grid](*arguments)
-        else:  # these nine arguments are the first from Triton 3.2 to 3.9
-            run(*grid, current_stream(index), *handles, None, None, None, *arguments)
-
-    return launch
+def _is_like_contiguous(problem: Problem) -> bool:
+    """True if rows have the accesses of contiguous ones, so that the bits of a row do not depend on where it lies."""
+    is_one_level = not problem.across and (problem.depth == 1 or problem.numbered)
+    return is_one_level and problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
 
 
-def _interpreted(kernel: Kernel, grid: Grid, arguments: Sequence[Any]) -> None:
-    """Calls a kernel in the interpreter, which truncates to bfloat16: torch rounds such a result, the first operand."""
-    import numpy as np
-
-    result, *others = arguments
-    stored = result
-    if result.dtype is torch.bfloat16:
-        stored = torch.empty_strided(result.shape, result.stride(), dtype=torch.float32)
-    with ONE_LAUNCH, np.errstate(all="ignore"):  # a GPU does not warn of nan either
-        kernel.function[grid](stored, *others)
-    if stored is not result:
-        result.copy_(stored)
+def expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:
+    """Returns a mask in the shape of x, by strides of 0; one of bits, which is int32, has its words along dim."""
+    along = x.shape[dim] if mask.dtype is not torch.int32 else mask.shape[dim - x.dim()]
+    return mask.expand(*x.shape[:dim], along, *x.shape[dim + 1 :])
 
 
 def bind(
     plan: LaunchPlan, kernels: Sequence[tuple[Kernel, Run]], where: torch.device, sizes: Sizes = None
 ) -> Callable[..., None]:
-    """Returns a launch of one kernel, or of two of which the first reduces splits, on operands in their order.
+    """Returns a launch of one kernel, or of two of which the first reduces splits, on operands in their order, None if absent.
 
-    It is on the current stream of the device, which must be the current one (`on_device`). Words for the splits of rows belong
-    to a call: they are allocated on that stream, as its result is, and have a tag of their own. A graph replays a launch with
-    the same tag, so while one is captured they are cleared on the stream too; a second kernel reads what the first one wrote.
-
-    Args:
-        plan, kernels: what is computed and how.
-        where: the device of the operands; absent ones are None.
-        sizes: n_ids and ignored of log-probabilities, by name.
+    `where` is their device, and sizes are n_ids and ignored of log-probabilities, by name. The launch is on the current stream
+    of the device, which must be the current one (`on_device`). Words for the splits of rows belong to a call: they are
+    allocated on that stream, as its result is, and have a tag of their own. A graph replays a launch with the same tag, so
+    while one is captured they are cleared on the stream too; a second kernel reads what the first one wrote.
     """
     problem, tiling, grid, (first, run) = plan.problem, plan.tiling, (plan.num_programs, 1, 1), kernels[0]
     values = {**_sizes_of(problem, first.config), **(sizes or {})}
@@ -133,20 +121,14 @@ def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
     return sizes
 
 
-def made_current(device: Device) -> Any:
-    """Returns a context in which a device is the current one; one that is not here, or the interpreter, changes nothing."""
-    if device.index is None:
-        return nullcontext()
-    return getattr(torch, device.vendor.torch_device_type).device(device.index)
-
-
 def on_device(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
     """Returns a call of launches and allocations while the device is the current one; a single device always is."""
-    if device.index is None or getattr(torch, device.vendor.torch_device_type).device_count() == 1:
+    module = getattr(torch, device.vendor.torch_device_type)
+    if device.index is None or module.device_count() == 1:
         return call
 
     def within(*arguments: Any, **named: Any) -> Result:
-        with made_current(device):
+        with module.device(device.index):
             return call(*arguments, **named)
 
     return within

@@ -1,7 +1,8 @@
-"""Compiles kernels for any target, here or not, with Triton 3.2 to 3.9 and vendors' 3.2; once per process."""
+"""Compiles kernels for any target, here or not, with Triton 3.2 to 3.9 and vendors' 3.2, and loads them; once per process."""
 
 import functools
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -9,9 +10,15 @@ from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import CompileError, DeviceError, TargetError
-from portable_softmax.runtime.kernel import Kernel
+from portable_softmax.planning.problem import Problem
+from portable_softmax.planning.tiling import Tiling
+from portable_softmax.runtime.kernel import Kernel, kernels_of
 
-_compiling = threading.Lock()
+Grid = tuple[int, int, int]
+Run = Callable[[Grid, Sequence[Any]], Any]  # launches a kernel on all of its arguments in order, values of constexprs too
+
+ONE_LAUNCH = threading.RLock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
+_compiling, _loading = threading.Lock(), threading.Lock()
 
 
 @functools.cache
@@ -106,3 +113,61 @@ def triton_version() -> tuple[int, ...]:
 
 def _release(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")[:2]))
+
+
+@functools.cache  # a new number of rows of a known bucket needs them as they are
+def loaded(problem: Problem, tiling: Tiling, device: Device) -> list[tuple[Kernel, Run]]:
+    """Returns the kernels of a tiling on a device, two for one of two launches; raises the errors of `compiled`."""
+    return [(kernel, load(kernel, device)) for kernel in kernels_of(problem, tiling, device)]
+
+
+def load(kernel: Kernel, device: Device) -> Run:
+    """Compiles a kernel, loads it onto a device, and returns its launch on the current stream.
+
+    What does not change is looked up once; while profilers' hooks are set, Triton does all of it.
+    """
+    if device.backend == "interpreter":
+        return functools.partial(_interpreted, kernel)
+    binary, version, index = compiled(kernel, device), triton_version(), device.index
+    with _loading, made_current(device):
+        binary._init_handles()  # Triton itself would let a second thread see half of it, or a launcher without a function
+    if version < (3, 5):
+        passed = kernel.at_run_time if version < (3, 3) else list  # a compiled kernel is called with its constexprs too
+        return lambda grid, arguments: binary[grid](*passed(arguments))
+    from triton import knobs
+    from triton.runtime import driver
+
+    entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
+    run, current_stream, handles = binary.run, driver.active.get_current_stream, (binary.function, binary.packed_metadata)
+
+    def launch(grid: Grid, arguments: Sequence[Any]) -> None:
+        if entering or leaving:
+            binary[grid](*arguments)
+        else:  # these nine arguments are the first from Triton 3.2 to 3.9
+            run(*grid, current_stream(index), *handles, None, None, None, *arguments)
+
+    return launch
+
+
+def _interpreted(kernel: Kernel, grid: Grid, arguments: Sequence[Any]) -> None:
+    """Calls a kernel in the interpreter, which truncates to bfloat16: torch rounds such a result, the first operand."""
+    import numpy as np
+    import torch
+
+    result, *others = arguments
+    stored = result
+    if result.dtype is torch.bfloat16:
+        stored = torch.empty_strided(result.shape, result.stride(), dtype=torch.float32)
+    with ONE_LAUNCH, np.errstate(all="ignore"):  # a GPU does not warn of nan either
+        kernel.function[grid](stored, *others)
+    if stored is not result:
+        result.copy_(stored)
+
+
+def made_current(device: Device) -> Any:
+    """Returns a context in which a device is the current one; one that is not here, or the interpreter, changes nothing."""
+    if device.index is None:
+        return nullcontext()
+    import torch
+
+    return getattr(torch, device.vendor.torch_device_type).device(device.index)

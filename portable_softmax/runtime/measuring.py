@@ -12,7 +12,8 @@ import torch
 from portable_softmax.devices.device import Device
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import Problem
-from portable_softmax.runtime.bind import bind, loaded
+from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.compile import loaded
 from portable_softmax.runtime.kernel import Kernel
 
 ROUNDS, TIMES = 2, 5  # in every round every launch is timed so often, in turn

@@ -18,13 +18,12 @@ from portable_softmax.planning.operands import bucket_key, bucket_of, contiguous
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Problem
 from portable_softmax.planning.tiling import Tiling
-from portable_softmax.runtime.compile import compiled, resources_of, triton_version
+from portable_softmax.runtime.compile import compiled, loaded, made_current, resources_of, triton_version
 from portable_softmax.runtime.kernel import kernels_of
 
 if TYPE_CHECKING:
     import torch
 
-MAX_KEPT = 4096  # choices
 _choices: dict[tuple[tuple[Any, ...], Device], LaunchPlan] = {}  # by bucket
 n_measured = 0  # choices that were measured; operators keep calls by it, as these may replace others
 
@@ -104,7 +103,6 @@ def warm_up(
     problems = [contiguous_problem(*size, dtype, form, grad, is_batch_invariant()) for size, dtype, grad in requests]
     if device.index is None:
         return [plan_problem(problem, device) for problem in problems]
-    from portable_softmax.runtime.bind import loaded, made_current
     from portable_softmax.runtime.measuring import time_softmaxes
 
     planned = list[LaunchPlan]()
@@ -149,8 +147,6 @@ def choice_of(problem: Problem, device: Device, count: int | None = None, time: 
     key = bucket_key(problem), device
     choice = _choices.get(key)
     if choice is None or time:
-        if len(_choices) >= MAX_KEPT:
-            _choices.clear()
         choice = planner.choose_launch(bucket_of(problem), device, _compile, problem.size, count, time)
         if not choice.resources.estimated:  # without a compiler, which may be installed meanwhile
             _choices[key] = choice

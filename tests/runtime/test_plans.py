@@ -12,8 +12,8 @@ from portable_softmax import CompileError, Device, DtypeError, occupancy, plan, 
 from portable_softmax.planning.operands import contiguous_problem, problem_of
 from portable_softmax.planning.problem import MAX_COLS, MAX_ROWS, Problem
 from portable_softmax.planning.tiling import Tiling
-from portable_softmax.runtime import bind, plans
 from portable_softmax.runtime import compile as compiler
+from portable_softmax.runtime import plans
 from portable_softmax.runtime.kernel import kernels_of
 
 H200 = "nvidia/h200"
@@ -84,7 +84,7 @@ def test_what_is_planned_is_compiled_already(monkeypatch):
     planned, device = plan(4097, 781, "bfloat16", H200), Device.from_profile(H200)
     monkeypatch.setattr(compiler, "source_of", lambda *arguments: pytest.fail("compiled again"))
     compiler.compiled(kernels_of(planned.problem, planned.tiling, device)[0], device)
-    monkeypatch.setattr(bind, "loaded", lambda *kernels: pytest.fail("loaded"))
+    monkeypatch.setattr(plans, "loaded", lambda *kernels: pytest.fail("loaded"))
     assert warm_up([(4097, 781)], ["bfloat16"], device=H200) == [planned]
 
 

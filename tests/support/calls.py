@@ -6,24 +6,23 @@ import torch
 
 from portable_softmax import log_softmax, softmax, token_log_probs
 from portable_softmax.operators import launch
-from portable_softmax.runtime import layout
 
 
 @contextlib.contextmanager
 def recording(launched):
     """Makes a context in which launches are appended to a list: what they compute, and sizes."""
-    bind = layout.bind
+    bind = launch.bind
 
     def bound(plan, kernels, where, sizes):
         run = bind(plan, kernels, where, sizes)
         return lambda *operands: (launched.append((plan.problem, sizes)), run(*operands))
 
-    layout.bind = bound
+    launch.bind = bound
     launch.calls.clear()
     try:
         yield
     finally:
-        layout.bind = bind
+        launch.bind = bind
 
 
 def results(function, x, dim, ids=None, **options):

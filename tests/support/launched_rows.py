@@ -18,9 +18,8 @@ from portable_softmax.operators import reference
 from portable_softmax.operators.launch import MASKS
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Scores
-from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.bind import bind, problem_in_place
 from portable_softmax.runtime.kernel import kernels_of
-from portable_softmax.runtime.layout import problem_in_place
 
 GUARD, NO_RESULT = 7.0, -3.0
 

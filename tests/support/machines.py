@@ -12,8 +12,7 @@ from table import TILINGS
 
 from portable_softmax import Device, current_device, profiles
 from portable_softmax.planning.tiling import Tiling
-from portable_softmax.runtime.bind import load
-from portable_softmax.runtime.compile import compiled, triton_version
+from portable_softmax.runtime.compile import compiled, load, triton_version
 
 ARCHITECTURES = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 DROPPED = {"gfx1030"} if triton_version() >= (3, 9) else set()  # by Triton
@@ -29,7 +28,7 @@ class Machine:
         device: which launches are compiled for.
         where: of tensors.
         unit: what columns of the table are multiplied by, so that each lane has some.
-        run_of: see runtime.bind.load.
+        run_of: see runtime.compile.load.
         current: makes the device the current one.
     """
 

@@ -8,7 +8,7 @@ import torch
 
 from portable_softmax import Device
 from portable_softmax.planning.problem import FORMS, MAX_COLS, NONE, Causal, Problem, Scores
-from portable_softmax.runtime.layout import problem_in_place
+from portable_softmax.runtime.bind import problem_in_place
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32
 INNER = 2, 3, 7, 15, 16, 31, 64, 96, 197, 200, 333, 512, 1001, 1024  # rows that lie side by side

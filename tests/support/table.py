@@ -12,7 +12,7 @@ import torch
 from exact import INF
 
 from portable_softmax.planning.tiling import Tiling
-from portable_softmax.runtime.layout import NAMES
+from portable_softmax.runtime.bind import NAMES
 
 NAN = float("nan")
 DTYPES = torch.float32, torch.float16, torch.bfloat16

@@ -9,7 +9,8 @@ from row_forms import FORMS, arguments_of, assert_right, rows_in
 from sweep import in_turn, mostly_slow
 
 from portable_softmax import PlanError, current_device, launcher, plan, softmax
-from portable_softmax.runtime.bind import bind, loaded
+from portable_softmax.runtime.bind import bind
+from portable_softmax.runtime.compile import loaded
 
 TWO = ["driver_mi300x", "driver_rx7900xtx"]
 SHAPES = {(16, 781): "in registers", (70, 64): "in registers", (2, 12_000): "split"}
