@@ -115,10 +115,10 @@ def time_kernel(shape: tuple[int, int], dtype: str, block: int, num_warps: int, 
         raise PlanError(f"does not fit: {', '.join(fit.limited_by)}")
     programs = min(n_rows, device.resident(fit) or 1) if loops else n_rows
     at_once, blocks = min(VECTOR_BYTES / size, n_cols & -n_cols), -(-n_cols // block)
-    of_block = 2 * max(1, block / (num_warps * (device.hardware.warp_size or 1)) / at_once)
-    clocks, chained = row_work(code, True, blocks * of_block, of_block)
+    loads = 2 * blocks * max(1, block / (num_warps * (device.hardware.warp_size or 1)) / at_once)
+    clocks, chained = row_work(code, True, loads)
     work = Work(row=2 * n_cols * size, again=n_cols * size, element=size, row_operands=3, reductions=1, clocks=clocks)
-    work = work._replace(elements=blocks * block, vector=at_once, blocks=blocks, chained=chained, turns=n_rows)
+    work = work._replace(elements=blocks * block, vector=at_once, blocks=blocks, steps=blocks, chained=chained, turns=n_rows)
     work = work._replace(programs=programs, resident=resident, warps=num_warps, spilled_bytes=used.spilled_bytes_per_thread)
 
     def prepared() -> Any:

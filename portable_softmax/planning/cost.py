@@ -186,19 +186,17 @@ def _hidden(a: float, b: float) -> float:
     return math.sqrt(math.hypot(a * a, b * b))
 
 
-def row_work(loops: Sequence[Loop], walks: bool, loads: float, at_once: float) -> tuple[float, float]:
+def row_work(loops: Sequence[Loop], walks: bool, loads: float) -> tuple[float, float]:
     """Returns clocks of a warp, and chained loads of a program, per row; 0 if the machine code is unknown.
 
     The outermost of its loops is over rows if the kernel `walks`. Compilers unroll loops over blocks, for which a thread has
-    `loads` per row, `at_once` of them for a block, and put the blocks that are left behind them.
+    `loads` per row, and put some of its work behind them.
     """
-    depth = 1 if walks else 0
+    depth, times = 1 if walks else 0, 1.0
     own, inner = (
         [sum(values) for values in zip((0.0,) * 3, *(loop[1:] for loop in some), strict=True)]
         for some in ([loop for loop in loops if loop.depth == depth], [loop for loop in loops if loop.depth > depth])
     )
-    if not loads or not inner[1]:
-        return own[0] + inner[0], own[2] + inner[2]
-    left = own[1] / inner[1] if inner[1] > at_once else 0
-    clocks, chained = (loads / inner[1] * inner[at] + max(0, own[at] - left * inner[at]) for at in (0, 2))
-    return clocks, chained
+    if loads and inner[1]:
+        times = loads / inner[1]
+    return own[0] + times * inner[0], own[2] + times * inner[2]

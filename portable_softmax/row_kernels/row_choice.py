@@ -242,8 +242,7 @@ class Choice:
         if not numbers:
             return None
         (blocks, cols), at_once = self._turn(setting), min(VECTOR_BYTES / self._work.element, request.multiple)
-        of_block = self._work.loads * max(1, setting.per_thread / at_once)
-        clocks, chained = row_work(one.loops, loops, blocks * of_block, of_block)
+        clocks, chained = row_work(one.loops, loops, blocks * self._work.loads * max(1, setting.per_thread / at_once))
         limits, adjacent, lines, conflicts = limits_of(self._device), min(self._work.adjacent, setting.per_thread), 0.0, 0.0
         if request.multiple == 1:  # what threads have side by side is read an element at a time, from several cache lines
             lines = 1 / limits.warp + adjacent * self._work.element / limits.line
