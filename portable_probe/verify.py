@@ -17,7 +17,8 @@ from portable_softmax import softmax
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, KernelError
 from portable_softmax.planning.plan import LaunchPlan
-from portable_softmax.row_kernels.decorators import arguments_of, axes_of, configuration, jit_function
+from portable_softmax.row_kernels.arguments import axes_of
+from portable_softmax.row_kernels.decorators import arguments_of, configuration, jit_function
 
 GUARD = 16  # elements after a result that must keep their value
 PEAK = 200.0  # its exponential overflows float32

@@ -1,15 +1,17 @@
-"""Parses a kernel's arguments from text, for absent devices and tensors, in the syntax of docs/row_kernels.md."""
+"""Reads a launch's grid and arguments; as text, for absent devices and tensors, in the syntax of docs/row_kernels.md."""
 
 import ast
 import contextlib
 import importlib
 import inspect
 import math
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from portable_softmax.errors import GridError
 from portable_softmax.row_kernels.decorators import constexprs_of, jit_function
 
 # f16[4096,4096], *f16:16 and i32:16: a tensor, a pointer and a number of that type, which are multiples of 16
@@ -50,6 +52,20 @@ def read_arguments(kernel: Any, arguments: Mapping[str, Any] | Sequence[Any]) ->
                 typed.add(name)
     check_constexprs(jit, named)
     return named, typed
+
+
+def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
+    """Returns the programs along all axes of a grid as `kernel[grid]` takes it; GridError or TypeError if it is invalid."""
+    try:
+        axes = grid(values) if callable(grid) else grid
+    except KeyError as error:
+        raise TypeError(f"the grid reads {error}, which is missing; there are {', '.join(values)}") from error
+    with contextlib.suppress(TypeError):
+        numbers = [operator.index(axis) for axis in axes]
+        if 1 <= len(numbers) <= 3 and min(numbers) >= 0:
+            width, height, depth = (*numbers, 1, 1)[:3]
+            return width, height, depth
+    raise GridError(f"a grid is one to three integers of at least 0, the programs along its axes, not {axes!r}")
 
 
 def check_constexprs(jit: Any, values: Mapping[str, Any]) -> None:

@@ -1,13 +1,9 @@
 """What the decorators around a kernel set, as Triton does, but for what @triton.autotune chooses by measuring."""
 
-import contextlib
 import copy
-import operator
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
-
-from portable_softmax.errors import GridError
 
 OF_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
@@ -110,17 +106,3 @@ def detached(value: Any) -> Any:
         value = copy.copy(value)
         vars(value).update(base=unwritten(value.base), block_shape=list(value.block_shape))
     return value
-
-
-def axes_of(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
-    """Returns the programs along all axes of a grid as `kernel[grid]` takes it; GridError or TypeError if it is invalid."""
-    try:
-        axes = grid(values) if callable(grid) else grid
-    except KeyError as error:
-        raise TypeError(f"the grid reads {error}, which is missing; there are {', '.join(values)}") from error
-    with contextlib.suppress(TypeError):
-        numbers = [operator.index(axis) for axis in axes]
-        if 1 <= len(numbers) <= 3 and min(numbers) >= 0:
-            width, height, depth = (*numbers, 1, 1)[:3]
-            return width, height, depth
-    raise GridError(f"a grid is one to three integers of at least 0, the programs along its axes, not {axes!r}")

@@ -25,9 +25,8 @@ UNKNOWN_ROWS = "which rows a program takes is not a loop from tl.program_id(0) b
 class Form(NamedTuple):
     """Form in which a kernel goes over rows."""
 
-    walks: bool  # any number of programs along axis 0 is right: together they take every row once; not checked with a grid
+    refused: str = ""  # why no grid can be computed; "" if any number of programs takes every row once, or a grid was passed
     in_blocks: bool = False  # a program loops over blocks of a row, so that a block may be shorter than a row
-    what: str = ""  # which rows a program takes, if it does not walk
     parts: frozenset[str] = frozenset()  # parameters of which every program stores to a part of its own
     decisive: frozenset[str] = frozenset()  # parameters of which the values decide all of this
 
@@ -41,12 +40,12 @@ def _launch(
 
 def form_of(function: Function, request: Request, block: int) -> Form:
     """Returns the form of a kernel on rows of several blocks of so many elements, unless that is impossible."""
-    (rows, cols, _), arguments, form = request.names, request.arguments, Form(True)
+    (rows, cols, _), arguments, form = request.names, request.arguments, Form()
     if request.grid is None and rows:  # else which programs there are is not asked
         form, count = _of_launches(function, arguments, rows), arguments[rows]
         programs = {*range(min(count, FIRST)), *(1 << power for power in range((count - 1).bit_length()))}
-        if form.walks and (why := conflict(_launch(function, arguments, sorted(programs), count))):
-            form = Form(False, what=why)
+        why = form.refused or conflict(_launch(function, arguments, sorted(programs), count))
+        form = form._replace(refused=why)
     n_cols = arguments[cols]
     if cols in function.parameters.values():
         n_cols = max(n_cols, BLOCKS * block)
@@ -59,31 +58,29 @@ def form_of(function: Function, request: Request, block: int) -> Form:
 def _of_launches(function: Function, arguments: Mapping[str, Any], name_of_rows: str) -> Form:
     """Returns the form of a kernel, by small launches.
 
-    A kernel walks over rows if launches of 1, 2, 3 and 7 programs make the same accesses in all, every element that is stored
+    Its grid can be computed if launches of 1, 2, 3 and 7 programs make the same accesses in all, every element that is stored
     to is accessed for one row alone, unless all do so by atomic operations, and nothing that is stored, nor whether it is, is
     carried from an earlier row. Beside that, every program may store to a part of its own of a parameter.
     """
-    form, axes = Form(False, what=UNKNOWN_ROWS), {op.text.split()[1] for op in function.every if op.kind == "get_program_id"}
+    form, axes = Form(UNKNOWN_ROWS), {op.text.split()[1] for op in function.every if op.kind == "get_program_id"}
     if axes - {"x"}:
-        return Form(False, what=f"it reads tl.program_id({'xyz'.index(min(axes - {'x'}))})")
+        return Form(f"it reads tl.program_id({'xyz'.index(min(axes - {'x'}))})")
     for rows in ROWS:
         launches = [_launch(function, {**arguments, name_of_rows: rows}, range(n), n, turns=max(ROWS)) for n in PROGRAMS]
         odd = {root for (root, *_), *_ in _differing([[(one.place,) for one in launch] for launch in launches])}
         stores = [[one for one in launch if one.kind != "load"] for launch in launches]
         common = {one.root for one in launches[0]} - odd
         if odd and not common:
-            return Form(False, what=UNKNOWN_ROWS)
+            return Form(UNKNOWN_ROWS)
         if not common:
             continue
         made = [[(one.place, one.stored, one.op.line) for one in of_launch if one.root not in odd] for of_launch in stores]
-        carried = (
-            f"what it stores to {place[0]} depends on other rows of its program ({line})" for place, _, line in _differing(made)
-        )
-        if why := conflict(launches[-1]) or conflict(launches[0], odd) or next(carried, ""):
-            return Form(False, what=why)
-        form = Form(
-            True, parts=frozenset(one.root for one in itertools.chain(*stores) if one.root in odd and one.kind == "store")
-        )
+        why = conflict(launches[-1]) or conflict(launches[0], odd)
+        for (root, *_), _, line in _differing(made)[:1]:
+            why = why or f"what it stores to {root} depends on other rows of its program ({line})"
+        if why:
+            return Form(why)
+        form = Form(parts=frozenset(one.root for one in itertools.chain(*stores) if one.root in odd and one.kind == "store"))
         one, two, three = (Counter(one.root for one in launches[n] if one.program == n) for n in range(3))  # of the last
         if any(one[root] > two[root] and three[root] for root in common):
             break  # three programs share it
@@ -110,9 +107,9 @@ def check_form(form: Form, request: Request) -> None:
     if request.grid is not None:
         return
     name, rows = jit_function(request.kernel).__name__, request.names[0]
-    if not form.walks:
+    if form.refused:
         raise PlanError(
-            f"{name}: {form.what}, so its grid cannot be computed; pass grid= as in kernel[grid], such as grid=lambda meta: "
+            f"{name}: {form.refused}, so its grid cannot be computed; pass grid= as in kernel[grid], such as grid=lambda meta: "
             f"(meta[{rows!r}],) if a program takes one row, or make any number of programs correct: "
             f"for row in range(tl.program_id(0), {rows}, tl.num_programs(0))"
         )
@@ -127,7 +124,7 @@ def programs_of_rows(form: Form, request: Request, function: Function, most: int
 
     PlanError if they take more or fewer turns over rows than one program does.
     """
-    if not request.rows or request.names[0] not in function.parameters.values():
+    if not request.rows:
         return request.num_programs or most
 
     @functools.cache
@@ -145,12 +142,12 @@ def programs_of_rows(form: Form, request: Request, function: Function, most: int
         middle = (first + last + 1) // 2
         return total(first, middle - 1) + total(middle, last)
 
-    fewest, longest = sorted((turns(0, programs), turns(programs - 1, programs)))
-    is_right = fewest * programs <= turns(0, 1) <= longest * programs
-    if longest - fewest > 1:  # else turns may alternate
+    first, last = turns(0, programs), turns(programs - 1, programs)
+    is_right = min(first, last) * programs <= turns(0, 1) <= max(first, last) * programs - max(0, first - last)
+    if abs(first - last) > 1:  # else turns may alternate
         is_right = total(0, programs - 1) == turns(0, 1)
     if not is_right:
-        check_form(Form(False, what=f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
+        check_form(Form(f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
     return programs
 
 

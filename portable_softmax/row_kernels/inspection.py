@@ -14,17 +14,9 @@ from portable_softmax.devices.detect import chosen, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.errors import DeviceError, PlanError
 from portable_softmax.row_kernels.addresses import warnings_of
-from portable_softmax.row_kernels.arguments import check_constexprs, read_arguments
+from portable_softmax.row_kernels.arguments import axes_of, check_constexprs, read_arguments
 from portable_softmax.row_kernels.compiling import compiled_for
-from portable_softmax.row_kernels.decorators import (
-    OF_CONFIG,
-    axes_of,
-    configuration,
-    constants_of,
-    heuristics_of,
-    jit_function,
-    name_of,
-)
+from portable_softmax.row_kernels.decorators import OF_CONFIG, configuration, constants_of, heuristics_of, jit_function, name_of
 from portable_softmax.runtime.compile import target_of
 
 SPILLS, REFUSED = 1, 2  # ranks of drawbacks

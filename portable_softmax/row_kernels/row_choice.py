@@ -57,23 +57,24 @@ class Choice:
     def __init__(self, request: Request, device: Device, numbers: Sequence[int]) -> None:
         self._request, self._device, self._numbers, self.measured = request, device, numbers, ""
         self._jit, (rows, _, block) = jit_function(request.kernel), request.names
+        is_constant = rows in constexprs_of(self._jit)
         self._values = request.arguments  # that settings are compiled for
-        if rows and (request.rows < 2 or (request.fixed and rows not in constexprs_of(self._jit))):
+        if rows and (request.rows < 2 or request.fixed or is_constant):
             self._values = {**request.arguments, rows: SEVERAL}
         # 1. A typical setting, compiled as a probe, shows the form of the kernel, on which the settings depend.
-        settings = settings_of(request, device, True)
-        first = self._typical(settings)
-        self.form = forms.form_of(first.function, request._replace(arguments=self._values), first.setting.block)
+        probe = self._typical(settings_of(request, device, True))
+        self.form = forms.form_of(probe.function, request._replace(arguments=self._values), probe.setting.block)
         forms.check_form(self.form, request)
         splits = False  # the grid that was passed has programs for blocks of a row
         if callable(request.grid) and block not in request.meta:
-            one, whole = (request.grid_of(first.constants | {block: size}) for size in (1, request.cols))
+            one, whole = (request.grid_of(probe.constants | {block: size}) for size in (1, request.cols))
             splits = one != whole
         if splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
-        if not (self.form.in_blocks or splits):
-            settings = settings_of(request, device)
-            first = self._typical(settings)
+        if is_constant:
+            self._values = request.arguments
+        settings = settings_of(request, device, self.form.in_blocks or splits)
+        first = self._typical(settings)
         # 2. It shows what a row moves, and what others should use: estimates. 3. The fastest of these are compiled.
         self._work, self._count = self._work_of(first), len(settings)
         estimated = [self._estimated(setting, first) for setting in settings]

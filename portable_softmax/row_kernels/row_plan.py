@@ -18,9 +18,9 @@ from portable_softmax.planning.candidates import powers
 from portable_softmax.planning.cost import Terms
 from portable_softmax.planning.plan import Plan
 from portable_softmax.planning.problem import next_power_of_2
-from portable_softmax.row_kernels.arguments import read_arguments
+from portable_softmax.row_kernels.arguments import axes_of, read_arguments
 from portable_softmax.row_kernels.compiling import pruned
-from portable_softmax.row_kernels.decorators import OF_CONFIG, axes_of, constexprs_of, jit_function
+from portable_softmax.row_kernels.decorators import OF_CONFIG, constexprs_of, jit_function
 
 BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a row has several
 STAGES = 1, 3  # two hide nothing, four little more

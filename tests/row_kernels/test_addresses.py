@@ -269,6 +269,20 @@ def test_the_last_turn_of_a_loop_counts_too():
         plan(rows_in, 37, 50, x=(36, 50), FORM="tiles by num_programs")
 
 
+@triton.jit
+def guarded(x, y, n_rows: tl.constexpr, n_cols, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
+    if tl.program_id(0) < PROGRAMS:
+        for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+            one_row(x, y, row, n_cols, BLOCK)
+
+
+@pytest.mark.parametrize("rows", [37, 1300])
+def test_the_number_of_rows_may_be_a_constexpr(rows):
+    assert 17 < plan(guarded, rows, 100, PROGRAMS=rows).num_programs <= rows
+    with pytest.raises(PlanError, match=f"it goes over {rows:,} rows otherwise than over 5"):
+        plan(guarded, rows, 100, PROGRAMS=17)
+
+
 @pytest.mark.parametrize(("form", "rows", "cols", "x"), [("two planes", 5, 7, (2, 5, 7)), ("a matrix", 9, 13, (9, 13, 13))])
 def test_no_grid_is_claimed_to_be_right(form, rows, cols, x):
     words = r"such as grid=lambda meta: \(meta\['n_rows'\],\) if a program takes one row"
