@@ -158,8 +158,8 @@ class Choice:
         BLOCK and warps stay those of the first one where bits are promised. The device is the current one; `call_of` returns a
         call of a RowPlan with arguments by name.
         """
-        tensors = {name: value for name, value in request.arguments.items() if isinstance(value, torch.Tensor)}
-        if any(tensor.device.type != self._device.vendor.torch_device_type for tensor in tensors.values()):
+        places = {value.device.type for value in request.arguments.values() if isinstance(value, torch.Tensor)}
+        if places - {self._device.vendor.torch_device_type}:
             return  # a plan for types, or for tensors without memory
         some = self.candidates
         if request.fixed or torch.are_deterministic_algorithms_enabled():
@@ -174,10 +174,10 @@ class Choice:
             if any(stores_elsewhere(one.function) for one in launches):
                 return "Triton's IR does not say which tensors the kernel stores to"
             try:
-                copies, restore = on_copies(request.arguments, tensors)
+                copies, restore = on_copies(request.arguments)
                 return timed([call_of(plan, copies) for plan in plans], self._device, restore)
             except torch.OutOfMemoryError:
-                return f"there is no memory for copies of {', '.join(sorted(tensors))}"
+                return "there is no memory for copies of its tensors"
 
         at, self.measured = measured(plans, time)
         if at is not None:

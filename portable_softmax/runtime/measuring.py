@@ -3,7 +3,7 @@
 import copy
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -57,15 +57,13 @@ def timed(calls: Sequence[Callable[[], Any]], device: Device, restore: Callable[
     return [[statistics.median(us[a, b, c] for b in range(TIMES)) for c in range(len(calls))] for a in range(ROUNDS)]
 
 
-def on_copies(named: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], Callable[[], None]]:
-    """Returns arguments with copies of all memory of those with such names, and a function that copies it again.
+def on_copies(named: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Returns arguments with copies of all memory of tensors, and a function that copies it again.
 
     Raises:
         OutOfMemoryError: there is no room.
     """
-    owned = {named[name].untyped_storage().data_ptr() for name in names}
-    tensors = {name: value.detach() for name, value in named.items() if isinstance(value, torch.Tensor)}
-    originals = {name: t for name, t in tensors.items() if t.untyped_storage().data_ptr() in owned}
+    originals = {name: value.detach() for name, value in named.items() if isinstance(value, torch.Tensor)}
     copies = copy.deepcopy(originals)  # of one memory for all that share it
 
     def restore() -> None:
