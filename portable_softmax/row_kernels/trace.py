@@ -39,7 +39,7 @@ class Trace:
     def __post_init__(self) -> None:
         self.accesses: list[Access] = []
         self.work: dict[Op, Turns] = {}  # reductions and exponents, and the loops around the first of an operation
-        self.decisive: frozenset[str] = frozenset()  # what turns of loops, and branches, depend on
+        self.decisive: frozenset[Any] = frozenset()  # what turns of loops, and branches, depend on
         self._loops: Turns = ()  # around
         self._unknown: tuple[Any, ...] = ()  # identities of unknown conditions around
         self._values = defaultdict[str, Value](Value)
@@ -54,7 +54,7 @@ class Trace:
         with np.errstate(all="ignore"):
             self._region(self.function.body)
 
-    def _set(self, names: Sequence[str], values: Sequence[Value], sources: frozenset[str] = frozenset()) -> None:
+    def _set(self, names: Sequence[str], values: Sequence[Value], sources: frozenset[Any] = frozenset()) -> None:
         """Sets values; `sources` is what else they depend on."""
         for name, value in zip(names, values, strict=False):
             self._values[name] = value._replace(sources=value.sources | sources)

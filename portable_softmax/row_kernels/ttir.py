@@ -169,9 +169,8 @@ class Value(NamedTuple):
 
     number: Any = None  # int64, or an array of them; of a pointer its offset in elements; None if it is unknown
     root: str = ""  # the parameter that a pointer points to; "" if it is unknown, and for numbers
-    sources: frozenset[str] = frozenset()  # parameters, PROGRAM and COLUMNS that it depends on
+    sources: frozenset[Any] = frozenset()  # parameters, PROGRAM, COLUMNS and numbers beyond 32 bits that it depends on
     key: Any = None  # of an unknown value: equal for those that are computed alike
-    wide: int = 0  # the largest of the 32-bit numbers it is computed from that do not fit; 0 if all do
 
     @property
     def identity(self) -> Any:
@@ -185,22 +184,18 @@ class Value(NamedTuple):
     @classmethod
     def unknown(cls, what: str, values: "Sequence[Value]", root: str = "") -> "Value":
         """Returns an unknown value that is computed from others; `what` is the operation in words."""
-        key, wide = (
-            hash((what, *(value.identity for value in values))),
-            max((value.wide for value in values), key=abs, default=0),
-        )
-        return cls(None, root, key=key, wide=wide).depends(*values)
+        return cls(None, root, key=hash((what, *(value.identity for value in values)))).depends(*values)
 
     @classmethod
     def of(cls, op: Op, operands: "Sequence[Value]") -> "Value":
         """Returns the result of an operation; what is loaded is unknown."""
         root = next((one.root for one in operands if op.kind not in ACCESSES), "")  # of a pointer made of a pointer
-        result, wide = computed(op, operands), [one.wide for one in operands]
+        result, beyond = computed(op, operands), set[int]()
         if result is None:
             return cls.unknown(op.label, operands, root)
         if op.kind in ARITHMETIC and op.text.rstrip(">").endswith("i32"):
-            wide += [end for end in (int(np.max(result)), int(np.min(result))) if not -MAX_32_BITS <= end < MAX_32_BITS]
-        return cls(result, root, wide=max(wide, key=abs, default=0)).depends(*operands)
+            beyond = {end for end in (int(np.max(result)), int(np.min(result))) if not -MAX_32_BITS <= end < MAX_32_BITS}
+        return cls(result, root, frozenset(beyond)).depends(*operands)
 
     @classmethod
     def ahead(cls, states: "Sequence[Value]", turns: int | None) -> "Value":
@@ -226,7 +221,7 @@ class Loop:
 
     op: Op
     trips: int | None = None  # all of its turns; None if they are unknown
-    sources: frozenset[str] = frozenset()  # what its turns depend on
+    sources: frozenset[Any] = frozenset()  # what its turns depend on
 
 
 Turns = tuple[tuple[Loop, int], ...]  # loops, outermost first, and turns of them
