@@ -78,7 +78,8 @@ def out_of_bounds(accesses: Sequence[Access], arguments: Mapping[str, Any]) -> I
 def overflows(accesses: Sequence[Access]) -> Iterator[str]:
     """Yields a sentence about the offset that is farthest outside of 32 bits, in which it is computed."""
     beyond = [(number, one) for one in accesses for number in one.address.sources if isinstance(number, int)]
-    for number, one in sorted(beyond, key=lambda pair: abs(pair[0]))[-1:]:
+    number, one = max(beyond, key=lambda pair: abs(pair[0]), default=(0, None))
+    if one:
         text = f"the offset of {one.label} reaches {number:,} in 32 bits ({one.op.line})"
         yield f"{text}; cast the number of the row, or of the program, to tl.int64"
 
