@@ -56,10 +56,9 @@ class _Tokens(Operator):
     def sizes(self, args: Any, options: Any) -> dict[str, int]:
         return {"n_ids": math.prod(args.ids.shape[args.x.dim() - 1 :]), "ignored": options.ignore_index}
 
-    def empty(self, args: Any, options: Any, device: Any = "meta") -> tuple[Tensor, ...]:
-        shapes = args.ids.shape, (LogProbs(entropy=options.entropy).n_statistics, *checks.with_size(args.x, options.dim))
-        dtype = torch.promote_types(args.x.dtype, torch.float32)
-        return tuple(torch.empty(shape, dtype=dtype, device=device) for shape in shapes)
+    def results(self, args: Any, options: Any) -> Any:
+        rows, dtype = checks.with_size(args.x, options.dim), torch.promote_types(args.x.dtype, torch.float32)
+        return (args.ids.shape, dtype), ((LogProbs(entropy=options.entropy).n_statistics, *rows), dtype)
 
     def saved(self, call: Call, args: Any, results: Any) -> tuple[Any, ...]:
         return results[1], *args
@@ -90,10 +89,10 @@ class _Gradient(Operator):
     def check(self, args: Any, *options: Any) -> Any:
         """Returns the options; raises an error unless tensors are of the results' shapes, dtype and device."""
         checked = TOKENS.check(args, *options)
-        picked, statistics = TOKENS.empty(args, checked)
-        results = statistics, picked, statistics[0], statistics[0]
-        for name, t, like in zip(args._fields[2:6], args[2:6], results, strict=True):
-            checks.check_alike(self.name, name, t, args.x, like.shape, like.dtype)
+        (picked, dtype), (statistics, _) = TOKENS.results(args, checked)
+        shapes = statistics, picked, statistics[1:], statistics[1:]
+        for name, t, shape in zip(args._fields[2:6], args[2:6], shapes, strict=True):
+            checks.check_alike(self.name, name, t, args.x, shape, dtype)
         if args.d_entropy is not None and not checked.entropy:
             raise ValueError(f"{self.name}(): d_entropy requires entropy=True, which statistics depend on")
         return checked
@@ -139,9 +138,9 @@ class _Sample(Operator):
         dim = args.x.dim() - 1
         return {"scores": launch.scores_of(args.x, dim, args, options.softcap), "dim": dim, **about}
 
-    def empty(self, args: Any, options: Any, device: Any = "meta") -> tuple[Tensor, ...]:
-        dtypes = torch.int64, torch.promote_types(args.x.dtype, torch.float32)
-        return tuple(torch.empty(args.x.shape[:-1], dtype=dtype, device=device) for dtype in dtypes)
+    def results(self, args: Any, options: Any) -> Any:
+        rows = args.x.shape[:-1]
+        return (rows, torch.int64), (rows, torch.promote_types(args.x.dtype, torch.float32))
 
 
 TOKENS: Any = _Tokens()

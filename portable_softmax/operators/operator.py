@@ -1,7 +1,7 @@
 """The rule of all operators: which calls are launched, what autograd records, and what compilers see."""
 
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -52,7 +52,7 @@ class Operator:
         self.fields, self.has_one_result = list(kinds), results == "Tensor"
         register = torch.library.custom_op(f"portable_softmax::{self.name}", mutates_args=(), schema=f"({signature}")
         self.registered: Any = register(lambda *values: self.launched(*self.joined(values)))
-        self.registered.register_fake(lambda *values: launch.returned(self.empty(*self.joined(values), values[0].device)))
+        self.registered.register_fake(self._empty)
         if self.gradient:
             self.registered.register_autograd(_gradients, setup_context=self._save_of_operator)
 
@@ -60,9 +60,13 @@ class Operator:
         """Returns integer parameters of the kernel that do not follow from the problem, by name."""
         return {}
 
-    def empty(self, args: Any, options: Any, device: Any = "meta") -> tuple[Tensor, ...]:
-        """Returns results without contents: one of the shape of x."""
-        return (torch.empty(args[0].shape, dtype=getattr(options, "dtype", args[0].dtype), device=device),)
+    def results(self, args: Any, options: Any) -> tuple[tuple[Sequence[int], torch.dtype], ...]:
+        """Returns the shapes and dtypes of results, which are contiguous: one of the shape of x."""
+        return ((args[0].shape, getattr(options, "dtype", args[0].dtype)),)
+
+    def _empty(self, *values: Any) -> Any:
+        results = self.results(*self.joined(values))
+        return launch.returned([torch.empty(shape, dtype=dtype, device=values[0].device) for shape, dtype in results])
 
     def call(self, args: Any, options: tuple[Any, ...], in_place: bool = False) -> Any:
         """Computes results: by a launch for plain calls, as an operator of compilers, or by the reference."""

@@ -22,7 +22,7 @@ def next_power_of_2(value: int) -> int:
     return 1 << (value - 1).bit_length()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(unsafe_hash=True, kw_only=True)
 class Scores:
     """Scores, cap * tanh(scale * x / cap) / temperature, and what masks some; all absent by default."""
 
@@ -42,7 +42,7 @@ class Scores:
 NONE = Scores()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(unsafe_hash=True, kw_only=True)
 class LogProbs:
     """Numbers per row that a launch computes, or the gradient of which it computes."""
 
