@@ -186,13 +186,13 @@ def _hidden(a: float, b: float) -> float:
     return math.sqrt(math.hypot(a * a, b * b))
 
 
-def row_work(loops: Sequence[Loop], walks: bool, loads: float) -> tuple[float, float]:
+def row_work(loops: Sequence[Loop], over_rows: bool, loads: float) -> tuple[float, float]:
     """Returns clocks of a warp, and chained loads of a program, per row; 0 if the machine code is unknown.
 
-    The outermost of its loops is over rows if the kernel `walks`. Compilers unroll loops over blocks, for which a thread has
+    The outermost of its loops is that of a program `over_rows`, if it has one. Compilers unroll loops over blocks, for which a thread has
     `loads` per row, and put some of its work behind them.
     """
-    depth, times = 1 if walks else 0, 1.0
+    depth, times = 1 if over_rows else 0, 1.0
     own, inner = (
         [sum(values) for values in zip((0.0,) * 3, *(loop[1:] for loop in some), strict=True)]
         for some in ([loop for loop in loops if loop.depth == depth], [loop for loop in loops if loop.depth > depth])

@@ -60,6 +60,8 @@ def configuration(kernel: Any, number: int | None) -> Any:
         return next(iter(configs), None)
     if number is not None and 0 <= number < len(configs):
         return configs[number]
+    if not configs:
+        raise ValueError(f"the kernel has no configurations of @triton.autotune; leave config={number} out")
     choice = "none was chosen" if number is None else f"{number} is none of them"
     listed = "".join(f"\n  {at}: {config}" for at, config in enumerate(configs))
     raise ValueError(f"the kernel has {len(configs)} configurations, and {choice}; select one with --config N:{listed}")

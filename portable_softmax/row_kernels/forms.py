@@ -152,22 +152,22 @@ def programs_of_rows(form: Form, request: Request, function: Function, most: int
 
 
 def traffic_of(
-    function: Function, values: Mapping[str, Any], walks: bool, rows: int | None, cols: int, block: int, multiple: int
+    function: Function, values: Mapping[str, Any], over_rows: bool, rows: int | None, cols: int, block: int, multiple: int
 ) -> Work:
     """Counts what a row of so many elements, in such blocks, and a program beside its rows move and compute.
 
     Values of arguments may bound loops, and of a tensor no row moves more than its share, if there are so many rows; None if
-    their number must not matter. The kernel walks over rows or not; starts of rows are multiples of so many elements.
+    their number must not matter. Programs loop `over_rows`, or have one turn; rows start at multiples of so many elements.
     """
     programs, blocks = max(1, rows or 1), -(-cols // block)
-    trace = Trace(function, values, (0, 0, 0), ({True: 1}.get(walks, programs), 1, 1))
+    trace = Trace(function, values, (0, 0, 0), ({True: 1}.get(over_rows, programs), 1, 1))
     share = {name: value.numel() / programs for name, value in values.items() if hasattr(value, "numel") and rows is not None}
     counts, moved = defaultdict[str, float](float), defaultdict[Any, float](float)  # elements of a row by root and kind
     counts["adjacent"] = 1
 
     def trips_of(loops: Turns) -> list[int]:
         """Returns the turns of loops, but for the one over rows."""
-        of_rows = next((loop for loop, _ in loops if walks and PROGRAM in loop.sources), None)
+        of_rows = next((loop for loop, _ in loops if over_rows and PROGRAM in loop.sources), None)
         return [loop.trips or blocks for loop, _ in loops if loop is not of_rows]
 
     def filled(op: Op, loops: Turns) -> float:
@@ -182,7 +182,7 @@ def traffic_of(
             moving, adjacent = elements, min(multiple, adjacent)  # others are in a cache
         if one.op.elements == block:
             counts["adjacent"] = max(counts["adjacent"], adjacent)
-        if walks and not one.row[0]:
+        if over_rows and not one.row[0]:
             counts["program"] += size * moving
             counts["program_operands"] += elements / cols
             continue

@@ -161,9 +161,11 @@ def fits(
         raise TypeError("fits was not called by Triton's autotuner; pass the kernel: fits(configs, arguments, kernel=...)")
     if interpreting() or not configs:
         return list(configs)
-    grid, _, jit = others.pop("grid", (1,)), others.pop("warmup", None), jit_function(kernel)
+    grid, _, jit = others.pop("grid", None), others.pop("warmup", None), jit_function(kernel)
     values, unknown = read_arguments(kernel, named_args)
     values |= others
+    if grid is None:
+        grid = (1,)
     results = compiled_for(kernel, configs, values, device, unknown)
     grids = [axes_of(grid, {**values, **config.all_kwargs()}) for config in configs]
     drawbacks = [_drawback(*launch, device) for launch in zip(results, grids, strict=True)]

@@ -239,11 +239,11 @@ class Choice:
     def _terms(self, one: Candidate, rows: int, num_programs: int) -> Terms | None:
         """Returns the expected time of a launch; None if the profile has no cost."""
         request, setting, numbers = self._request, one.setting, self._device.profile.launch.cost
-        loops = request.grid is None
+        over_rows = request.grid is None  # a computed grid is that of programs that loop over rows
         if not numbers:
             return None
         (blocks, cols), at_once = self._turn(setting), min(VECTOR_BYTES / self._work.element, request.multiple)
-        clocks, chained = row_work(one.loops, loops, blocks * self._work.loads * max(1, setting.per_thread / at_once))
+        clocks, chained = row_work(one.loops, over_rows, blocks * self._work.loads * max(1, setting.per_thread / at_once))
         limits, adjacent, lines, conflicts = limits_of(self._device), min(self._work.adjacent, setting.per_thread), 0.0, 0.0
         if request.multiple == 1:  # what threads have side by side is read an element at a time, from several cache lines
             lines = 1 / limits.warp + adjacent * self._work.element / limits.line
@@ -262,7 +262,7 @@ class Choice:
             vector=at_once,
             blocks=blocks,
             steps=steps,
-            turns=rows if loops else num_programs,
+            turns=rows if over_rows else num_programs,
             programs=num_programs,
             resident=one.occupancy.programs_per_multiprocessor,
             warps=setting.warps or 1,

@@ -27,7 +27,7 @@ SMALL, *_, SPILLS = CONFIGS
 
 
 def kept_of(name, configs=CONFIGS, **choices):
-    return partial(fits, kernel=matmul, device=name, **choices)(configs, ARGUMENTS)
+    return partial(fits, kernel=matmul, device=name, grid=None, **choices)(configs, ARGUMENTS)
 
 
 @pytest.mark.parametrize("name", mostly_slow(("nvidia/rtx-5090", "amd/mi300x"), "nvidia/rtx-5090".__eq__))

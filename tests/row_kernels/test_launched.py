@@ -153,6 +153,7 @@ def test_warps_that_a_kernel_reads(kernels, device):
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
+        (VECTORS, {"config": 0}, ValueError, "the kernel has no configurations of @triton.autotune; leave config=0 out"),
         ({}, {}, TypeError, "add: missing 4 required positional arguments: 'x', 'y', 'z', and 'n'"),
         ([1, 2, 3, 4, [5]], {}, TypeError, "BLOCK of add is a constexpr, which Triton hashes: unhashable type"),
         ({"more": 1}, {}, TypeError, "add has no parameter more; it has x, y, z, n, BLOCK"),
