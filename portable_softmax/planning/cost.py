@@ -189,7 +189,7 @@ def _hidden(a: float, b: float) -> float:
 def row_work(loops: Sequence[Loop], over_rows: bool, loads: float) -> tuple[float, float]:
     """Returns clocks of a warp, and chained loads of a program, per row; 0 if the machine code is unknown.
 
-    The outermost of its loops is that of a program `over_rows`, if it has one. Compilers unroll loops over blocks, for which a thread has
+    The outermost loop is `over_rows`, or there is none over them. Compilers unroll loops over blocks, for which a thread has
     `loads` per row, and put some of its work behind them.
     """
     depth, times = 1 if over_rows else 0, 1.0
