@@ -47,7 +47,7 @@ def absent(device: Device) -> Iterator[object]:
     refuse = mock.Mock(side_effect=RuntimeError("nothing can be launched: the device is not here"))
     results: dict[str, Any] = {"get_current_target": target, "get_current_device": key, "get_current_stream": 0}
     results |= {"get_device_capability": (facts["major"], facts["minor"]), "get_benchmarker": refuse}
-    utils = mock.Mock(**_queries({"get_device_properties": facts}))
+    utils = mock.Mock(get_device_properties=mock.Mock(return_value=facts))
     with _one_at_a_time, contextlib.ExitStack() as replaced:
         replaced.enter_context(device.vendor.offline())
         for backend in backends.values():
@@ -56,16 +56,12 @@ def absent(device: Device) -> Iterator[object]:
             if is_its:
                 base = backend.driver
         replaced.callback(vars(driver).update, dict(vars(driver)))  # driver.active would create the real one, or fail
-        driver.set_active(mock.Mock(spec=base, launcher_cls=refuse, utils=utils, **_queries(results)))
+        queries = {name: mock.Mock(return_value=result) for name, result in results.items()}
+        driver.set_active(mock.Mock(spec=base, launcher_cls=refuse, utils=utils, **queries))
         replaced.enter_context(mock.patch.object(detect, "current_device", return_value=device))  # which `fits` asks
         if torch := sys.modules.get("torch"):
             _replace_queries(torch, device, facts, replaced)
         yield key
-
-
-def _queries(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns functions of any arguments with these results, by name."""
-    return {name: mock.Mock(return_value=result) for name, result in results.items()}
 
 
 def _facts(device: Device) -> dict[str, Any]:
@@ -87,7 +83,8 @@ def _replace_queries(torch: Any, device: Device, facts: Mapping[str, Any], repla
     results |= {"current_accelerator": SimpleNamespace(type=kind, index=None), "set_device": None, "synchronize": None}
     results |= {"get_device_capability": (facts["major"], facts["minor"]), "get_device_name": facts["name"]}
     results |= {"get_device_properties": properties}
-    queries = {**_queries(results), "Stream": StandIn, "Event": StandIn}
+    queries: dict[str, Any] = {name: mock.Mock(return_value=result) for name, result in results.items()}
+    queries |= {"Stream": StandIn, "Event": StandIn}
     if not hasattr(torch, kind):  # which a vendor's extension of torch adds
         replaced.enter_context(mock.patch.object(torch, kind, StandIn(f"torch.{kind}", **queries), create=True))
     for module in (getattr(torch, kind), torch.accelerator):

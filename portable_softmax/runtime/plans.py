@@ -115,11 +115,7 @@ def warm_up(
 
 
 def occupancy(resources: KernelResources, device: Device | str | None = None) -> Occupancy:
-    """Counts programs per multiprocessor of a kernel that uses `resources`, by the exact rule of the device's vendor.
-
-    Args:
-        resources: registers, shared memory and warps of one program.
-        device: the device, as in `plan`.
+    """Counts programs per multiprocessor of a kernel, a program of which uses `resources`, by the exact rule of the vendor.
 
     Raises:
         TypeError, ProfileError, DeviceError: `resources` is no KernelResources, or `device` is invalid, as in `plan`.
