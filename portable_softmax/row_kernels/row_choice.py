@@ -37,7 +37,7 @@ class Candidate(NamedTuple):
     loops: Sequence[Loop]  # of its machine code
     resources: KernelResources
     occupancy: Occupancy
-    most: int | None = None  # programs of a computed grid: as many as are resident; None for one for every row
+    max_programs: int | None = None  # that rows are divided among, if they are more; None for a program for every row
     terms: Terms | None = None  # means for a range of rows; None if the profile has no cost
 
     @property
@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
     @property
     def label(self) -> str:
         """Returns what differs from other candidates."""
-        return f"{self.setting}{f', at most {self.most} programs' if self.most else ''}"
+        return ", ".join([str(self.setting), *(f"at most {most} programs" for most in (self.max_programs,) if most)])
 
 
 class Choice:
@@ -127,7 +127,7 @@ class Choice:
         forms.check_form(self.form, request)
         name, setting, used = self._jit.__name__, one.setting, one.resources
         if request.grid is None:
-            most = max(1, min(request.rows, one.most or request.rows))
+            most = max(1, min(request.rows, one.max_programs or request.rows))
             grid = forms.programs_of_rows(self.form, request, one.function, most), 1, 1
         else:
             grid = request.grid_of(one.constants)
@@ -233,7 +233,7 @@ class Choice:
             programs = [max(1, int(per_row * min(rows, most or rows))) for rows in numbers]
             times = [self._terms(one, *pair) for pair in zip(numbers, programs, strict=True)]
             mean = Terms(*map(fmean, zip(*times, strict=True))) if times[0] else None
-            launches.append(one._replace(most=most, terms=mean))
+            launches.append(one._replace(max_programs=most, terms=mean))
         return sorted(launches, key=lambda one: one.us)
 
     def _terms(self, one: Candidate, rows: int, num_programs: int) -> Terms | None:

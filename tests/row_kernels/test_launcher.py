@@ -14,7 +14,6 @@ from row_kernels import PLANNED, RMS, dequantize, fresh, one_row, planned, scale
 from sweep import mostly_slow
 from torch._subclasses.fake_tensor import FakeTensorMode  # tensors of devices that are not here
 
-from portable_probe.tune.launches import row_kernel
 from portable_softmax import (
     CompileError,
     Device,
@@ -81,15 +80,6 @@ def test_rows_of_a_known_length_are_read_several_elements_at_once():
     requests = [RMS.forward.request("*bf16", "*bf16", "*bf16", 4, cols) for cols in (3000, 3004, 3001, 4096)]
     assert [request.multiple for request in requests] == [8, 4, 1, 16]
     assert [scaled.request("*bf16", "*bf16", 4, cols).multiple for cols in (3000, 3004, 3001, 4096)] == [1, 1, 1, 16]
-
-
-def test_turns_of_a_loop_over_blocks_are_counted_once():
-    """Two loops read a row of 65,536 elements, and one writes it: two loads and a store of each element, one of them again."""
-    run = fresh(row_kernel)
-    run.plan("f32[64,65536]", "f32[64,65536]", 64, 65536, num_warps=8, device="nvidia/h200")
-    (traffic,) = (choice._work for choice in run._choices.values())
-    assert (traffic.row, traffic.again) == (2 * 4, 4)  # bytes of an element
-    assert (traffic.loads, traffic.row_operands) == (2, 3)
 
 
 def test_stages_load_vectors_and_need_shared_memory_for_loaded_bytes_alone():
@@ -208,8 +198,7 @@ def test_configurations_cover_a_row_and_are_not_pruned():
 
 
 @pytest.mark.kernel
-def test_copies():
-    """A copy is the launcher itself, also in a module."""
+def test_copies_are_the_launcher_itself():
     module = torch.nn.Module()
     module.launch = scaled
     assert copy.copy(module.launch) is copy.deepcopy(module).launch is scaled
