@@ -35,7 +35,7 @@ def as_float(name: str, argument: str, number: Any, kinds: str = "a number or Te
 
 def as_integer(name: str, argument: str, value: Any, kinds: str = "int") -> Any:
     """Returns an integer of 64 bits, or a symbol of compilers; raises TypeError or ValueError for others."""
-    if isinstance(value, torch.SymInt):
+    if isinstance(value, torch.SymInt) or (type(value) is int and abs(value) < 2**63):
         return value
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
     require(is_integer, TypeError, name, argument, "be {}, not {}", kinds, type(value).__name__)

@@ -3,6 +3,7 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from threading import Barrier
 
 import pytest
@@ -41,8 +42,7 @@ def test_each_call_has_words_and_a_number_of_its_own(splits, capturing, monkeypa
 def test_numbers_of_launches_and_from_threads():
     """Both halves differ from all others, and are no words of zeroed memory nor of numbers below 2**64."""
     with ThreadPoolExecutor(8) as pool:
-        results = [pool.submit(lambda: [bind.next_tag() for _ in range(2500)]) for _ in range(8)]
-    numbers = [number for result in results for number in result.result()]
+        numbers = [*chain.from_iterable(pool.map(lambda _: [bind.next_tag() for _ in range(2500)], range(8)))]
     assert all(0 < number < 2**63 for number in numbers), "a kernel takes a signed number of 64 bits"
     for half in zip(*((number & 0xFFFFFFFF, number >> 32) for number in numbers), strict=True):
         assert len(set(half)) == len(numbers)

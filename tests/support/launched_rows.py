@@ -163,9 +163,8 @@ def _gradient(row, machine):
     named |= {"dy_ptr": placed(machine, layout, dy), "y_ptr": placed(machine, layout, y)}
     named |= {"x_ptr": placed(machine, layout, x)} if scores.cap else {}
     dx, memory = result(row, machine, shape, named["dy_ptr"], row.dtype)
-    hides = scores.mask in ("bool", "bits") or scores.causal or scores.sink or scores.zero_rows
+    hides = named.pop("mask_ptr", None) is not None or scores.causal or scores.sink or scores.zero_rows  # y has what it hides
     scores = Scores(scale=scores.scale, temperature=scores.temperature, cap=scores.cap, mask="bool" if hides else None)
-    named.pop("mask_ptr", None)  # y has what it hides
     about = {"form": "log_softmax" if log else "softmax", "scores": scores, "backward": True}
     config = launch(machine, row, {"result_ptr": dx, **named}, about)
     factors = {name: arguments[name] for name in ("scale", "temperature", "softcap") if name in arguments}
