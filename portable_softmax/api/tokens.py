@@ -12,7 +12,8 @@ from portable_softmax.operators import checks, launch, reference
 from portable_softmax.operators.checks import Factor
 from portable_softmax.operators.operator import Call, Operator
 from portable_softmax.planning.problem import MAX_COLS, LogProbs
-from portable_softmax.runtime import bind
+from portable_softmax.runtime.bind import pack
+from portable_softmax.runtime.compile import on_device
 
 SCORES = (
     "Tensor? mask, Tensor? scale, Tensor? temperature, float? scale_number, float? temperature_number, float? softcap, "
@@ -174,7 +175,7 @@ def mask_of(name: str, x: Tensor, kept: Tensor, mask: Any, dim: Any) -> Tensor:
         is_valid, required = least >= -1 and most < size, "hold ids below {}, or -1, not {} to {}"
         checks.require(is_valid, IndexError, name, "kept", required, size, least, most)
     if is_plain and (device := launch.device_of(kept)):
-        return bind.on_device(bind.pack, device)(kept.to(torch.int64).contiguous(), size).movedim(-1, dim)
+        return on_device(pack, device)(kept.to(torch.int64).contiguous(), size).movedim(-1, dim)
     ids = torch.where((kept >= 0) & (kept < size), kept, size).to(torch.int64)  # another than a token's is behind them
     keeps = torch.zeros((*rows, size + 1), dtype=torch.bool, device=ids.device).scatter(-1, ids, value=True)
     return keeps[..., :-1].movedim(-1, dim)

@@ -21,8 +21,8 @@ from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.checks import FACTORS, INTEGERS, with_size
 from portable_softmax.planning.problem import MAX_COLS, MAX_ROWS, NONE, VECTOR_BYTES, Problem, Scores
-from portable_softmax.runtime.bind import NAMES, bind, expanded, on_device, problem_in_place
-from portable_softmax.runtime.compile import loaded
+from portable_softmax.runtime.bind import NAMES, bind, expanded, problem_in_place
+from portable_softmax.runtime.compile import loaded, on_device
 from portable_softmax.runtime.plans import choice_of
 
 # True under functorch, where Function.apply is refused, even of plain tensors that a transformed function closes over; it has

@@ -21,8 +21,7 @@ from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, con
 from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import Grid, Request, RowPlan, request_of, settings_of
-from portable_softmax.runtime.bind import on_device
-from portable_softmax.runtime.compile import ONE_LAUNCH, made_current
+from portable_softmax.runtime.compile import ONE_LAUNCH, on_device
 from portable_softmax.runtime.measuring import check_measure, is_capturing
 
 IN_CAPTURE = "nothing is measured while a stream captures; launch it once, or call its warm_up, before the capture"
@@ -208,8 +207,7 @@ class Launcher:
                 if captures:
                     texts.append(IN_CAPTURE)
                 else:
-                    with made_current(device):
-                        choice.measure(request, self._measure, call_of)
+                    on_device(choice.measure, device)(request, self._measure, call_of)
             plan = plan_by_range(self._ranges, request, choice)
             for text in (*texts, *plan.warnings):
                 warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=3)

@@ -4,7 +4,7 @@ import itertools
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
 from portable_softmax.runtime.compile import Run
 from portable_softmax.runtime.kernel import Kernel
 
-Result = TypeVar("Result")
 Sizes = Mapping[str, int] | None
 
 NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in (torch.float16, torch.bfloat16, torch.float32)}
@@ -119,19 +118,6 @@ def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
         col, query = (line, element) if problem.across else (element, line // unit)
         sizes |= {"m_col": col, "m_query": query, "m_head": head // unit, "m_batch": batch // unit}
     return sizes
-
-
-def on_device(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
-    """Returns a call of launches and allocations while the device is the current one; a single device always is."""
-    module = getattr(torch, device.vendor.torch_device_type)
-    if device.index is None or module.device_count() == 1:
-        return call
-
-    def within(*arguments: Any, **named: Any) -> Result:
-        with module.device(device.index):
-            return call(*arguments, **named)
-
-    return within
 
 
 def pack(ids: Tensor, n_cols: int) -> Tensor:

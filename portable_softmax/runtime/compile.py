@@ -4,7 +4,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 from portable_softmax.devices.backends.base import KernelResources
 from portable_softmax.devices.detect import INSTALL, interpreting
@@ -14,6 +14,7 @@ from portable_softmax.planning.problem import Problem
 from portable_softmax.planning.tiling import Tiling
 from portable_softmax.runtime.kernel import Kernel, kernels_of
 
+Result = TypeVar("Result")
 Grid = tuple[int, int, int]
 Run = Callable[[Grid, Sequence[Any]], Any]  # launches a kernel on all of its arguments in order, values of constexprs too
 
@@ -129,8 +130,8 @@ def load(kernel: Kernel, device: Device) -> Run:
     if device.backend == "interpreter":
         return functools.partial(_interpreted, kernel)
     binary, version, index = compiled(kernel, device), triton_version(), device.index
-    with _loading, made_current(device):
-        binary._init_handles()  # Triton itself would let a second thread see half of it, or a launcher without a function
+    with _loading:  # Triton itself would let a second thread see half of it, or a launcher without a function
+        on_device(binary._init_handles, device)()
     if version < (3, 5):
         passed = kernel.at_run_time if version < (3, 3) else list  # a compiled kernel is called with its constexprs too
         return lambda grid, arguments: binary[grid](*passed(arguments))
@@ -164,10 +165,16 @@ def _interpreted(kernel: Kernel, grid: Grid, arguments: Sequence[Any]) -> None:
         result.copy_(stored)
 
 
-def made_current(device: Device) -> Any:
-    """Returns a context in which a device is the current one; one that is not here, or the interpreter, changes nothing."""
-    if device.index is None:
-        return nullcontext()
+def on_device(call: Callable[..., Result], device: Device) -> Callable[..., Result]:
+    """Returns a call of launches and allocations while the device is the current one; a single device always is."""
     import torch
 
-    return getattr(torch, device.vendor.torch_device_type).device(device.index)
+    module = getattr(torch, device.vendor.torch_device_type)
+    if device.index is None or module.device_count() == 1:
+        return call
+
+    def within(*arguments: Any, **named: Any) -> Result:
+        with module.device(device.index):
+            return call(*arguments, **named)
+
+    return within

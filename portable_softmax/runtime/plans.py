@@ -18,7 +18,7 @@ from portable_softmax.planning.operands import bucket_key, bucket_of, contiguous
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Problem
 from portable_softmax.planning.tiling import Tiling
-from portable_softmax.runtime.compile import compiled, loaded, made_current, resources_of, triton_version
+from portable_softmax.runtime.compile import compiled, loaded, on_device, resources_of, triton_version
 from portable_softmax.runtime.kernel import kernels_of
 
 if TYPE_CHECKING:
@@ -103,14 +103,16 @@ def warm_up(
     problems = [contiguous_problem(*size, dtype, form, grad, is_batch_invariant()) for size, dtype, grad in requests]
     if device.index is None:
         return [plan_problem(problem, device) for problem in problems]
+    return [on_device(_ready, device)(problem, device, measure) for problem in problems]
+
+
+def _ready(problem: Problem, device: Device, measure: int | None) -> LaunchPlan:
+    """Loads the kernels of a problem, after its launches are measured if requested, and returns its plan."""
     from portable_softmax.runtime.measuring import time_softmaxes
 
-    planned = list[LaunchPlan]()
-    with made_current(device):
-        for problem in problems:
-            choice = choice_of(problem, device, measure, partial(time_softmaxes, problem=problem, device=device))
-            planned.append(choice.resized(problem))
-            loaded(choice.problem, planned[-1].tiling, device)
+    choice = choice_of(problem, device, measure, partial(time_softmaxes, problem=problem, device=device))
+    planned = choice.resized(problem)
+    loaded(choice.problem, planned.tiling, device)
     return planned
 
 
