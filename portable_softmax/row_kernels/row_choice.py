@@ -86,10 +86,9 @@ class Choice:
             raise PlanError(f"{why}; use a smaller {block}")
 
     def _typical(self, settings: Sequence[Setting]) -> Candidate:
-        """Compiles a setting of typical blocks without stages: long ones, unless their number is a constant; or raises."""
-        is_constant = self._request.names[1] in constexprs_of(self._jit)
-        some = sorted(settings, key=lambda one: one.block, reverse=not is_constant)
-        one = next(self._compile([min(some, key=lambda one: (abs(math.log2(one.per_thread / (2 * FEW))), one.stages))]))
+        """Compiles a setting of the shortest block, of which a row has several, and a usual thread, without stages; or raises."""
+        usual = [(one.block, abs(math.log2(one.per_thread / (2 * FEW))), one.stages) for one in settings]
+        one = next(self._compile([settings[usual.index(min(usual))]]))
         if isinstance(one, Exception):
             raise one
         return one
