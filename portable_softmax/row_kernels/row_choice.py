@@ -86,7 +86,7 @@ class Choice:
             raise PlanError(f"{why}; use a smaller {block}")
 
     def _typical(self, settings: Sequence[Setting]) -> Candidate:
-        """Compiles a setting of the shortest block, of which a row has several, and a usual thread, without stages; or raises."""
+        """Compiles a setting of the shortest block, as a row has several then, usual threads and no stages; or raises."""
         usual = [(one.block, abs(math.log2(one.per_thread / (2 * FEW))), one.stages) for one in settings]
         one = next(self._compile([settings[usual.index(min(usual))]]))
         if isinstance(one, Exception):
