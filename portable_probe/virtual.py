@@ -12,7 +12,7 @@ from portable_softmax.planning.operands import contiguous_problem
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.row_kernels.inspection import Launched
 from portable_softmax.runtime.bind import bind
-from portable_softmax.runtime.compile import Run, compiled
+from portable_softmax.runtime.compile import Start, compiled
 from portable_softmax.runtime.kernel import Kernel, kernels_of
 
 RAN = "ran {} code on a CPU emulator, {} wave instructions"
@@ -23,7 +23,7 @@ def run_softmax(launch_plan: LaunchPlan, operands: Sequence[torch.Tensor], devic
     """Runs the planned softmax of rows of contiguous matrices (result, x), or its gradient (result, dy, y); says what ran."""
     steps: list[int] = []
 
-    def load(kernel: Kernel) -> Run:
+    def load(kernel: Kernel) -> Start:
         return lambda grid, arguments: steps.append(_run(compiled(kernel, device), grid, kernel.at_run_time(arguments)))
 
     (n_rows, n_cols), planned = operands[0].shape, launch_plan.problem

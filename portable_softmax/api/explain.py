@@ -43,12 +43,12 @@ def explain(x: Tensor, dim: int = -1, *, device: Device | str | None = None, **o
     if device is None and (device := launch.device_of(x)) is None:
         return f"PyTorch's operators compute it: the tensor is on {x.device.type}; device='vendor/product' plans for another"
     target, copied = chosen(device), ""
-    problem = launch.problem_of(operator, args, operator.results(args, checked), target, about)
+    problem = launch.problem_of_call(operator, args, operator.results(args, checked), target, about)
     if problem is None:
         copied = "operands are copied first, for their strides or for batch_invariant\n"
         on_meta = args._replace(**{name: getattr(args, name).to("meta") for name in ("x", "mask") if named[name] is not None})
         copies, moved = launch.copies_of(operator, on_meta, checked, target, about)
-        problem = launch.problem_of(operator, copies, operator.results(copies, moved), target, {**about, "dim": moved.dim})
+        problem = launch.problem_of_call(operator, copies, operator.results(copies, moved), target, {**about, "dim": moved.dim})
     assert problem, "contiguous rows are read in place"
     shape = f"{problem.n_rows} rows of {problem.n_cols} columns on {target.name}, strides {x.stride()} along dim {checked.dim}"
     return f"{copied}one launch computes {problem.name} of {shape}\n{plan_problem(problem, target)}"

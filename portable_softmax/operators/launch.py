@@ -21,7 +21,7 @@ from portable_softmax.devices.detect import current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.operators.checks import FACTORS, INTEGERS, with_size
 from portable_softmax.planning.problem import MAX_COLS, MAX_ROWS, NONE, VECTOR_BYTES, Problem, Scores
-from portable_softmax.runtime.bind import NAMES, bind, expanded, problem_in_place
+from portable_softmax.runtime.bind import NAMES, bind, expanded, problem_of_tensors
 from portable_softmax.runtime.compile import loaded, on_device
 from portable_softmax.runtime.plans import choice_of
 
@@ -147,7 +147,7 @@ def run_of(operator: Any, args: Any, options: Any, about: dict[str, Any], out: T
         is_moved = overwrites(out, x) and out.stride() != x.stride()
         if not is_alike or is_moved or overlaps(out) or is_recorded((out, *args)):
             raise NoKernel("the tensor for the result")
-    problem = problem_of(operator, args, results, target, about, out)
+    problem = problem_of_call(operator, args, results, target, about, out)
     if problem is None:
         return _on_copies(operator, options, target, about)
     choice = choice_of(problem, target)
@@ -179,7 +179,7 @@ def _selection(operands: tuple[str, ...], fields: tuple[str, ...]) -> Callable[[
     return itemgetter(*(places.get(name, -1) for name in operands))
 
 
-def problem_of(
+def problem_of_call(
     operator: Any, args: Any, results: Any, target: Device, about: dict[str, Any], out: Tensor | None = None
 ) -> Problem | None:
     """Returns the problem of a call with such results, or with out; None if kernels do not read its tensors in place."""
@@ -189,7 +189,7 @@ def problem_of(
             ((shape, dtype),) = results
             out = torch.empty(shape, dtype=dtype, device="meta")
         whole = [out, *whole]
-    return problem_in_place(whole, device=target, mask=getattr(args, "mask", None), **about)
+    return problem_of_tensors(whole, device=target, mask=getattr(args, "mask", None), **about)
 
 
 def copies_of(operator: Any, args: Any, options: Any, target: Device, about: dict[str, Any]) -> tuple[Any, Any]:

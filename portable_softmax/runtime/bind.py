@@ -13,7 +13,7 @@ from portable_softmax.devices.device import Device
 from portable_softmax.planning.operands import problem_of
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import NONE, VECTOR_BYTES, Problem
-from portable_softmax.runtime.compile import Run
+from portable_softmax.runtime.compile import Start
 from portable_softmax.runtime.kernel import Kernel
 
 Sizes = Mapping[str, int] | None
@@ -29,32 +29,33 @@ _tags = itertools.repeat(range(_first, _first + 2**26 * _STEP, _STEP))
 next_tag: Callable[[], int] = itertools.chain.from_iterable(_tags).__next__
 
 
-def problem_in_place(
+def problem_of_tensors(
     tensors: Sequence[Tensor], *, dim: int, device: Device, mask: Tensor | None = None, **about: Any
 ) -> Problem | None:
-    """Returns the problem of a launch on tensors and a mask as they are laid out; None if kernels do not read these in place.
+    """Returns the problem of a launch on tensors and a mask as they are laid out; None if these must be copied first.
 
-    Tensors are those of x's shape, the result first, on meta too; the mask is that of a call, and dim at least 0. `about` are
-    form, scores, log_probs, batch_invariant and backward: see Problem. Contiguous rows and masks are read in place.
+    Tensors are those of x's shape: the result, x or dy, y, and x of a gradient with a softcap; or x alone, for numbers per row.
+    They may be on meta. The mask is that of a call, and dim at least 0. `about` are form, scores, log_probs, backward and
+    batch_invariant: see Problem. Contiguous rows and masks are never copied.
     """
     scores, of_tokens, places = about.get("scores", NONE), about.get("log_probs") is not None, None
-    result, x, *others = tensors if len(tensors) > 1 else [*tensors, *tensors]  # log-probabilities have no result of x's shape
-    types, starts = (NAMES[x.dtype], NAMES[result.dtype]), [t.data_ptr() for t in (result, x, *others)]
-    if about.get("backward"):  # dx has the type of x, and dy that of y
+    result, source, *others = tensors if len(tensors) > 1 else [*tensors, *tensors]
+    types, starts = (NAMES[source.dtype], NAMES[result.dtype]), [t.data_ptr() for t in (result, source, *others)]
+    if about.get("backward"):  # the result is dx, of x's type, and the source dy, of y's
         types = types[::-1]
     if mask is not None:
-        mask = expanded(mask, x, dim)
+        mask = expanded(mask, source, dim)
         places = mask.stride()
     problem = problem_of(
-        x.shape,
+        source.shape,
         dim,
-        [t.stride() for t in (result, x, *others)],
+        [t.stride() for t in (result, source, *others)],
         types,
         may_scatter=of_tokens or device.vendor.scattered_rows or bool(scores),
         mask=places,
         mask_aligned=mask is not None and scores.mask != "bits" and mask.data_ptr() % VECTOR_BYTES == 0,
         aligned=not any(start % VECTOR_BYTES for start in starts),
-        in_place=not of_tokens and starts[0] in starts[1:] and (starts[0] != 0 or result is x),
+        in_place=not of_tokens and starts[0] in starts[1:] and (starts[0] != 0 or result is source),
         **about,
     )
     if problem is None or (problem.across and of_tokens) or (problem.batch_invariant and not _is_like_contiguous(problem)):
@@ -75,31 +76,32 @@ def expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:
 
 
 def bind(
-    plan: LaunchPlan, kernels: Sequence[tuple[Kernel, Run]], where: torch.device, sizes: Sizes = None
+    plan: LaunchPlan, kernels: Sequence[tuple[Kernel, Start]], where: torch.device, sizes: Sizes = None
 ) -> Callable[..., None]:
-    """Returns a launch of one kernel, or of two of which the first reduces splits, on operands in their order, None if absent.
+    """Returns launch(*operands), of one kernel, or of two of which the first reduces splits; absent operands are None.
 
+    Kernels are the results of `loaded`: two have the same parameters but for C. Operands are in the order of Kernel.operands,
     `where` is their device, and sizes are n_ids and ignored of log-probabilities, by name. The launch is on the current stream
     of the device, which must be the current one (`on_device`). Words for the splits of rows belong to a call: they are
     allocated on that stream, as its result is, and have a tag of their own. A graph replays a launch with the same tag, so
     while one is captured they are cleared on the stream too; a second kernel reads what the first one wrote.
     """
-    problem, tiling, grid, (first, run) = plan.problem, plan.tiling, (plan.num_programs, 1, 1), kernels[0]
+    problem, tiling, grid, (first, start) = plan.problem, plan.tiling, (plan.num_programs, 1, 1), kernels[0]
     values = {**_sizes_of(problem, first.config), **(sizes or {})}
     last = [values.get(name, constexpr) for name, constexpr in first.parameters[len(first.operands) :]]
     if "words_ptr" not in first.types:
-        return lambda *operands: run(grid, (*operands, *last))
+        return lambda *operands: start(grid, (*operands, *last))
     assert [first.parameters[at][0] for at in (len(first.operands), -2)] == ["words_ptr", "tag"], "sizes are between them"
     n_words = 4 * tiling.splits * problem.tiles(tiling.tile_rows) * tiling.tile_rows
     is_capturing = getattr(getattr(torch, where.type), "is_current_stream_capturing", bool)
-    steps = [(run, kernel.parameters[-1][1]) for kernel, run in kernels]
+    steps = [(start, kernel.parameters[-1][1]) for kernel, start in kernels]
 
     def launch(*operands: Any) -> None:
         words, tag = torch.empty(n_words, dtype=torch.int64, device=where), next_tag()
         if len(steps) == 1 and is_capturing():
             words.zero_()
-        for run, config in steps:
-            run(grid, (*operands, words, *last[1:-2], tag, config))
+        for start, config in steps:
+            start(grid, (*operands, words, *last[1:-2], tag, config))
 
     return launch
 

@@ -16,7 +16,7 @@ from portable_softmax.runtime.kernel import Kernel, kernels_of
 
 Result = TypeVar("Result")
 Grid = tuple[int, int, int]
-Run = Callable[[Grid, Sequence[Any]], Any]  # launches a kernel on all of its arguments in order, values of constexprs too
+Start = Callable[[Grid, Sequence[Any]], Any]  # starts a kernel on all of its arguments in order, values of constexprs too
 
 ONE_LAUNCH = threading.RLock()  # the interpreter patches Triton's language, and keeps a program's number, for all threads
 _compiling, _loading = threading.Lock(), threading.Lock()
@@ -117,13 +117,17 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 @functools.cache  # a new number of rows of a known bucket needs them as they are
-def loaded(problem: Problem, tiling: Tiling, device: Device) -> list[tuple[Kernel, Run]]:
-    """Returns the kernels of a tiling on a device, two for one of two launches; raises the errors of `compiled`."""
+def loaded(problem: Problem, tiling: Tiling, device: Device) -> list[tuple[Kernel, Start]]:
+    """Returns the kernels of a tiling on a device, two for one of two launches; raises the errors of `compiled`.
+
+    The problem is that of a bucket, and the tiling that of a plan: its `walk` changes within a bucket if a number of rows has
+    more tiles than the device launches programs, and the first such call compiles again.
+    """
     return [(kernel, load(kernel, device)) for kernel in kernels_of(problem, tiling, device)]
 
 
-def load(kernel: Kernel, device: Device) -> Run:
-    """Compiles a kernel, loads it onto a device, and returns its launch on the current stream.
+def load(kernel: Kernel, device: Device) -> Start:
+    """Compiles a kernel, loads it onto a device, and returns start(grid, arguments) on the current stream.
 
     What does not change is looked up once; while profilers' hooks are set, Triton does all of it.
     """
@@ -141,13 +145,13 @@ def load(kernel: Kernel, device: Device) -> Run:
     entering, leaving = knobs.runtime.launch_enter_hook.calls, knobs.runtime.launch_exit_hook.calls  # profilers add to them
     run, current_stream, handles = binary.run, driver.active.get_current_stream, (binary.function, binary.packed_metadata)
 
-    def launch(grid: Grid, arguments: Sequence[Any]) -> None:
+    def start(grid: Grid, arguments: Sequence[Any]) -> None:
         if entering or leaving:
             binary[grid](*arguments)
         else:  # these nine arguments are the first from Triton 3.2 to 3.9
             run(*grid, current_stream(index), *handles, None, None, None, *arguments)
 
-    return launch
+    return start
 
 
 def _interpreted(kernel: Kernel, grid: Grid, arguments: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Cached plans for shapes, with the resources of compiled kernels; planning and compilation ahead of the first call."""
+"""Plans of buckets, which are kept; planning, compilation and loading ahead of the first call."""
 
 import math
 import warnings
@@ -49,7 +49,7 @@ def plan(
     Raises:
         TypeError, ValueError, DtypeError: a size, the form or the dtype is not supported.
         TypeError, ProfileError, DeviceError: `device` is invalid, or there is none.
-        PlanError: no launch fits the device.
+        PlanError: no launch compiles and fits the device. TargetError: this Triton compiles none for it.
     """
     device = chosen(device)
     return plan_problem(contiguous_problem(n_rows, n_cols, dtype, form, backward, is_batch_invariant()), device)
@@ -130,14 +130,15 @@ def occupancy(resources: KernelResources, device: Device | str | None = None) ->
 
 
 def plan_problem(problem: Problem, device: Device) -> LaunchPlan:
-    """Returns the plan of a problem; raises PlanError if nothing fits, and CompileError if nothing compiles."""
+    """Returns the plan of a problem; raises PlanError if no candidate compiles and fits, TargetError if none could compile."""
     return choice_of(problem, device).resized(problem)
 
 
 def choice_of(problem: Problem, device: Device, count: int | None = None, time: planner.Time | None = None) -> LaunchPlan:
-    """Returns the launch that is chosen for the bucket of a problem, kept; raises the errors of plan_problem.
+    """Returns the plan of the bucket of a problem, which is kept; raises the errors of plan_problem.
 
-    With a count, it is chosen anew: the fastest of so many by `time`, unless bits may not depend on what else runs.
+    With a count, it is chosen anew, as the fastest of so many launches by `time`; not under batch_invariant. Two threads may
+    both choose one: either is right, and the last one is kept.
     """
     global n_measured
     if not count or problem.batch_invariant:
@@ -159,7 +160,7 @@ def _compile(problem: Problem, tiling: Tiling, device: Device) -> KernelResource
     if not is_compiled and device.vendor.model((1, 1), 4, (), device):
         return candidates.estimated(problem, tiling, device)
     version = triton_version()  # raises CompileError if there is none
-    kernel, *_ = kernels_of(problem, tiling, device)
+    kernel, *_ = kernels_of(problem, tiling, device)  # a second one, of two launches, is compiled where it is loaded
     if kernel.config.BLOCKS > 1 and version < (3, 3):
         raise CompileError("this Triton has no tuples of tensors; install Triton 3.3 or later")
     if problem.log_probs and problem.log_probs.sample:  # ranked as log-probabilities, of which it may have the launch

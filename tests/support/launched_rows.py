@@ -18,7 +18,7 @@ from portable_softmax.operators import reference
 from portable_softmax.operators.launch import MASKS
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Scores
-from portable_softmax.runtime.bind import bind, problem_in_place
+from portable_softmax.runtime.bind import bind, problem_of_tensors
 from portable_softmax.runtime.kernel import kernels_of
 
 GUARD, NO_RESULT = 7.0, -3.0
@@ -86,7 +86,7 @@ def launch(machine, row, named, about, sizes=None):
     if about.get("backward"):
         tensors = tensors[:3]
     about |= {"dim": tensors[0].dim() - 1, "mask": named.get("mask_ptr")}
-    problem = problem_in_place(tensors, device=machine.device, **about)
+    problem = problem_of_tensors(tensors, device=machine.device, **about)
     assert problem, "copies of the tensors would be launched"
     if layout.scattered:
         problem = replace(problem, scattered=True)

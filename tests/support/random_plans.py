@@ -8,7 +8,7 @@ import torch
 
 from portable_softmax import Device
 from portable_softmax.planning.problem import FORMS, MAX_COLS, NONE, Causal, Problem, Scores
-from portable_softmax.runtime.bind import problem_in_place
+from portable_softmax.runtime.bind import problem_of_tensors
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32
 INNER = 2, 3, 7, 15, 16, 31, 64, 96, 197, 200, 333, 512, 1001, 1024  # rows that lie side by side
@@ -30,7 +30,7 @@ def random_problems(device: Device, seed: int) -> Iterator[Problem]:
             scores, mask = Scores(scale=scores.scale, mask=scores.mask and "bool"), None
         about = {"form": draw.choice(FORMS), "batch_invariant": draw.random() < 0.1, "backward": backward, "scores": scores}
         try:
-            problem = problem_in_place((result, x, *y), dim=dim, device=device, mask=mask, **about)
+            problem = problem_of_tensors((result, x, *y), dim=dim, device=device, mask=mask, **about)
         except ValueError:
             continue  # larger than any memory
         if problem is not None:
