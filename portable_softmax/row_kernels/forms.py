@@ -16,10 +16,10 @@ from portable_softmax.row_kernels.row_plan import Request
 from portable_softmax.row_kernels.trace import Trace, accesses_of
 from portable_softmax.row_kernels.ttir import PROGRAM, Access, Function, Op, Turns
 
-ROWS, PROGRAMS = (5, 40, 300), (1, 2, 3, 7)  # small launches that are traced
+TRACED_ROWS, TRACED_PROGRAMS = (5, 40, 300), (1, 2, 3, 7)  # of small launches, of which all is traced
 FIRST = 16  # programs of one for each row that are traced, beside those at powers of two
 BLOCKS = 3  # of a row, where its length is no constexpr
-UNKNOWN_ROWS = "which rows a program takes is not a loop from tl.program_id(0) by tl.num_programs(0)"
+UNKNOWN_ROWS = "launches of 1, 2, 3 and 7 programs do not make the same accesses"
 
 
 class Form(NamedTuple):
@@ -31,7 +31,7 @@ class Form(NamedTuple):
     decisive: frozenset[str] = frozenset()  # parameters of which the values decide all of this
 
 
-def _launch(
+def _traced(
     function: Function, arguments: Mapping[str, Any], programs: Iterable[int], of_all: int, **more: int
 ) -> list[Access]:
     """Returns the accesses of some programs of a launch along axis 0."""
@@ -44,7 +44,7 @@ def form_of(function: Function, request: Request, block: int) -> Form:
     if request.grid is None and rows:  # else which programs there are is not asked
         form, count = _of_launches(function, arguments, rows), arguments[rows]
         programs = {*range(min(count, FIRST)), *(1 << power for power in range((count - 1).bit_length()))}
-        why = form.refused or conflict(_launch(function, arguments, sorted(programs), count))
+        why = form.refused or conflict(_traced(function, arguments, sorted(programs), count))
         form = form._replace(refused=why)
     n_cols = arguments[cols]
     if cols in function.parameters.values():
@@ -65,8 +65,10 @@ def _of_launches(function: Function, arguments: Mapping[str, Any], name_of_rows:
     form, axes = Form(UNKNOWN_ROWS), {op.text.split()[1] for op in function.every if op.kind == "get_program_id"}
     if axes - {"x"}:
         return Form(f"it reads tl.program_id({'xyz'.index(min(axes - {'x'}))})")
-    for rows in ROWS:
-        launches = [_launch(function, {**arguments, name_of_rows: rows}, range(n), n, turns=max(ROWS)) for n in PROGRAMS]
+    for rows in TRACED_ROWS:
+        launches = [
+            _traced(function, {**arguments, name_of_rows: rows}, range(n), n, turns=max(TRACED_ROWS)) for n in TRACED_PROGRAMS
+        ]
         odd = {root for (root, *_), *_ in _differing([[(one.place,) for one in launch] for launch in launches])}
         stores = [[one for one in launch if one.kind != "load"] for launch in launches]
         common = {one.root for one in launches[0]} - odd
@@ -130,7 +132,7 @@ def programs_of_rows(form: Form, request: Request, function: Function, most: int
     @functools.cache
     def turns(program: int, programs: int) -> int:
         """Counts the turns over rows in which a program accesses memory; one if there is no loop over rows."""
-        accesses = [one for one in _launch(function, request.arguments, [program], programs) if one.root not in form.parts]
+        accesses = [one for one in _traced(function, request.arguments, [program], programs) if one.root not in form.parts]
         return max((one.row[1] + 1 for one in accesses if one.row[0] or PROGRAM in one.address.sources), default=0)
 
     programs = request.num_programs or min(most, max(1, turns(0, 1)))
@@ -147,7 +149,7 @@ def programs_of_rows(form: Form, request: Request, function: Function, most: int
     if abs(first - last) > 1:  # else turns may alternate
         is_right = total(0, programs - 1) == turns(0, 1)
     if not is_right:
-        check_form(Form(f"it goes over {request.rows:,} rows otherwise than over {ROWS[0]}"), request)
+        check_form(Form(f"it goes over {request.rows:,} rows otherwise than over {TRACED_ROWS[0]}"), request)
     return programs
 
 

@@ -17,8 +17,8 @@ from portable_softmax.devices.detect import chosen, current_device, interpreting
 from portable_softmax.devices.device import Device
 from portable_softmax.invariance import is_batch_invariant
 from portable_softmax.planning.operands import MANY, numbers_of, representative
+from portable_softmax.row_kernels.buckets import Kept, plan_by_bucket
 from portable_softmax.row_kernels.decorators import OF_CONFIG, arguments_of, constexprs_of, heuristics_of, jit_function
-from portable_softmax.row_kernels.ranges import Kept, plan_by_range
 from portable_softmax.row_kernels.row_choice import Choice
 from portable_softmax.row_kernels.row_plan import Grid, Request, RowPlan, request_of, settings_of
 from portable_softmax.runtime.compile import ONE_LAUNCH, on_device
@@ -38,9 +38,9 @@ class Launcher:
     ```
 
     BLOCK, num_warps, and a constexpr that a loop uses as `num_stages` are computed, and the grid if the kernel is correct for
-    any number of programs (docs/row_kernels.md). The first call for a size, dtypes and alignments compiles some configurations,
-    and selects the one with the least expected time; later calls look it up, and are not checked. Neither waits for the device,
-    so a CUDA graph can capture both; torch.compile breaks its graph at a launch.
+    any number of programs (docs/row_kernels.md). The first call for a bucket of rows, dtypes, alignments and columns compiles
+    some settings, and selects the one with the least expected time; later calls look it up, and are not checked. Neither waits
+    for the device, so a CUDA graph can capture both; torch.compile breaks its graph at a launch.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
@@ -48,8 +48,8 @@ class Launcher:
         block: name of the constexpr that is a block's number of elements.
         grid: as in `kernel[grid]`: a tuple, or a function of the arguments by name that returns one. A call may pass another
             one, and any argument that is not to be computed: constexprs, options such as num_warps, and num_programs.
-        measure: number of configurations, such as 4, that are timed at the first call for a range of rows, on copies of its
-            tensors; the fastest is launched in this process. None for none.
+        measure: number of settings, such as 4, that are timed at the first call for a bucket of rows, on copies of its
+            tensors; one that is 2% faster than the first is launched in this process. None for none.
 
     Raises:
         TypeError: the kernel has no such parameter, or `block` is not a constexpr.
@@ -78,10 +78,10 @@ class Launcher:
             raise TypeError(f"{self._jit.__name__}: Triton's launch has a {min(reserved)} of its own; rename the parameter")
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is not a constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
-        self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of other arguments a class is enough
+        self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of other arguments a class is compared: `_key`
         self._choices: dict[Any, Choice] = Kept()
-        self._ranges: dict[Any, RowPlan | None] = Kept()
-        self._launches: dict[Any, Callable[..., Any]] = Kept()
+        self._bucket_plans: dict[Any, RowPlan | None] = Kept()
+        self._calls: dict[Any, Callable[..., Any]] = Kept()
 
     def __deepcopy__(self, memo: object = None) -> "Launcher":
         """Returns the launcher itself, as it is a function: modules that hold one are copied, kernels of any scope too."""
@@ -105,7 +105,7 @@ class Launcher:
         if is_dynamo_compiling():  # which would go into Triton's launch
             return _run_uncompiled(self, args, kwargs)
         try:
-            launch = self._launches.get(self._key(args, kwargs))
+            launch = self._calls.get(self._key(args, kwargs))
         except TypeError:  # a constexpr without a hash, which the request names
             launch = None
         return (launch or self._looked_up(args, kwargs))(*args, **kwargs)
@@ -160,7 +160,8 @@ class Launcher:
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Returns what launches of such arguments differ in.
 
-        With `rows`, sizes of tensors are not in it; of integers that do not decide a kernel's form, it is what Triton reads.
+        Of integers that do not decide a kernel's form, it is what Triton reads: whether they are 1, and multiples of 16. With
+        `rows`, sizes of tensors are not in it; without, they are, and the number of bits of an integer. Of floats it is the type.
         """
         is_sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         known, constexprs, exact = self._jit.arg_names, self._constexprs, self._exact
@@ -184,7 +185,7 @@ class Launcher:
         return tuple(key)
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """Returns a function that launches the kernel on such arguments."""
+        """Returns a function that launches the kernel on such arguments; in the interpreter, launches it, and returns _nothing."""
         request = self.request(*args, **kwargs)  # raises the error
         device = device_of(request.arguments)
         if interpreting():  # which does not check what a kernel reads from elsewhere, so that nothing is kept
@@ -199,21 +200,21 @@ class Launcher:
             return functools.partial(self._bind(plan, device, args, kwargs), *values, **named)
 
         with self._lock:
-            if launch := self._launches.get(self._key(args, kwargs)):  # of another thread
+            if launch := self._calls.get(self._key(args, kwargs)):  # of another thread
                 return launch
             choice, texts = self._choice(request, device), list[str]()
             captures = self._measure is not None and is_capturing(device)
-            if self._measure and request.rows and not choice.measured:
+            if self._measure and request.rows and not choice.measurement:
                 if captures:
                     texts.append(IN_CAPTURE)
                 else:
                     on_device(choice.measure, device)(request, self._measure, call_of)
-            plan = plan_by_range(self._ranges, request, choice)
+            plan = plan_by_bucket(self._bucket_plans, request, choice)
             for text in (*texts, *plan.warnings):
                 warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=3)
             launch = self._bind(plan, device, args, kwargs)
             if plan.num_programs and not captures:
-                self._launches[self._key(args, kwargs)] = launch
+                self._calls[self._key(args, kwargs)] = launch
             return launch
 
     def _bind(self, plan: RowPlan, device: Device, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:

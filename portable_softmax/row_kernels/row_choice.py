@@ -20,12 +20,14 @@ from portable_softmax.planning.problem import VECTOR_BYTES
 from portable_softmax.row_kernels import addresses, forms
 from portable_softmax.row_kernels.compiling import compiled_for
 from portable_softmax.row_kernels.decorators import configurations, constants_of, constexprs_of, jit_function
-from portable_softmax.row_kernels.row_plan import KNOWN, Request, RowPlan, Setting, settings_of
+from portable_softmax.row_kernels.row_plan import TRITON_MULTIPLE, Request, RowPlan, Setting, settings_of
 from portable_softmax.row_kernels.ttir import Function, parsed_of, stores_elsewhere
 from portable_softmax.runtime.measuring import on_copies, timed
 
 MAX_COMPILED = 8  # settings, side by side: one less misses one that is 25% faster
-SEVERAL = KNOWN + 1  # rows of which Triton knows nothing: it makes 1 a constant, and reads less by multiples of 16; 0 is no row
+SEVERAL = (
+    TRITON_MULTIPLE + 1
+)  # rows of which Triton knows nothing: it makes 1 a constant, and reads less by multiples of 16; 0 is no row
 
 
 class Candidate(NamedTuple):
@@ -55,7 +57,7 @@ class Choice:
     """Launches of settings that are compiled for a device, the one of the least mean time for some numbers of rows first."""
 
     def __init__(self, request: Request, device: Device, numbers: Sequence[int]) -> None:
-        self._request, self._device, self._numbers, self.measured = request, device, numbers, ""
+        self._request, self._device, self._bucket, self.measurement = request, device, numbers, ""
         self._jit, (rows, _, block) = jit_function(request.kernel), request.names
         is_constant = rows in constexprs_of(self._jit)
         self._values = request.arguments  # that settings are compiled for
@@ -78,7 +80,7 @@ class Choice:
         # 2. It shows what a row moves, and what others should use: estimates. 3. The fastest of these are compiled.
         self._work, self._count = self._work_of(first), len(settings)
         estimated = [self._estimated(setting, first) for setting in settings]
-        self._left = sorted((way for one in estimated for way in self._launches(one)[:1]), key=lambda one: one.us)
+        self._left = sorted((way for one in estimated for way in self._candidates_of(one)[:1]), key=lambda one: one.us)
         self.candidates, self._rejected = compile_best(self._left, self._fitting, MAX_COMPILED, MAX_COMPILED)
         self.candidates.sort(key=lambda one: one.resources.spilled_bytes_per_thread > 0)  # up to twice as slow as expected
         if not self.candidates:
@@ -164,7 +166,7 @@ class Choice:
         if request.fixed or torch.are_deterministic_algorithms_enabled():
             some = [one for one in some if one.setting[1:3] == self.candidates[0].setting[1:3]]
         launches, plans = list[Candidate](), list[RowPlan]()
-        for launch in (launch for one in some[:count] for launch in self._launches(one)):
+        for launch in (launch for one in some[:count] for launch in self._candidates_of(one)):
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
                 plans.append(self._planned(request, launch))
                 launches.append(launch)
@@ -178,7 +180,7 @@ class Choice:
             except torch.OutOfMemoryError:
                 return "there is no memory for copies of its tensors"
 
-        at, self.measured = measured(plans, time)
+        at, self.measurement = measured(plans, time)
         if at is not None:
             self.candidates = [launches[at], *self.candidates]
 
@@ -188,7 +190,7 @@ class Choice:
             if isinstance(one, Exception):
                 yield f"{like.setting}: does not compile: {one}"
             else:
-                yield next(iter(self._launches(one)), f"{one.setting}: it uses {one.resources}")
+                yield next(iter(self._candidates_of(one)), f"{one.setting}: it uses {one.resources}")
 
     def _compile(self, settings: Sequence[Setting]) -> Iterator[Candidate | Exception]:
         """Compiles settings; yields candidates, or errors."""
@@ -213,12 +215,12 @@ class Choice:
         constants, fit = like.constants | setting.config.kwargs, self._device.vendor.occupancy(used, self._device.hardware)
         return like._replace(setting=setting, constants=constants, resources=used, occupancy=fit)
 
-    def _launches(self, one: Candidate) -> list[Candidate]:
+    def _candidates_of(self, one: Candidate) -> list[Candidate]:
         """Returns launches of a program, with the mean of their times, the faster one first; nothing if none fits.
 
         A computed grid has a program for every row, or as many as are resident; one that was passed grows with the rows.
         """
-        request, numbers, resident = self._request, self._numbers, self._device.resident(one.occupancy)
+        request, numbers, resident = self._request, self._bucket, self._device.resident(one.occupancy)
         ways, per_row, launches = [request.num_programs], 1.0, list[Candidate]()
         if not resident:
             return launches
@@ -275,14 +277,14 @@ class Choice:
     def _reasons(self, request: Request, one: Candidate) -> Iterator[str]:
         blocks, cols = self._turn(one.setting)
         moved = cols * self._work.row
-        yield from filter(None, [self.measured])
+        yield from filter(None, [self.measurement])
         if request.grid is None:
             yield f"a row moves {moved:,.0f} bytes of memory; a program beside them {self._work.program:,.0f}"
         else:
             yield f"a program moves {moved:,.0f} bytes of memory"
         if blocks > 1:
             yield f"a row is {blocks} blocks, which the kernel loops over"
-        if request.multiple < math.gcd(request.cols, KNOWN):
+        if request.multiple < math.gcd(request.cols, TRITON_MULTIPLE):
             yield f"rows of {request.cols} are read an element at a time; more at once, if their length were a tl.constexpr"
         others = [other for other in self.candidates if other.setting != one.setting]
         yield from runner_up([one, *others], self._left, self._count)

@@ -26,7 +26,7 @@ BLOCKS = 1024, 16384  # elements of the shortest and the longest block, where a 
 STAGES = 1, 3  # two hide nothing, four little more
 DEFAULT_WARPS = 4  # Triton's
 MAX_EACH = 64  # elements of a block per thread
-KNOWN = 16  # the multiple for which Triton checks numbers and addresses
+TRITON_MULTIPLE = 16  # the multiple for which Triton checks numbers and addresses
 Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
 
@@ -128,8 +128,8 @@ def request_of(
     constexprs = constexprs_of(jit)
     meta = {name: value for name, value in arguments.items() if name in constexprs - {n_rows, n_cols}} | options
     cols, rows, is_fixed = arguments[n_cols], arguments.get(n_rows or "", 1), num_programs is not None or is_batch_invariant()
-    multiple = math.gcd(cols, KNOWN)
-    known = multiple if multiple == KNOWN or n_cols in constexprs else 1  # Triton knows this alone of other numbers
+    multiple = math.gcd(cols, TRITON_MULTIPLE)
+    known = multiple if multiple == TRITON_MULTIPLE or n_cols in constexprs else 1  # Triton knows this alone of other numbers
     request = Request(kernel, names, arguments | options, meta, num_programs, grid, rows, cols, known, is_fixed)
     if n_rows is None:
         with contextlib.suppress(TypeError):  # a grid that follows from a heuristic is known after compiling

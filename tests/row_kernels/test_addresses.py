@@ -10,7 +10,7 @@ from row_forms import one_row, rows_in
 
 from portable_softmax import Device, PlanError, launcher
 from portable_softmax.row_kernels import addresses
-from portable_softmax.row_kernels.ranges import plan_by_range
+from portable_softmax.row_kernels.buckets import plan_by_bucket
 from portable_softmax.runtime.compile import triton_version
 
 NAMES = {"rows": "n_rows", "cols": "n_cols", "block": "BLOCK"}
@@ -300,7 +300,7 @@ def test_plans_of_a_range_of_rows(monkeypatch):
         more = more or {"MULTIPLE": 1}
         tensors = {"x": torch.empty(rows, 100, device="meta"), "y": torch.empty(of_y or rows, 100, device="meta")}
         request = runs[kernel].request(**tensors, n_rows=rows, n_cols=100, FORM=FORM, **more)
-        return plan_by_range(ranges, request, runs[kernel]._choice(request, device)).num_programs
+        return plan_by_bucket(ranges, request, runs[kernel]._choice(request, device)).num_programs
 
     assert [num_programs(70, **more) for more in ({}, stride)] == [70, 70]
     with monkeypatch.context() as patch:

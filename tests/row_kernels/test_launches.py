@@ -165,7 +165,7 @@ def test_launches_are_kept_by_the_values_of_a_grid(where):
             y = torch.zeros_like(x)
             launch(x[:rows], y, 8, 4, **options)
             assert int((y == 3).all(1).sum()) == rows
-        counts.append((len(run._launches), len(sized._launches)))
+        counts.append((len(run._calls), len(sized._calls)))
     assert counts[0] < counts[1] == counts[2] == counts[3] or where.type == "cpu"  # the interpreter's are not kept
     unset = 5
     fewer, y = launcher(one_row, cols="n_cols", block="BLOCK", grid=lambda meta: (meta["n_rows"] - unset,)), torch.zeros_like(x)

@@ -11,8 +11,8 @@ from row_kernels import RMS, adding, fresh
 from portable_softmax import Device
 from portable_softmax.planning import planner
 from portable_softmax.row_kernels import row_choice
+from portable_softmax.row_kernels.buckets import plan_by_bucket
 from portable_softmax.row_kernels.compiling import compiled_for
-from portable_softmax.row_kernels.ranges import plan_by_range
 from portable_softmax.row_kernels.ttir import parsed_of, stores_elsewhere
 from portable_softmax.runtime.measuring import on_copies
 
@@ -97,13 +97,13 @@ def test_the_fastest_launch_is_planned_from_then_on(monkeypatch):
     first, ranges = run.plan(*arguments, device=H100), {}
     request = run.request(arguments[0][:8192], arguments[1], arguments[2][:8192], *arguments[3:])
     planned = request, run._choice(request, H100)
-    assert plan_by_range(ranges, *planned).meta == first.meta
+    assert plan_by_bucket(ranges, *planned).meta == first.meta
     plans, plan = measured(monkeypatch, run, arguments, lambda plan: 50 if plan.meta == first.meta else 45)
     kinds = [(plan.meta["BLOCK"], plan.meta["num_warps"], plan.meta["STAGES"]) for plan in plans]
     assert len({*kinds}) == 4
     assert len({(kind, plan.num_programs) for kind, plan in zip(kinds, plans, strict=True)}) == len(plans) == 8
     assert plans[0].meta == first.meta
-    assert plan.meta == plan_by_range(ranges, *planned).meta != first.meta
+    assert plan.meta == plan_by_bucket(ranges, *planned).meta != first.meta
     line = next(reason for reason in plan.reasons if reason.startswith("measured: "))
     values = dict(one.split("=") for one in line.removeprefix("measured: ").partition(" took 45.0 us")[0].split(", "))
     again = fresh(RMS.rms_norm_kernel).plan(*arguments, device=H100, **{name: int(value) for name, value in values.items()})

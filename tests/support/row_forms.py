@@ -160,7 +160,7 @@ def _blocks_of(meta):
 
 ROWS, TILES = lambda meta: (meta["n_rows"],), lambda meta: (triton.cdiv(meta["n_rows"], meta["TILE"]),)
 BLOCKS, FLAT = lambda meta: (meta["n_rows"], _blocks_of(meta)), lambda meta: (meta["n_rows"] * _blocks_of(meta),)
-UNKNOWN = "which rows a program takes is not a loop"
+UNKNOWN = "launches of 1, 2, 3 and 7 programs do not make the same accesses"
 FORMS = {
     "a loop by num_programs": Form(),
     "while": Form(),
