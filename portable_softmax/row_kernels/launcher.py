@@ -160,8 +160,8 @@ class Launcher:
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Returns what launches of such arguments differ in.
 
-        Of integers that do not decide a kernel's form, it is what Triton reads: whether they are 1, and multiples of 16. With
-        `rows`, sizes of tensors are not in it; without, they are, and the number of bits of an integer. Of floats it is the type.
+        Of integers that do not decide a kernel's form, it is what Triton reads: whether they are 1, and multiples of 16; of floats
+        the type. Without `rows`, numbers of elements of tensors are in it, and numbers of bits of integers.
         """
         is_sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         known, constexprs, exact = self._jit.arg_names, self._constexprs, self._exact
@@ -185,7 +185,7 @@ class Launcher:
         return tuple(key)
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """Returns a function that launches the kernel on such arguments; in the interpreter, launches it, and returns _nothing."""
+        """Returns a function that launches the kernel on such arguments; the interpreter runs it now, and the function nothing."""
         request = self.request(*args, **kwargs)  # raises the error
         device = device_of(request.arguments)
         if interpreting():  # which does not check what a kernel reads from elsewhere, so that nothing is kept
