@@ -112,7 +112,7 @@ def check_form(form: Form, request: Request) -> None:
     if form.refused:
         raise PlanError(
             f"{name}: {form.refused}, so its grid cannot be computed; pass grid= as in kernel[grid], such as grid=lambda meta: "
-            f"(meta[{rows!r}],) if a program takes one row, or make any number of programs correct: "
+            f"(meta[{rows!r}],) if a program takes one row, or make any number of programs correct, as by "
             f"for row in range(tl.program_id(0), {rows}, tl.num_programs(0))"
         )
     tensors = [part for part in sorted(form.parts) if hasattr(request.arguments[part], "numel")]

@@ -185,7 +185,7 @@ class Launcher:
         return tuple(key)
 
     def _looked_up(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """Returns a function that launches the kernel on such arguments; the interpreter runs it now, and the function nothing."""
+        """Returns a function that launches the kernel on such arguments; _nothing in the interpreter, which runs it at once."""
         request = self.request(*args, **kwargs)  # raises the error
         device = device_of(request.arguments)
         if interpreting():  # which does not check what a kernel reads from elsewhere, so that nothing is kept
