@@ -160,8 +160,8 @@ class Launcher:
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Returns what launches of such arguments differ in.
 
-        Of integers that do not decide a kernel's form, it is what Triton reads: whether they are 1, and multiples of 16; of floats
-        the type. Without `rows`, numbers of elements of tensors are in it, and numbers of bits of integers.
+        Of integers that do not decide a kernel's form, it is what Triton reads: whether they are 1, and multiples of 16; of
+        floats the type. Without `rows`, numbers of elements of tensors are in it, and numbers of bits of integers.
         """
         is_sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         known, constexprs, exact = self._jit.arg_names, self._constexprs, self._exact
