@@ -3,19 +3,20 @@
 There is no order of preference among them: they are compared by cost.
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES, KernelResources
 from portable_softmax.devices.device import Device
-from portable_softmax.planning.cost import WORD_BYTES, Limits, limits_of
+from portable_softmax.planning.cost import WORD_BYTES, limits_of
 from portable_softmax.planning.problem import VECTOR_BYTES, Problem, next_power_of_2
 from portable_softmax.planning.tiling import Tiling
 
 MAX_SPLITS = 64  # per row: a program reads two words of every split
-BLOCKS = 1, 2, 3, 4, 5, 6, 8, 10, 12, 16  # of a split in registers, before splits are made even: 7 occurs too
-MAX_BLOCKS = 40  # of a tile in registers: they are unrolled, and hundreds compile for minutes
+MAX_BLOCKS = 40  # of a row in registers: they are unrolled, and hundreds compile for minutes
+MAX_SPLIT_BLOCKS = 16  # of a split in registers: 17 and 20 take 1 to 2% longer on an H200
 MIN_TWO_PASS = 1024  # elements of a block; narrower ones add up more, and round more
 REGISTERS = 24  # of a thread for addresses and numbers of a row: 16 to 48 in compiled launches of sm_90
 FEW = 8  # elements of a thread, at most: too few for the largest programs, and for blocks of a two-pass tile
@@ -23,6 +24,7 @@ AS_LOADED = 48  # elements of a thread, at least, that are kept as they were loa
 MAX_OF_ONE_WARP = 32  # programs of a multiprocessor that share rows and have one warp: two warps exchange half as much
 MAX_OF_WORDS = 2  # warps that exchange words of bits block by block: four take 2 to 5% longer on an H200, few or all bits set
 MAX_SCALAR_BLOCKS = 5  # of at most one access of a row: more hit lines on their way
+resources_of = functools.lru_cache(KernelResources)  # many candidates use as much
 
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
@@ -41,7 +43,7 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
         elements //= 2
     wanted = REGISTERS + elements
     registers = min(available(wanted, threads, device), tiling.max_registers or wanted)
-    return KernelResources(tiling.num_warps, registers, spilled_bytes_per_thread=WORD_BYTES * (wanted - registers))
+    return resources_of(tiling.num_warps, registers, spilled_bytes_per_thread=WORD_BYTES * (wanted - registers))
 
 
 def holds_as_loaded(problem: Problem, tiling: Tiling, device: Device) -> bool:
@@ -49,7 +51,7 @@ def holds_as_loaded(problem: Problem, tiling: Tiling, device: Device) -> bool:
     threads = tiling.warps * limits_of(device).warp
     pairs = {DTYPE_BYTES[problem.x_dtype], DTYPE_BYTES[problem.y_dtype]} == {2} and problem.vector > 1
     pairs = pairs and tiling.tile_rows * tiling.width >= 2 * threads and bool(device.vendor.vector_register)
-    many = tiling.held and not tiling.two_launches and tiling.tile_rows * tiling.split_cols >= AS_LOADED * threads
+    many = tiling.in_registers and not tiling.two_launches and tiling.tile_rows * tiling.split_cols >= AS_LOADED * threads
     return pairs and many and (problem.backward or not problem.scores)
 
 
@@ -80,10 +82,10 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
 
 def candidates(problem: Problem, device: Device) -> list[Tiling]:
     """Returns the tilings of a problem that is read in one way."""
-    sizes, limits = device.profile.launch.registers, limits_of(device)
+    sizes = device.profile.launch.registers
     if not device.hardware.warp_size:
         return list(dict.fromkeys(_of_vector_cores(problem, device)))
-    kept = [tiling for tiling in dict.fromkeys(_of_warps(problem, device)) if not _excluded(problem, tiling, limits)]
+    kept = [tiling for tiling in dict.fromkeys(_of_warps(problem, device)) if not _is_excluded(problem, tiling, device)]
     if sizes:
         return [tiling._replace(max_registers=size) for tiling in kept for size in sizes.value]
     return kept
@@ -92,46 +94,44 @@ def candidates(problem: Problem, device: Device) -> list[Tiling]:
 def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     """Yields tiles of all numbers of rows; of rows side by side, from a sector of memory wide to two cache lines.
 
-    Blocks have one access of each thread, which are faster at equal cost, or a whole row; of rows side by side, up to two of
-    the widest accesses.
+    Blocks in registers have one access of each thread, which are faster at equal cost, or a whole row; others eight or four; of
+    rows side by side, up to two of the widest accesses.
     """
     limits, vector, width = limits_of(device), problem.vector, next_power_of_2(problem.width)
-    can_split = bool(device.profile.launch.polls) and not problem.in_place  # a late program reads what others may overwrite
-    exchanges = can_split and not problem.batch_invariant  # a late program may be waited for or not, and bits differ
-    in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
-    bits = problem.log_probs is not None and problem.scores.mask == "bits"
-    slow = bits or problem.is_sample or (problem.log_probs and problem.unaligned)  # 5 to 29% longer block by block in splits
-    in_steps = exchanges and not slow
     narrow, wide, is_long = 1, limits.max_threads * vector // width, problem.width >= limits.max_threads * vector
-    held = [vector, limits.max_threads * width]  # elements of a thread in a block
-    split, two_pass = [vector], powers(vector, FEW * vector)
+    least, most = vector, FEW * vector  # elements of a thread in a block
     if problem.stores:  # else a thread has groups of log-probabilities
-        split = powers(min(vector, VECTOR_BYTES // WORD_BYTES), vector)
+        least = min(vector, VECTOR_BYTES // WORD_BYTES)
     if problem.across:
         neighbours, is_long = next_power_of_2(problem.rows_per_group), not problem.scattered
         narrow, wide = (min(neighbours, size // problem.element) for size in (limits.sector, 2 * limits.line))
-        held = powers(max(vector, WORD_BYTES // problem.element), 2 * problem.widest)[::-1]
-        split, two_pass = held[1::-1], held[:1]
-    if problem.scattered:
-        narrow = max(narrow, next_power_of_2(problem.inner + 1))  # of several matrices
-    splits_held, splits_read = list[int](), [1]  # blocks of a split in registers; splits that are read block by block
-    if is_long and exchanges:
-        splits_held = [*BLOCKS]
-    if is_long and (in_steps or in_two_launches):
+        least, most = vector, 2 * problem.widest
+    sizes = powers(least, most)[::-1]  # the largest first
+    in_registers = [size for size in sizes if size <= vector or problem.across]
+    whole = limits.max_threads * width
+    can_split = is_long and bool(device.profile.launch.polls) and not problem.in_place  # a late program reads a row again
+    in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
+    bits = problem.log_probs is not None and problem.scores.mask == "bits"
+    slow = bits or problem.is_sample or (problem.log_probs and problem.unaligned)  # 5 to 29% longer block by block in splits
+    blocks_held, splits_read = range(0), [1]  # blocks of a split in registers; splits that are read block by block
+    if can_split and not problem.batch_invariant:  # whether a late program is waited for changes bits
+        blocks_held = range(1, MAX_SPLIT_BLOCKS + 1)
+    if in_two_launches or (blocks_held and not slow):
         splits_read = powers(1, MAX_SPLITS)
     for rows, num_warps in product(powers(narrow, wide), powers(1, limits.max_threads // limits.warp)):
         per_row = num_warps * limits.warp / rows  # threads
-        yield from (_tiling(problem, rows, num_warps, int(size * per_row)) for size in held)
-        for size, blocks in product(split, splits_held):
-            columns = int(size * per_row)
-            if 1 < (splits := -(-problem.width // (max(1, columns) * blocks))) <= MAX_SPLITS:
-                yield _tiling(problem, rows, num_warps, columns, splits)
-        for size, splits in product(two_pass, () if bits and num_warps > MAX_OF_WORDS else splits_read):
-            yield _tiling(problem, rows, num_warps, int(size * per_row), splits, held=False, two_launches=in_two_launches)
+        yield from (_tiling(problem, rows, num_warps, int(size * per_row)) for size in (*in_registers, whole) if size >= vector)
+        for columns in (max(1, int(size * per_row)) for size in in_registers):
+            numbers = {-(-problem.width // (columns * blocks)) for blocks in blocks_held}
+            yield from (_tiling(problem, rows, num_warps, columns, splits) for splits in numbers if 1 < splits <= MAX_SPLITS)
+        for size, splits in product(sizes[:2], () if bits and num_warps > MAX_OF_WORDS else splits_read):
+            yield _tiling(
+                problem, rows, num_warps, int(size * per_row), splits, in_registers=False, two_launches=in_two_launches
+            )
 
 
 def _tiling(
-    problem: Problem, rows: int, num_warps: int, columns: int, splits: int = 1, held: bool = True, two_launches: bool = False
+    problem: Problem, rows: int, num_warps: int, columns: int, splits: int = 1, in_registers: bool = True, **more: bool
 ) -> Tiling:
     """Returns the tiling of blocks of so many columns, or as wide as a row or split."""
     split = -(-problem.width // splits)
@@ -139,25 +139,27 @@ def _tiling(
     blocks = -(-split // width)
     splits = -(-problem.width // (blocks * width))
     if problem.pairs == 0:  # a kernel that exchanges nothing is the same whether it holds several blocks or not
-        held = splits == blocks == 1
-    if splits == 1 and not held:  # one program reads whole rows block by block
-        return Tiling(rows, width, num_warps, 1, held=False, walk=False)
-    return Tiling(rows, width, num_warps, 1, splits, blocks=blocks, held=held, walk=False, two_launches=two_launches)
+        in_registers = splits == blocks == 1
+    if splits == 1 and not in_registers:  # one program reads whole rows, of any number of blocks
+        blocks, more = 1, {}
+    return Tiling(rows, width, num_warps, 1, splits, blocks=blocks, in_registers=in_registers, walk=False, **more)
 
 
-def _excluded(problem: Problem, tiling: Tiling, limits: Limits) -> bool:
+def _is_excluded(problem: Problem, tiling: Tiling, device: Device) -> bool:
     """True if a tiling is no candidate: of too few elements, too many registers, or too many loads."""
-    threads, rows, held = tiling.warps * limits.warp, tiling.tile_rows, tiling.held
-    elements, most = rows * tiling.split_cols * problem.loads, min(limits.registers, threads * limits.registers_per_thread)
-    is_scalar = held and not problem.across and tiling.width * problem.element <= VECTOR_BYTES
-    many = problem.tiles(rows) * tiling.splits > MAX_OF_ONE_WARP * limits.multiprocessors
+    threads, rows = tiling.warps * limits_of(device).warp, tiling.tile_rows
+    elements, registers = rows * tiling.split_cols * problem.loads, 2 * rows * tiling.block_cols * problem.loads
+    is_scalar = not problem.across and tiling.width * problem.element <= VECTOR_BYTES
+    is_few = tiling.is_shared and elements < 2 * FEW * threads
+    is_idle = tiling.warps > 1 and rows * min(tiling.split_cols, problem.width) < threads
+    if is_few or is_idle or registers > threads * available(registers, threads, device):
+        return True
+    if not tiling.in_registers:
+        return rows * tiling.width < MIN_TWO_PASS
+    many = problem.tiles(rows) * tiling.splits > MAX_OF_ONE_WARP * limits_of(device).multiprocessors
     return (
-        2 * rows * tiling.block_cols * problem.loads > most
-        or (held and tiling.blocks > MAX_BLOCKS)
-        or (not held and rows * tiling.width < MIN_TWO_PASS)
-        or (tiling.is_shared and elements < 2 * FEW * threads)
-        or (tiling.is_shared and held and tiling.warps == 1 and many)
-        or (tiling.warps > 1 and rows * min(tiling.split_cols, problem.width) < threads)
+        tiling.blocks > MAX_BLOCKS
+        or (tiling.is_shared and tiling.warps == 1 and many)
         or (is_scalar and (tiling.blocks > MAX_SCALAR_BLOCKS or elements > FEW * problem.vector * threads))
     )
 
@@ -169,21 +171,16 @@ def _of_vector_cores(problem: Problem, device: Device) -> Iterator[Tiling]:
     most, longest, stream = (getattr(fact, "value", 1) for fact in facts)
     cols, neighbours = next_power_of_2(problem.width), next_power_of_2(problem.rows_per_group)
     fair = next_power_of_2(-(-problem.n_rows // limits.multiprocessors))  # each core has a tile
-    least, line, in_tile = 1, 1, cols * problem.loads
+    least, line = 1, 1
     if problem.across:
         least, line = (min(neighbours, size // WORD_BYTES) for size in (limits.sector, limits.line))
-        in_tile = cols
-    largest = min(max(1, most // in_tile), fair, neighbours)
-    fits = problem.n_cols <= longest
+    largest = min(max(1, most // (cols * problem.loads)), fair, neighbours)
     for rows in reversed(powers(least, max(largest, line))):
-        if problem.across:
-            fits = problem.width * rows <= most
-        if fits:
+        if rows * problem.width <= most or (rows == 1 and problem.n_cols <= longest):
             yield Tiling(rows, cols)
     widest = min(max(1, stream // line), cols)
-    for width in reversed(powers(1, widest)):
-        if width == widest or width * line >= min(MIN_TWO_PASS, line * problem.n_cols):
-            yield Tiling(line, width, held=False)
+    for width in reversed(powers(min(widest, max(1, MIN_TWO_PASS // line)), widest)):
+        yield Tiling(line, width, in_registers=False)
 
 
 def powers(least: int, most: int) -> list[int]:

@@ -33,8 +33,6 @@ class Limits:
         self.warp = hardware.warp_size or 1  # threads
         self.max_threads = hardware.max_threads_per_program or self.warp  # of a program
         self.resident_threads = self.warp * (hardware.max_warps_per_multiprocessor or 1)
-        self.registers = hardware.registers_per_multiprocessor or 1
-        self.registers_per_thread = hardware.max_registers_per_thread or self.registers
         self.multiprocessors = hardware.multiprocessor_count or 1
         self.partitions = hardware.partitions_per_multiprocessor or 1  # each issues instructions of one warp at a time
         self.line, self.sector = WORD_BYTES * line, WORD_BYTES * sector  # of the cache, and the least that moves

@@ -57,7 +57,7 @@ def problem_of(
         ValueError: a size is too large.
     """
     dims: list[Level] = list(zip(shape, zip(*strides, mask or strides[0], strict=True), strict=True))
-    if any(size > 1 and not {*along[2:-1]} <= {along[0]} for size, along in dims):
+    if len(strides) > 2 and any(size > 1 and {along[0], *along[2:-1]} != {along[0]} for size, along in dims):
         return None
     nothing, adjacent = (1, (0,) * (len(strides) + 1)), (1,) * len(strides)
     columns = dims[dim] if shape and shape[dim] > 1 else (1, (*adjacent, 1))

@@ -47,7 +47,7 @@ class LaunchPlan(Plan):
     device: Any = None  # Device
     decisions: tuple[str, ...] = ()  # reasons for the tiling, which holds for a bucket of problems
 
-    @cached_property
+    @property
     def work(self) -> Work:
         """Returns what its programs do, if they fit."""
         about = self.num_programs, self.occupancy.programs_per_multiprocessor, spilled_by(self.resources)
@@ -115,21 +115,23 @@ class LaunchPlan(Plan):
         if (problem.vector, problem.unaligned, problem.scattered) != (way.vector, way.unaligned, way.scattered):
             problem = replace(problem, vector=way.vector, unaligned=way.unaligned, scattered=way.scattered)
         said = {"decisions": self.decisions, "warnings": self.warnings}
-        return launch_of(problem, self.tiling, self.device, self.resources, **said)
+        return launch_of(problem, self.tiling, self.device, self.resources, self.occupancy, **said)
 
 
-def launch_of(problem: Problem, tiling: Tiling, device: Device, used: KernelResources, **said: Any) -> LaunchPlan:
+def launch_of(
+    problem: Problem, tiling: Tiling, device: Device, used: KernelResources, fit: Occupancy | None = None, **said: Any
+) -> LaunchPlan:
     """Returns the launch of a tiling: with a program for each split of a tile, if so many may and need be."""
+    fit = fit or occupancy_of(used, device)
     hardware, is_resident = device.hardware, device.profile.launch.grid.value == "resident" and not tiling.is_shared
-    fit, threads = occupancy_of(used, device), tiling.warps * (hardware.warp_size or hardware.max_threads_per_program or 1)
+    threads = tiling.warps * (hardware.warp_size or hardware.max_threads_per_program or 1)
     most = min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)
     tiles = problem.tiles(tiling.tile_rows)
     groups = min(tiles, most // tiling.splits)
     if is_resident:
         groups = min(groups, device.resident(fit) or groups)
-    walks = is_resident or groups < tiles  # all walk over equally many tiles
-    if tiling.walk != walks:
-        tiling = tiling._replace(walk=walks)
+    if tiling.walk != (walk := is_resident or groups < tiles):  # all walk over equally many tiles
+        tiling = tiling._replace(walk=walk)
     programs = groups * tiling.splits
     return LaunchPlan(problem, tiling, device, num_programs=programs, resources=used, occupancy=fit, **said)
 

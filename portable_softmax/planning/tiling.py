@@ -8,13 +8,14 @@ from portable_softmax.planning.cost import Limits, Work
 from portable_softmax.planning.problem import Problem
 
 IN_TURN = 0.6  # of the time of an element, in which its partition computes for no other warp: least regret, H100s and an H200
+MASK_BYTES = {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}  # per element of x
 
 
 class Tiling(NamedTuple):
     """Partition of rows into tiles, and the compiler's options.
 
-    A tile has `splits`, one per program that shares its rows; a split has `blocks` of `width` columns. A split is held in
-    registers, or read one block at a time: twice, but once for log-probabilities and their gradient, which need no second pass.
+    A tile has `splits`, one per program that shares its rows; a split has `blocks` of `width` columns. A split is in registers,
+    or read one block at a time: twice, but once for log-probabilities and their gradient, which need no second pass.
     """
 
     tile_rows: int
@@ -24,8 +25,8 @@ class Tiling(NamedTuple):
     splits: int = 1  # programs that share the rows of a tile
     max_registers: int | None = None  # per thread that the compiler may use; None leaves it to the compiler
     blocks: int = 1  # of a split; 1 if one program reads whole rows in a loop over blocks
-    held: bool = True  # in registers; False if splits are read one block at a time
-    walk: bool = True  # a program may compute several tiles, which is required if there are fewer programs than tiles
+    in_registers: bool = True  # a split at once; False if it is read one block at a time
+    walk: bool = True  # a program computes one tile after another; else the grid has one for every tile and split
     two_launches: bool = False  # the first computes statistics of the splits, the second reads these and the splits again
 
     @property
@@ -33,7 +34,7 @@ class Tiling(NamedTuple):
         """Returns "split" if programs share rows; else "in registers", or "two-pass" if read block by block, even if once."""
         if self.is_shared:
             return "split"
-        return "in registers" if self.held else "two-pass"
+        return "in registers" if self.in_registers else "two-pass"
 
     @property
     def split_cols(self) -> int:
@@ -43,7 +44,7 @@ class Tiling(NamedTuple):
     @property
     def block_cols(self) -> int:
         """Returns the columns that a program has in registers at once."""
-        return self.split_cols if self.held else self.width
+        return self.split_cols if self.in_registers else self.width
 
     @property
     def warps(self) -> int:
@@ -57,7 +58,7 @@ class Tiling(NamedTuple):
 
     def covers(self, n_cols: int) -> int:
         """Returns how many of `n_cols` columns the programs of a tile compute, including masked ones."""
-        if self.held or self.is_shared:
+        if self.in_registers or self.is_shared:
             return self.splits * self.split_cols
         return -(-n_cols // self.width) * self.width
 
@@ -69,7 +70,7 @@ class Tiling(NamedTuple):
             text += f" of {self.blocks} blocks"
         if self.two_launches:
             text += ", in two launches"
-        elif self.is_shared and not self.held:
+        elif self.is_shared and not self.in_registers:
             text += ", block by block"
         if self.num_warps is not None:
             text += f", num_warps {self.num_warps}"
@@ -87,22 +88,24 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
     exponents, statistics = 1, 2 * problem.pairs  # a maximum, and a sum
     if problem.backward:
         read, written, exponents, statistics = written, read, 0, problem.pairs
-    if not tiling.held and problem.log_probs is None:  # in a second pass too
+    if not tiling.in_registers and problem.log_probs is None:  # in a second pass too
         blocks, loads = 2 * blocks, 2 * loads
-    elif tiling.held:
+    elif tiling.in_registers:
         blocks = 1
     in_turn = max(1.0, IN_TURN * tiling.warps / limits.partitions)
     if problem.log_probs and problem.log_probs.min_p and problem.is_sample:  # one program may read a row again, at the end
         covered, in_turn = covered + problem.width, 1.0
     readers = 1 if problem.is_sample else tiling.splits  # the last program alone draws
-    bytes_read, bytes_written = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written]
+    bytes_read, bytes_written, bytes_masked = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written], 0.0
+    if not problem.mask.shared:
+        bytes_masked = MASK_BYTES.get(problem.scores.mask or "", 0)
     lanes = tiling.width / vector  # threads of a row, which add up half of their numbers with neighbours, then half of these
     if problem.across:
         lanes = min(tiling.width, threads * vector / tiling.tile_rows)
     lanes = min(threads, max(1, lanes))
     sums = max(1, tiling.tile_rows * lanes / threads) * math.log2(lanes) / max(1, math.log2(threads))
     return Work(
-        row=elements * (bytes_read + bytes_written + _mask(problem)),
+        row=elements * (bytes_read + bytes_written + bytes_masked),
         again=elements * bytes_read if loads > problem.loads or tiling.two_launches else 0,
         row_operands=loads + problem.stores,
         reductions=statistics * sums,
@@ -121,12 +124,6 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
         spilled_bytes=spilled,
         **_pieces(problem, limits, tiling, vector, resident),
     )
-
-
-def _mask(problem: Problem) -> float:
-    """Returns the bytes of a mask per element of x, if rows have elements of their own."""
-    mask = problem.scores.mask
-    return {"bits": 1 / 8, "bool": 1, **DTYPE_BYTES}[mask] if mask and not problem.mask.shared else 0
 
 
 def _pieces(problem: Problem, limits: Limits, tiling: Tiling, vector: int, resident: float) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
     fields |= {"OUT_LIKE_X": problem.stores and problem.out_like_x, "WALK": tiling.walk, "STEP": step}
     fields |= {"ROWS": tiling.tile_rows, "BLOCK": tiling.width, "SPLITS": tiling.splits}
     fields |= {"SPLITS_READ": read, "ATOMIC_POLL": vendor.poll == "atomic", "POLLS": getattr(polls, "value", 1)}
-    fields |= {"IN_REGISTERS": tiling.held and not picks.gradient, **_parts_of(problem, tiling, device)}
+    fields |= {"IN_REGISTERS": tiling.in_registers and not picks.gradient, **_parts_of(problem, tiling, device)}
     if fields["IN_REGISTERS"]:
         fields |= {"BLOCKS": tiling.blocks, "UNMASKED_BLOCKS": _whole_blocks(problem, tiling)}
     if problem.across:

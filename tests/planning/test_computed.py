@@ -25,8 +25,8 @@ LENGTHS = (64, 781, 4096, 16384, 50_257, 10**5)  # rows are several in a tile, o
 def assert_triton_has(tiling, hardware):
     """Powers of two, tiles of at most 2**20 elements, programs of at most as many threads as there may be."""
     assert {size.bit_count() for size in (tiling.tile_rows, tiling.width, tiling.num_warps or 1)} == {1}, tiling
-    assert tiling.tile_rows * (tiling.split_cols if tiling.held else tiling.width) <= 2**20
-    assert tiling.blocks <= MAX_BLOCKS or not tiling.held
+    assert tiling.tile_rows * (tiling.split_cols if tiling.in_registers else tiling.width) <= 2**20
+    assert tiling.blocks <= MAX_BLOCKS or not tiling.in_registers
     assert (tiling.num_warps is None) == (hardware.warp_size is None)
     assert tiling.num_stages == (tiling.num_warps and 1), "kernels read ahead themselves, if at all"
     assert not tiling.num_warps or tiling.num_warps * hardware.warp_size <= hardware.max_threads_per_program
@@ -48,7 +48,7 @@ def assert_covers(tiling, problem, config):
     counts = [past - first for first, past in itertools.pairwise(starts)]
     assert max(counts) <= tiling.blocks
     assert min(counts) >= config.UNMASKED_BLOCKS
-    if tiling.held and not problem.scores.causal:
+    if tiling.in_registers and not problem.scores.causal:
         assert all(
             (first + config.UNMASKED_BLOCKS) * tiling.width <= problem.n_cols or not config.UNMASKED_BLOCKS
             for first in starts[:-1]
@@ -74,7 +74,7 @@ def test_launches_of_random_problems(product):
 
 def test_two_pass_rows_of_any_length_have_one_kernel():
     short, long = (
-        kernels_of(Problem(5, n_cols, "float32", "float32", 1), Tiling(1, 16, held=False), H200) for n_cols in (37, 117)
+        kernels_of(Problem(5, n_cols, "float32", "float32", 1), Tiling(1, 16, in_registers=False), H200) for n_cols in (37, 117)
     )
     assert short == long
 

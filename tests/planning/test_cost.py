@@ -25,7 +25,7 @@ NUMBERS = H100_DEVICE.profile.launch.cost
 LAUNCHES = Path(__file__).parents[1] / "support" / "recorded" / "launches_h100.csv"
 TILES = Tiling(1, 1024, 4, 1)
 SPLITS = Tiling(1, 1024, 4, 1, splits=8)
-TWICE = Tiling(1, 256, 4, 1, held=False)
+TWICE = Tiling(1, 256, 4, 1, in_registers=False)
 FASTER = {"bandwidth", "l2_bandwidth"}  # numbers of which more is less time
 
 
@@ -74,7 +74,7 @@ def test_only_launches_that_exchange_wait_for_other_programs():
         "softmax": (contiguous_problem(4096, 8192, "bfloat16"), SPLITS, True),
         "log-probabilities": (contiguous_problem(4096, 8192, "bfloat16", form="token_log_probs"), SPLITS, True),
         "their gradient": (contiguous_problem(4096, 8192, "bfloat16", form="token_log_probs", backward=True), SPLITS, False),
-        "two launches": (contiguous_problem(4096, 8192, "bfloat16"), SPLITS._replace(held=False, two_launches=True), False),
+        "two launches": (contiguous_problem(4096, 8192, "bfloat16"), SPLITS._replace(two_launches=True), False),
         "one program a row": (contiguous_problem(4096, 1024, "bfloat16"), TILES, False),
     }
     for name, (problem, tiling, exchanges) in problems.items():
@@ -159,7 +159,7 @@ def test_it_ranks_measured_launches():
     times = {}
     for row in csv.DictReader(LAUNCHES.read_text().splitlines()):
         sizes = {name: int(row[name]) for name in ("tile_rows", "width", "num_warps", "splits", "blocks")}
-        tiling = Tiling(**sizes, num_stages=1, held=row["held"] == "1")
+        tiling = Tiling(**sizes, num_stages=1, in_registers=row["held"] == "1")
         shape = int(row["n_rows"]), int(row["n_cols"]), row["dtype"], row["backward"] == "1"
         terms = costs(*shape[:3], tiling, int(row["resident"]), int(row["spilled_bytes_per_thread"]), backward=shape[3])
         times.setdefault(shape, []).append((terms.total, float(row["us"])))

@@ -26,7 +26,7 @@ def spills_always(problem, tiling, device):
 
 
 def spills_or_fails(problem, tiling, device):
-    if tiling.strategy != "two-pass" and chance(tiling) < 40:
+    if tiling.strategy != "two-pass" and chance(str(tiling)) < 40:
         raise CompileError("not this one")
     return KernelResources(tiling.num_warps, tiling.num_warps and 32, 16, chance(tiling, "spills"))
 

@@ -74,7 +74,8 @@ def faults_of_accesses(planned, asm, device):
     narrow = {access for access, width in widths if width < possible}
     if max(width for _, width in widths) < possible or (is_plain and narrow):
         yield f"accesses, where {possible} bytes are possible: {narrow}"
-    if is_plain and tiling.held and tiling.tile_rows == 1 and problem.n_cols % tiling.split_cols == 0 and not problem.scores:
+    ends_alike = tiling.in_registers and problem.n_cols % tiling.split_cols == 0
+    if is_plain and ends_alike and tiling.tile_rows == 1 and not problem.scores:
         yield from (f"a mask where tiles end where rows do: {access}" for access in re.findall(PTX_MASKED, asm.get("ptx", "")))
 
 
@@ -139,7 +140,7 @@ def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, 
     device, counts = Device.from_profile(profile), []
     options = device.vendor.compile_options(1, None, None, device.hardware)
     problem = read_problem(64, 704, "float32", device, "log_softmax", True)
-    kernel, *_ = kernels_of(problem, Tiling(1, 256, 1, held=False), device)
+    kernel, *_ = kernels_of(problem, Tiling(1, 256, 1, in_registers=False), device)
     for chosen in (options, {name: value for name, value in options.items() if "fusion" not in name}):
         monkeypatch.setattr(device.vendor, "compile_options", lambda *_, chosen=chosen: chosen)
         counts.append(len(re.findall(pattern, compiled.__wrapped__(kernel, device).asm[stage])))

@@ -49,7 +49,7 @@ class Machine:
         if self.device.backend == "interpreter":
             return ""
         needs = {
-            "a Triton with tuples": tiling.blocks > 1 and tiling.held and triton_version() < (3, 3),
+            "a Triton with tuples": tiling.blocks > 1 and tiling.in_registers and triton_version() < (3, 3),
             "programs that exchange numbers": tiling.is_shared
             and not (tiling.two_launches or self.device.profile.launch.polls),
             "whole vectors of rows that start anywhere": not layout.vector and not vendor.aligned_access,

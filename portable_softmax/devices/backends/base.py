@@ -47,10 +47,10 @@ class KernelResources:
     estimated: bool = False
 
     def __post_init__(self) -> None:
+        least = {"num_warps": 1, "multiprocessors": 1}
         for name, value in vars(self).items():
-            least = {"num_warps": 1, "multiprocessors": 1}.get(name, 0)
-            if isinstance(value, int) and value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
+            if isinstance(value, int) and value < least.get(name, 0):
+                raise ValueError(f"{name} must be at least {least.get(name, 0)}, not {value}")
 
     def __str__(self) -> str:
         """Returns the numbers with their names; those that are None are left out, and a program on one multiprocessor."""
