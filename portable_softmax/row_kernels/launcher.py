@@ -139,9 +139,9 @@ class Launcher:
 
     def _choice(self, request: Request, device: Device) -> Choice:
         """Returns the choice of a request's launch, which depends on a range of numbers of rows."""
-        numbers: Sequence[int] = numbers_of(max(1, request.rows))
+        bucket: Sequence[int] = numbers_of(max(1, request.rows))
         if request.fixed:
-            numbers = (MANY,)
+            bucket = (MANY,)
         grid = identity_of(request.grid)
         if request.grid is not None and not callable(request.grid):
             grid = representative(math.prod(request.grid_of({})) or 1)
@@ -149,10 +149,10 @@ class Launcher:
         values = {name: value for name, value in request.arguments.items() if name not in bucketed}
 
         def key() -> tuple[Any, ...]:
-            return device, numbers, request.fixed, request.num_programs, grid, self._key((), values)
+            return device, bucket, request.fixed, request.num_programs, grid, self._key((), values)
 
         if (choice := self._choices.get(key())) is None:
-            choice = Choice(request, device, numbers)
+            choice = Choice(request, device, bucket)
             self._exact |= choice.form.decisive | choice.form.parts  # launches differ in them, too: keys are longer from now on
             self._choices[key()] = choice
         return choice

@@ -35,11 +35,11 @@ class Candidate(NamedTuple):
 
     setting: Setting
     constants: dict[str, Any]  # that are compiled into it
-    function: Function  # of a compiled program
-    loops: Sequence[Loop]  # of its machine code
+    function: Function  # Triton's IR of the compiled program, or of the one from which it is estimated
+    loops: Sequence[Loop]  # likewise of machine code
     resources: KernelResources
     occupancy: Occupancy
-    max_programs: int | None = None  # that rows are divided among, if they are more; None for a program for every row
+    max_programs: int | None = None  # of a computed grid: those passed, or resident; None for a program for every row
     terms: Terms | None = None  # means for a range of rows; None if the profile has no cost
 
     @property
@@ -54,10 +54,11 @@ class Candidate(NamedTuple):
 
 
 class Choice:
-    """Launches of settings that are compiled for a device, the one of the least mean time for some numbers of rows first."""
+    """Compiled candidates for a bucket, least mean time first; the bucket is its least, middle and largest number of rows."""
 
-    def __init__(self, request: Request, device: Device, numbers: Sequence[int]) -> None:
-        self._request, self._device, self._bucket, self.measurement = request, device, numbers, ""
+    def __init__(self, request: Request, device: Device, bucket: Sequence[int]) -> None:
+        self._request, self._device, self._bucket = request, device, bucket
+        self.measurement = ""  # in a sentence: what was timed, or why nothing was; "" before that
         self._jit, (rows, _, block) = jit_function(request.kernel), request.names
         is_constant = rows in constexprs_of(self._jit)
         self._values = request.arguments  # that settings are compiled for
@@ -220,28 +221,28 @@ class Choice:
 
         A computed grid has a program for every row, or as many as are resident; one that was passed grows with the rows.
         """
-        request, numbers, resident = self._request, self._bucket, self._device.resident(one.occupancy)
+        request, bucket, resident = self._request, self._bucket, self._device.resident(one.occupancy)
         ways, per_row, launches = [request.num_programs], 1.0, list[Candidate]()
         if not resident:
             return launches
         if request.grid is not None:
             per_row = math.prod(request.grid_of(one.constants)) / max(1, request.rows)
-        elif request.num_programs is None and resident < numbers[-1]:
+        elif request.num_programs is None and resident < bucket[-1]:
             ways = [None, resident]
-            if self._device.refused_grid((numbers[-1], 1, 1), one.resources.num_warps):
+            if self._device.refused_grid((bucket[-1], 1, 1), one.resources.num_warps):
                 ways.remove(None)
         for most in ways:
-            programs = [max(1, int(per_row * min(rows, most or rows))) for rows in numbers]
-            times = [self._terms(one, *pair) for pair in zip(numbers, programs, strict=True)]
+            programs = [max(1, int(per_row * min(rows, most or rows))) for rows in bucket]
+            times = [self._terms(one, *pair) for pair in zip(bucket, programs, strict=True)]
             mean = Terms(*map(fmean, zip(*times, strict=True))) if times[0] else None
             launches.append(one._replace(max_programs=most, terms=mean))
         return sorted(launches, key=lambda one: one.us)
 
     def _terms(self, one: Candidate, rows: int, num_programs: int) -> Terms | None:
         """Returns the expected time of a launch; None if the profile has no cost."""
-        request, setting, numbers = self._request, one.setting, self._device.profile.launch.cost
+        request, setting, costs = self._request, one.setting, self._device.profile.launch.cost
         over_rows = request.grid is None  # a computed grid is that of programs that loop over rows
-        if not numbers:
+        if not costs:
             return None
         (blocks, cols), at_once = self._turn(setting), min(VECTOR_BYTES / self._work.element, request.multiple)
         clocks, chained = row_work(one.loops, over_rows, blocks * self._work.loads * max(1, setting.per_thread / at_once))
@@ -272,7 +273,7 @@ class Choice:
             clocks=clocks,
             chained=chained,
         )
-        return cost(work, limits, numbers)
+        return cost(work, limits, costs)
 
     def _reasons(self, request: Request, one: Candidate) -> Iterator[str]:
         blocks, cols = self._turn(one.setting)
