@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from portable_softmax import batch_invariant
 from portable_softmax.operators import launch
+from portable_softmax.runtime import plans
 
 pytestmark = pytest.mark.kernel
 ERRORS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -218,13 +219,16 @@ def test_options_that_are_equal_but_of_another_type_are_refused(where, function,
         results(function, x, **common | {name: equal})
 
 
-def test_numbers_share_launches(where):
+def test_numbers_share_launches(where, monkeypatch):
     x = torch.randn(3, 40, device=where)
     launch.calls.clear()
     for number in (0.5, 0.7, 1.5, 3):
         for call in ({"temperature": number}, {"scale": number, "temperature": 0.9}):
             results("softmax", x, -1, **call)
-    assert len(launch.calls) <= 4  # an int is another type
+    assert (count := len(launch.calls)) <= 4  # an int is another type
+    monkeypatch.setattr(plans, "n_measured", plans.n_measured + 1)  # a launch that was measured replaces those of earlier calls
+    results("softmax", x, -1, temperature=0.5)
+    assert len(launch.calls) == count + 1
     results("softmax", x, -1, temperature=0.0)  # is greedy, and no number to multiply by
     assert (results("softmax", x, -1, temperature=0.0)[0].amax(-1) == 1).all()
 
