@@ -11,6 +11,7 @@ from typing import NamedTuple
 from portable_softmax.devices.backends.machine_code import Loop
 from portable_softmax.devices.device import Device
 from portable_softmax.devices.schema import CostNumbers
+from portable_softmax.planning.problem import VECTOR_BYTES
 
 NS = 1e-3  # microseconds of a nanosecond
 WORD_BYTES = 4
@@ -57,8 +58,7 @@ class Work(NamedTuple):
     block_reductions: float = 0  # likewise, per block that the kernel loops over
     exponents: float = 0  # per element
     loads: float = 0  # of all elements
-    loaded: float = 0  # their bytes
-    conflicts: float = 0  # bytes that stages copy through shared memory, times the other accesses that each one waits for
+    loaded: float = 0  # bytes of these, per element
     lines: float = 0  # cache lines that a warp requests per element; 0 if those of an access are adjacent
     unused: float = 0  # bytes of lines per byte that is moved
     partial: float = 0  # bytes of sectors that are moved once more, per byte that is moved
@@ -120,21 +120,25 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
         tail = work.splits / slots  # of the time of moving, in which programs wait for those that begin later
     resident = min(work.resident, max(1.0, work.programs / limits.multiprocessors))
     all_turns, ahead = waves * per_program, min(work.ahead, per_program - 1)
+    issue, in_partition = NS * numbers.issue_ns * resident, work.warps / limits.partitions
     later, deep = all_turns * work.steps - 1, resident * (1 + ahead)
-    issue = NS * numbers.issue_ns * resident
 
     operands, access = work.elements * work.row_operands, work.vector * limits.warp
+    accesses = work.adjacent * work.loaded / (work.loads or 1) / VECTOR_BYTES  # of what a thread has side by side
     shuffles = (work.reductions + work.blocks * work.block_reductions) * math.log2(threads) * work.warps
-    shuffles += work.conflicts / limits.line
-    lines = operands * (work.lines or max(1 / access, work.element / limits.line))
-    issued = operands / access + shuffles + LINE_PART * lines + LOOKUP * (2 - 1 / waves) * work.words
+    pieces = max(1 / access, work.element / limits.line)  # cache lines of an element
+    if work.vector == 1:  # what a thread has side by side is read an element at a time
+        pieces = 1 / access + work.adjacent * work.element / limits.line
+    if work.ahead:  # stages copy through shared memory, where the banks of several accesses conflict
+        shuffles += work.elements * work.loaded / limits.line * max(0, accesses - 1)
+    shuffles += LOOKUP * (2 - 1 / waves) * work.words
+    issued = operands / access + shuffles + LINE_PART * operands * (work.lines or pieces)
     own = issue * work.elements / work.blocks * work.program_operands / access
     latency = numbers.latency_us * work.blocks
     elements = NS * numbers.element_ns * work.elements / threads * (1 + work.exponents) * work.in_turn
     turn = latency + elements + exchange + issue * issued
 
-    again = work.turns * work.again
-    between = resident * limits.multiprocessors
+    again, between = work.turns * work.again, resident * limits.multiprocessors
     if work.launches > 1:
         between = work.turns
     full = (between * work.row / limits.l2_bytes) ** 3
@@ -149,28 +153,26 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
     waiting = (memory + more) * (walking + tail)
     moving = memory + more + waiting
 
-    in_step = (1 + IN_STEP * later / (later + IN_STEP) / deep) / work.steps
+    exposed = (1 + IN_STEP * later / (later + IN_STEP) / deep) / work.steps
     turnover = numbers.turnover_us * (waves - 1) / deep
     streaming = math.hypot(moving, later * turn / work.steps + (waves - 1) * own)
     # no multiprocessor issues more than an instruction of a partition per clock, and no program loads ahead of a chain
-    clocks, in_partition = NS * numbers.launch_ns * work.clocks * all_turns, work.warps / limits.partitions
+    clocks = NS * numbers.launch_ns * work.clocks * all_turns
     issuing = clocks * (in_partition * resident + 1 / (1 + ahead)) * (1 + walking)
-    if work.steps > 1:
-        in_partition = 1
-    chain = clocks * max(1, in_partition) + CHAINED * numbers.latency_us * all_turns * work.chained
+    chain = clocks * max(1, in_partition / work.steps) + CHAINED * numbers.latency_us * all_turns * work.chained
     computing = _hidden(streaming, issuing)
     done = _hidden(computing, chain)
 
-    rest = turn * in_step + own + turnover + done
+    rest = turn * exposed + own + turnover + done
     return Terms(
         start=numbers.start_us * (1 + SECOND * (work.launches - 1)),
         memory=memory,
         lines=more,
         waiting=waiting,
-        latency=latency * in_step,
-        elements=elements * in_step,
-        exchange=exchange * in_step,
-        issue=issue * issued * in_step + own,
+        latency=latency * exposed,
+        elements=elements * exposed,
+        exchange=exchange * exposed,
+        issue=issue * issued * exposed + own,
         turnover=turnover,
         turns=streaming - moving,
         arithmetic=computing - streaming,
@@ -187,14 +189,16 @@ def _hidden(a: float, b: float) -> float:
 def row_work(loops: Sequence[Loop], over_rows: bool, loads: float) -> tuple[float, float]:
     """Returns clocks of a warp, and chained loads of a program, per row; 0 if the machine code is unknown.
 
-    The outermost loop is `over_rows`, or there is none over them. Compilers unroll loops over blocks, for which a thread has
-    `loads` per row, and put some of its work behind them.
+    The outermost of its loops is over rows if it has a loop `over_rows`. Compilers unroll loops over blocks, for which a thread
+    has `loads` per row, and put the blocks that are left behind them.
     """
-    depth, times = 1 if over_rows else 0, 1.0
+    depth = 1 if over_rows else 0
     own, inner = (
         [sum(values) for values in zip((0.0,) * 3, *(loop[1:] for loop in some), strict=True)]
         for some in ([loop for loop in loops if loop.depth == depth], [loop for loop in loops if loop.depth > depth])
     )
-    if loads and inner[1]:
-        times = loads / inner[1]
-    return own[0] + times * inner[0], own[2] + times * inner[2]
+    if not loads or not inner[1]:
+        return own[0] + inner[0], own[2] + inner[2]
+    left = own[1] / inner[1]
+    clocks, chained = (loads / inner[1] * inner[at] + max(0, own[at] - left * inner[at]) for at in (0, 2))
+    return clocks, chained

@@ -246,20 +246,13 @@ class Choice:
             return None
         (blocks, cols), at_once = self._turn(setting), min(VECTOR_BYTES / self._work.element, request.multiple)
         clocks, chained = row_work(one.loops, over_rows, blocks * self._work.loads * max(1, setting.per_thread / at_once))
-        limits, adjacent, lines, conflicts = limits_of(self._device), min(self._work.adjacent, setting.per_thread), 0.0, 0.0
-        if request.multiple == 1:  # what threads have side by side is read an element at a time, from several cache lines
-            lines = 1 / limits.warp + adjacent * self._work.element / limits.line
-        if setting.stages > 1 and not self.form.in_blocks:  # threads may have more bytes side by side than an access
-            others = adjacent * self._work.loaded / (self._work.loads or 1) / VECTOR_BYTES - 1
-            conflicts = cols * self._work.loaded * max(0, others)
         steps = blocks
         if self._work.block_reductions:
             steps = 1
         work = self._work._replace(
             row=cols * self._work.row,
             again=cols * self._work.again,
-            lines=lines,
-            conflicts=conflicts,
+            adjacent=min(self._work.adjacent, setting.per_thread),
             elements=blocks * setting.block,
             vector=at_once,
             blocks=blocks,
@@ -273,7 +266,7 @@ class Choice:
             clocks=clocks,
             chained=chained,
         )
-        return cost(work, limits, costs)
+        return cost(work, limits_of(self._device), costs)
 
     def _reasons(self, request: Request, one: Candidate) -> Iterator[str]:
         blocks, cols = self._turn(one.setting)

@@ -94,10 +94,11 @@ def test_code_that_reads_oddly_is_not_read():
 
 
 def test_work_of_a_row_follows_from_loops():
-    """Checks loops over blocks as they are, and unrolled by four."""
-    outside, rows, blocks, unrolled = Loop(0, 50, 0, 0), Loop(1, 100, 1, 1), Loop(2, 20, 2, 1), Loop(2, 80, 8, 4)
+    """Checks loops over blocks as they are, and unrolled by four with one block behind the loop."""
+    outside, rows, blocks = Loop(0, 50, 0, 0), Loop(1, 100, 0, 0), Loop(2, 20, 2, 1)
+    unrolled, with_rest = Loop(2, 80, 8, 4), Loop(1, 100 + 20, 2, 1)
     assert row_work([], True, 8) == (0, 0)
-    assert row_work([outside, rows], True, 0) == (100, 1)
-    assert row_work([outside, rows], False, 0) == (150, 1)
-    assert row_work([outside, rows, blocks], True, 8) == (100 + 4 * 20, 1 + 4 * 1)
-    assert row_work([outside, rows, unrolled], True, 8) == (100 + 80, 1 + 4)
+    assert row_work([outside, rows], True, 0) == (100, 0)
+    assert row_work([outside, rows], False, 0) == (150, 0)
+    assert row_work([outside, rows, blocks], True, 8) == (100 + 4 * 20, 4 * 1)
+    assert row_work([outside, with_rest, unrolled], True, 8) == (80 + 120 - 20, 4 + 1 - 1)
