@@ -68,16 +68,14 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     Rows of a batch-invariant problem are not unaligned: the order in which their elements are added up would depend on where
     one starts; nor are those of samples, where groups of columns would.
     """
-    line, vendor = limits_of(device).line, device.vendor
-    if problem.across:
-        if problem.numbered or not vendor.scattered_rows or problem.inner * WORD_BYTES >= line:
-            return [problem]
-        return [problem, replace(problem, scattered=True)]
-    long = problem.n_cols * problem.element >= 2 * line  # the ends of shorter rows cost too much
+    line, vendor, ways = limits_of(device).line, device.vendor, [problem]
+    if problem.across and not problem.numbered and vendor.scattered_rows and problem.inner * WORD_BYTES < line:
+        ways.append(replace(problem, scattered=True))
+    long = not problem.across and problem.n_cols * problem.element >= 2 * line  # the ends of shorter rows cost too much
     vectors = long and problem.alike and problem.vector < problem.widest and problem.aligned and vendor.aligned_access
-    if not vectors or problem.batch_invariant or problem.is_sample:
-        return [problem]
-    return [problem, replace(problem, vector=problem.widest, unaligned=True)]
+    if vectors and not problem.batch_invariant and not problem.is_sample:
+        ways.append(replace(problem, vector=problem.widest, unaligned=True))
+    return ways
 
 
 def candidates(problem: Problem, device: Device) -> list[Tiling]:

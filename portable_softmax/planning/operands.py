@@ -9,21 +9,11 @@ from typing import Any
 
 from portable_softmax.devices.backends.base import DTYPE_BYTES
 from portable_softmax.errors import DtypeError
-from portable_softmax.planning.problem import (
-    FORMS,
-    MAX_COLS,
-    MAX_ROWS,
-    NONE,
-    VECTOR_BYTES,
-    Level,
-    LogProbs,
-    Mask,
-    Problem,
-    Scores,
-)
+from portable_softmax.planning.problem import MAX_COLS, MAX_ROWS, NONE, VECTOR_BYTES, Level, LogProbs, Mask, Problem, Scores
 
 MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into several matrices
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
+FORMS = "softmax", "log_softmax"
 TOKEN_LOG_PROBS = "token_log_probs"
 KNOWN = {0: 0, 1: 1}  # strides of a mask that kernels are compiled for
 BETWEEN = operator.attrgetter(*(one.name for one in fields(Problem)[1:-2]))  # n_rows, rows_per_matrix and levels
@@ -67,7 +57,7 @@ def problem_of(
     across = columns[1][:-1] != adjacent
     if across and (rows[0] == 1 or rows[1][:-1] != adjacent or (not may_scatter and rows[0] < MIN_LINE)):
         return None
-    if len(outer) > (2 if may_scatter else int(across)):
+    if len(outer) > 2 or (outer and not may_scatter and not (across and len(outer) == 1)):
         return None
     lines, elements = (columns, rows) if across else (rows, columns)
     if elements[0] > MAX_COLS:

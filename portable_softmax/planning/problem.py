@@ -10,7 +10,6 @@ VECTOR_BYTES = 16  # the widest load or store of one thread
 MAX_COLS = 2**31 - 2**16  # offsets in a line are 32 bits wide, and reach past its end by less than a tile
 MAX_ROWS = 2**31 - 2**20  # rows are numbered in 32 bits, and a tile reaches past the last one
 MANY_ROWS = 2048  # from which on a launch may skip rows without a token
-FORMS = "softmax", "log_softmax"
 
 Factor = Literal["number", "rows"]
 Causal = Literal["upper_left", "lower_right"]
@@ -84,7 +83,7 @@ class Problem:
     y_dtype: str
     vector: int  # elements that divide the length and the strides of all lines, at most what 16 bytes hold
     aligned: bool = True  # all operands start on a multiple of 16 bytes
-    form: str = "softmax"  # one of FORMS
+    form: str = "softmax"  # or log_softmax
     backward: bool = False  # the gradient of x from that of y, and y
     inner: int = 1  # rows side by side, as in [n_rows // inner, n_cols, inner]; 1 where the elements of a row are adjacent
     batch_invariant: bool = False  # the tile does not depend on n_rows

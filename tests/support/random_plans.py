@@ -7,7 +7,8 @@ from typing import get_args
 import torch
 
 from portable_softmax import Device
-from portable_softmax.planning.problem import FORMS, MAX_COLS, NONE, Causal, Problem, Scores
+from portable_softmax.planning.operands import FORMS
+from portable_softmax.planning.problem import MAX_COLS, NONE, Causal, Problem, Scores
 from portable_softmax.runtime.bind import problem_of_tensors
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32
