@@ -108,7 +108,7 @@ def bind(
 
 def _sizes_of(problem: Problem, config: Any) -> dict[str, int]:
     """Returns the values of kernels' integer parameters by name, in the units in which they are passed."""
-    assert problem.levels, "the problem of a bucket has no strides, and is not launched"
+    assert problem.levels, "the problem of a bucket has no strides: a launch is that of a call's problem (LaunchPlan.resized)"
     (_, (_, batch, *_)), (n_heads, (_, head, *_)), (n_lines, (_, step, *_)), _ = problem.levels
     n_queries, query, col = (problem.inner, 1, step) if problem.across else (n_lines, step, 1)
     sizes = {"n_rows": problem.n_rows, "n_cols": problem.n_cols // config.ROW_UNIT}
