@@ -139,9 +139,7 @@ class Launcher:
 
     def _choice(self, request: Request, device: Device) -> Choice:
         """Returns the choice of a request's launch, which depends on a range of numbers of rows."""
-        bucket: Sequence[int] = numbers_of(max(1, request.rows))
-        if request.fixed:
-            bucket = (MANY,)
+        bucket = (MANY,) if request.fixed else numbers_of(max(1, request.rows))
         grid = identity_of(request.grid)
         if request.grid is not None and not callable(request.grid):
             grid = representative(math.prod(request.grid_of({})) or 1)

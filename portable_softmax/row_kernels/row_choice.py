@@ -98,10 +98,9 @@ class Choice:
 
     def _work_of(self, one: Candidate) -> Work:
         """Returns what a program of a setting does in a turn, and beside its turns; bytes of memory per element of a turn."""
-        request, (_, cols), programs = self._request, self._turn(one.setting), None
-        if request.grid is not None:
-            programs = math.prod(request.grid_of(one.constants))
-        shared = None if request.fixed or not request.rows else programs or request.rows
+        request, (_, cols) = self._request, self._turn(one.setting)
+        programs = request.rows if request.grid is None else math.prod(request.grid_of(one.constants))
+        shared = programs if request.rows and not request.fixed else None
         work = forms.traffic_of(
             one.function, self._values, request.grid is None, shared, cols, one.setting.block, request.multiple
         )
@@ -246,9 +245,6 @@ class Choice:
             return None
         (blocks, cols), at_once = self._turn(setting), min(VECTOR_BYTES / self._work.element, request.multiple)
         clocks, chained = row_work(one.loops, over_rows, blocks * self._work.loads * max(1, setting.per_thread / at_once))
-        steps = blocks
-        if self._work.block_reductions:
-            steps = 1
         work = self._work._replace(
             row=cols * self._work.row,
             again=cols * self._work.again,
@@ -256,7 +252,7 @@ class Choice:
             elements=blocks * setting.block,
             vector=at_once,
             blocks=blocks,
-            steps=steps,
+            steps=1 if self._work.block_reductions else blocks,
             turns=rows if over_rows else num_programs,
             programs=num_programs,
             resident=one.occupancy.programs_per_multiprocessor,

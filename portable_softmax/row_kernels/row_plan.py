@@ -78,11 +78,10 @@ def settings_of(request: Request, device: Device | None, in_blocks: bool = False
     whole, warp = next_power_of_2(request.cols), device and device.hardware.warp_size
     names = re.findall(r"\bnum_stages\s*=\s*(\w+)", inspect.getsource(jit.fn))  # of a loop
     stages = min(constexprs_of(jit).intersection(names), default="")
-    several: dict[str, Sequence[int]] = {block: [whole], stages: STAGES}
+    blocks = powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1])) if in_blocks else [whole]
+    several: dict[str, Sequence[int]] = {block: blocks, stages: STAGES}
     if request.multiple == 1:  # elements of 16 bits are not copied ahead, and copies of 32 bits take up to 2.4 times as long
         several[stages] = STAGES[:1]
-    if in_blocks:
-        several[block] = powers(min(whole, BLOCKS[0]), min(whole, BLOCKS[1]))
     parameter = inspect.signature(jit.fn).parameters.get("num_warps")  # which Triton's launch passes to the kernel too
     if device and warp:
         several["num_warps"] = powers(1, (device.hardware.max_threads_per_program or warp) // warp)
