@@ -25,9 +25,7 @@ from portable_softmax.row_kernels.ttir import Function, parsed_of, stores_elsewh
 from portable_softmax.runtime.measuring import on_copies, timed
 
 MAX_COMPILED = 8  # settings, side by side: one less misses one that is 25% faster
-SEVERAL = (
-    TRITON_MULTIPLE + 1
-)  # rows of which Triton knows nothing: it makes 1 a constant, and reads less by multiples of 16; 0 is no row
+SEVERAL = TRITON_MULTIPLE + 1  # rows: of 1 Triton makes a constant, of a multiple it knows so, and of 0 nothing is traced
 
 
 class Candidate(NamedTuple):
@@ -61,17 +59,15 @@ class Choice:
         self.measurement = ""  # in a sentence: what was timed, or why nothing was; "" before that
         self._jit, (rows, _, block) = jit_function(request.kernel), request.names
         is_constant = rows in constexprs_of(self._jit)
-        self._values = request.arguments  # that settings are compiled for
-        if rows and (request.rows < 2 or request.fixed or is_constant):
-            self._values = {**request.arguments, rows: SEVERAL}
+        several = {rows: SEVERAL} if rows and (request.rows < 2 or request.fixed or is_constant) else {}
+        self._values: dict[str, Any] = {**request.arguments, **several}  # that settings are compiled for
         # 1. A typical setting, compiled as a probe, shows the form of the kernel, on which the settings depend.
         probe = self._typical(settings_of(request, device, True))
         self.form = forms.form_of(probe.function, request._replace(arguments=self._values), probe.setting.block)
         forms.check_form(self.form, request)
-        splits = False  # the grid that was passed has programs for blocks of a row
-        if callable(request.grid) and block not in request.meta:
-            one, whole = (request.grid_of(probe.constants | {block: size}) for size in (1, request.cols))
-            splits = one != whole
+        sizes = (1, request.cols) if callable(request.grid) and block not in request.meta else ()
+        grids = {request.grid_of(probe.constants | {block: size}) for size in sizes}
+        splits = len(grids) > 1  # the grid that was passed has programs for blocks of a row
         if splits or configurations(request.kernel):  # blocks of rows, and pruning, may depend on any number
             self.form = self.form._replace(decisive=frozenset(request.arguments))
         if is_constant:
@@ -109,9 +105,7 @@ class Choice:
     def _turn(self, setting: Setting) -> tuple[int, int]:
         """Returns the blocks that a program loops over for a row, one if it does not, and their elements of the row."""
         cols, blocks = self._request.cols, -(-self._request.cols // setting.block)
-        if self.form.in_blocks:
-            return blocks, cols
-        return 1, cols // blocks
+        return (blocks, cols) if self.form.in_blocks else (1, cols // blocks)
 
     def plan(self, request: Request) -> RowPlan:
         """Returns the first launch with right accesses; the request differs from the choice's in rows and sizes at most."""
@@ -162,9 +156,8 @@ class Choice:
         places = {value.device.type for value in request.arguments.values() if isinstance(value, torch.Tensor)}
         if places - {self._device.vendor.torch_device_type}:
             return  # a plan for types, or for tensors without memory
-        some = self.candidates
-        if request.fixed or torch.are_deterministic_algorithms_enabled():
-            some = [one for one in some if one.setting[1:3] == self.candidates[0].setting[1:3]]
+        promised, size = request.fixed or torch.are_deterministic_algorithms_enabled(), self.candidates[0].setting[1:3]
+        some = [one for one in self.candidates if not promised or one.setting[1:3] == size]
         launches, plans = list[Candidate](), list[RowPlan]()
         for launch in (launch for one in some[:count] for launch in self._candidates_of(one)):
             with contextlib.suppress(PlanError):  # its accesses are wrong at this size
