@@ -140,7 +140,7 @@ def _tiling(
         in_registers = splits == blocks == 1
     if splits == 1 and not in_registers:  # one program reads whole rows, of any number of blocks
         blocks, more = 1, {}
-    return Tiling(rows, width, num_warps, 1, splits, blocks=blocks, in_registers=in_registers, walk=False, **more)
+    return Tiling(rows, width, num_warps, splits, blocks=blocks, in_registers=in_registers, walk=False, **more)
 
 
 def _is_excluded(problem: Problem, tiling: Tiling, device: Device) -> bool:

@@ -20,8 +20,7 @@ class Tiling(NamedTuple):
 
     tile_rows: int
     width: int  # columns of a block, a power of two
-    num_warps: int | None = None  # Triton's options; None if the vendor has none, or its compiler chooses
-    num_stages: int | None = None
+    num_warps: int | None = None  # None if the vendor has none
     splits: int = 1  # programs that share the rows of a tile
     max_registers: int | None = None  # per thread that the compiler may use; None leaves it to the compiler
     blocks: int = 1  # of a split; 1 if one program reads whole rows in a loop over blocks

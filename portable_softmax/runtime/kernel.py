@@ -38,7 +38,7 @@ class Kernel:
 
     function: Any  # of @triton.jit
     parameters: tuple[tuple[str, Any], ...]  # Triton's type, which is text, or a constexpr's value, None if absent; C is last
-    options: tuple[int | None, int | None, int | None]  # num_warps, num_stages, max_registers
+    options: tuple[int | None, int | None]  # num_warps, max_registers
 
     @cached_property
     def types(self) -> dict[str, str]:
@@ -68,7 +68,7 @@ def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]
 
     assert not problem.unaligned or min(problem.n_cols, tiling.width) >= problem.vector, "a row may lie inside of a vector"
     assert tiling.covers(problem.width) >= problem.width, f"{tiling} does not cover {problem.width} columns"
-    function, options = softmax.softmax_kernel, (tiling.num_warps, tiling.num_stages, tiling.max_registers)
+    function, options = softmax.softmax_kernel, (tiling.num_warps, tiling.max_registers)
     if problem.log_probs:
         function = log_probs.token_log_probs_kernel
         if problem.log_probs.gradient:

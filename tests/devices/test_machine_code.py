@@ -36,7 +36,7 @@ def chase(y, x, n_rows, LENGTH: tl.constexpr):
 
 
 def loops_of(device, kernel, signature, **constexprs):
-    binary = compiled(Kernel(kernel, (*signature.items(), *constexprs.items()), (4, None, None)), device)
+    binary = compiled(Kernel(kernel, (*signature.items(), *constexprs.items()), (4, None)), device)
     return device.vendor.loops(binary), binary
 
 

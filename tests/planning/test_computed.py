@@ -28,7 +28,6 @@ def assert_triton_has(tiling, hardware):
     assert tiling.tile_rows * (tiling.split_cols if tiling.in_registers else tiling.width) <= 2**20
     assert tiling.blocks <= MAX_BLOCKS or not tiling.in_registers
     assert (tiling.num_warps is None) == (hardware.warp_size is None)
-    assert tiling.num_stages == (tiling.num_warps and 1), "kernels read ahead themselves, if at all"
     assert not tiling.num_warps or tiling.num_warps * hardware.warp_size <= hardware.max_threads_per_program
 
 

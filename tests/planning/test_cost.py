@@ -23,9 +23,9 @@ H100 = "nvidia/h100-sxm"
 H100_DEVICE = Device.from_profile(H100)
 NUMBERS = H100_DEVICE.profile.launch.cost
 LAUNCHES = Path(__file__).parents[1] / "support" / "recorded" / "launches_h100.csv"
-TILES = Tiling(1, 1024, 4, 1)
-SPLITS = Tiling(1, 1024, 4, 1, splits=8)
-TWICE = Tiling(1, 256, 4, 1, in_registers=False)
+TILES = Tiling(1, 1024, 4)
+SPLITS = Tiling(1, 1024, 4, splits=8)
+TWICE = Tiling(1, 256, 4, in_registers=False)
 FASTER = {"bandwidth", "l2_bandwidth"}  # numbers of which more is less time
 
 
@@ -56,10 +56,10 @@ DEARER = {
     "spills": ({"spilled": 0}, {"spilled": 64}),
     "one program after the other": ({"resident": 8}, {"resident": 1}),
     "read twice": ({"tiling": TILES}, {"tiling": TWICE}),
-    "a program for each row": ({**SHORT, "tiling": Tiling(16, 64, 4, 1)}, {**SHORT, "tiling": Tiling(1, 64, 1, 1)}),
-    "lines requested again": ({**SHORT, "tiling": Tiling(16, 64, 4, 1)}, {**SHORT, "tiling": Tiling(16, 8, 4, 1, blocks=8)}),
+    "a program for each row": ({**SHORT, "tiling": Tiling(16, 64, 4)}, {**SHORT, "tiling": Tiling(1, 64, 1)}),
+    "lines requested again": ({**SHORT, "tiling": Tiling(16, 64, 4)}, {**SHORT, "tiling": Tiling(16, 8, 4, blocks=8)}),
     "an exchange that nothing needs": (
-        {**FEW_ROWS, "tiling": Tiling(1, 2048, 8, 1)}, {**FEW_ROWS, "tiling": Tiling(1, 256, 1, 1, splits=8)},
+        {**FEW_ROWS, "tiling": Tiling(1, 2048, 8)}, {**FEW_ROWS, "tiling": Tiling(1, 256, 1, splits=8)},
     ),
 }  # fmt: skip
 
@@ -114,10 +114,10 @@ def test_a_launch_takes_no_less_than_its_bytes_and_the_sum_of_its_terms():
 
 
 LAUNCHES_OF_ALL_TERMS = [
-    work_of(contiguous_problem(2**16, 64, "float32"), Tiling(8, 8, 1, 1, blocks=8), 2, 16),
-    work_of(contiguous_problem(512, 16384, "float32"), Tiling(1, 1024, 4, 1, splits=8, blocks=2), 2, 16),
-    work_of(Problem(4096, 4096, "float32", "float32", 4, inner=1024), Tiling(8, 512, 8, 1, splits=8), 2, 16),
-    work_of(contiguous_problem(2**22, 4, "float32"), Tiling(1, 4, 1, 1), 32),
+    work_of(contiguous_problem(2**16, 64, "float32"), Tiling(8, 8, 1, blocks=8), 2, 16),
+    work_of(contiguous_problem(512, 16384, "float32"), Tiling(1, 1024, 4, splits=8, blocks=2), 2, 16),
+    work_of(Problem(4096, 4096, "float32", "float32", 4, inner=1024), Tiling(8, 512, 8, splits=8), 2, 16),
+    work_of(contiguous_problem(2**22, 4, "float32"), Tiling(1, 4, 1), 32),
     *(
         (Work(4096, 8, 0, 4, 2, 9, 1, turns=4096, elements=512, warps=4)._replace(**more), limits_of(H100_DEVICE))
         for more in (
@@ -159,7 +159,7 @@ def test_it_ranks_measured_launches():
     times = {}
     for row in csv.DictReader(LAUNCHES.read_text().splitlines()):
         sizes = {name: int(row[name]) for name in ("tile_rows", "width", "num_warps", "splits", "blocks")}
-        tiling = Tiling(**sizes, num_stages=1, in_registers=row["held"] == "1")
+        tiling = Tiling(**sizes, in_registers=row["held"] == "1")
         shape = int(row["n_rows"]), int(row["n_cols"]), row["dtype"], row["backward"] == "1"
         terms = costs(*shape[:3], tiling, int(row["resident"]), int(row["spilled_bytes_per_thread"]), backward=shape[3])
         times.setdefault(shape, []).append((terms.total, float(row["us"])))

@@ -74,7 +74,7 @@ def test_names_and_estimates_of_problems(form, backward, name):
     assert problem.name == name
     narrow, wide, bounded = (
         estimated(problem, tiling, device)
-        for tiling in (Tiling(1, 1024, 4, 1), Tiling(4, 4096, 4, 1), Tiling(1, 1024, 4, 1, max_registers=16))
+        for tiling in (Tiling(1, 1024, 4), Tiling(4, 4096, 4), Tiling(1, 1024, 4, max_registers=16))
     )
     assert wide.registers_per_thread == min(
         255, narrow.registers_per_thread + (4 * 4096 - 1024) * (1 + problem.backward) // 128

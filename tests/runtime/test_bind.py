@@ -25,7 +25,7 @@ def test_each_call_has_words_and_a_number_of_its_own(splits, capturing, monkeypa
     """A graph clears words, which hold what a launch of the same number left there; elsewhere it would cost a launch."""
     monkeypatch.setattr(torch.cpu, "is_current_stream_capturing", lambda: capturing, raising=False)
     monkeypatch.setattr(bind.torch, "empty", lambda size, dtype, device: torch.full((size,), LEFT, dtype=dtype))
-    problem, tiling, calls = contiguous_problem(5, 16 * splits, "float32"), Tiling(1, 16, 1, 1, splits), []
+    problem, tiling, calls = contiguous_problem(5, 16 * splits, "float32"), Tiling(1, 16, 1, splits), []
     plan, device = LaunchPlan(problem, tiling, num_programs=5 * splits), Device.from_profile("nvidia/h200")
     kernels = [(one, lambda _, arguments: calls.append(arguments)) for one in kernels_of(problem, tiling, device)]
     launch = bind.bind(plan, kernels, torch.device("cpu"))

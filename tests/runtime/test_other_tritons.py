@@ -27,13 +27,13 @@ OLDEST = "3.2.0"  # which triton-ascend extends
 RELEASES = OLDEST, "3.3.1", "3.4.0", "3.5.1", "3.6.0", "3.7.0", "3.9.0"
 DEVICES = "nvidia/h100-sxm", "amd/mi300x"
 AMD = (3, 5)  # the first release that compiles for an AMD device that is not here
-SPLITS = Tiling(1, 1024, 4, 1, splits=16, blocks=8, in_registers=False, two_launches=True)
+SPLITS = Tiling(1, 1024, 4, splits=16, blocks=8, in_registers=False, two_launches=True)
 SCORES = Scores(scale="number", mask="bool", causal="upper_left")
 ENTROPY = replace(contiguous_problem(8, 128_256, "bfloat16", TOKEN_LOG_PROBS), log_probs=LogProbs(entropy=True))
 BITS = contiguous_problem(11, 504, "float32", TOKEN_LOG_PROBS, scores=Scores(cap=50.0, mask="bits", zero_rows=True))
 KINDS = {  # problems, and their tilings unless they are planned
     "scores": (contiguous_problem(4096, 2048, "float32", scores=SCORES), None),
-    "bits": (BITS, Tiling(4, 512, 1, 1, walk=False)),  # that LLVM in Triton 3.6 compiled wrongly once
+    "bits": (BITS, Tiling(4, 512, 1, walk=False)),  # that LLVM in Triton 3.6 compiled wrongly once
     "softmax": (contiguous_problem(8, 50_257, "bfloat16"), None),  # programs share unaligned rows
     "gradient": (contiguous_problem(4096, 151_936, "bfloat16", backward=True), None),  # which are read twice
     "log-probabilities": (contiguous_problem(4096, 32_768, "bfloat16", TOKEN_LOG_PROBS), None),

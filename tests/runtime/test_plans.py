@@ -62,7 +62,7 @@ def test_what_a_compiler_cannot_compile(monkeypatch):
 
     def compiled(device=H200, **tiling):
         problem, device = Problem(1, 1, "float32", "float32", 4), Device.from_profile(device)
-        return plans._compile(problem, Tiling(1, 256, 1, 1, **tiling), device)
+        return plans._compile(problem, Tiling(1, 256, 1, **tiling), device)
 
     with monkeypatch.context() as patched:
         patched.setattr(compiler, "source_of", mock.Mock(side_effect=RuntimeError("PassManager::run failed")))

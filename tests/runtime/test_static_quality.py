@@ -126,7 +126,7 @@ def test_two_elements_of_16_bits_share_a_register(profile, form, backward, dtype
     device, blocks = Device.from_profile(profile), 8 if backward else 16
     width = 4 * device.hardware.warp_size * 8
     problem = read_problem(64, 4 * blocks * width, dtype, device, form, backward)
-    kernel, *_ = kernels_of(problem, Tiling(1, width, 4, 1, 4, blocks=blocks, walk=False), device)
+    kernel, *_ = kernels_of(problem, Tiling(1, width, 4, 4, blocks=blocks, walk=False), device)
     used = resources_of(kernel, device)
     assert used.registers_per_thread <= 128, "128 elements a thread, and addresses"
     assert spilled_by(used) == 0
@@ -138,7 +138,7 @@ def test_two_elements_of_16_bits_share_a_register(profile, form, backward, dtype
 def test_products_and_sums_are_fused_whatever_the_default(monkeypatch, profile, stage, pattern):
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
     device, counts = Device.from_profile(profile), []
-    options = device.vendor.compile_options(1, None, None, device.hardware)
+    options = device.vendor.compile_options(1, None, device.hardware)
     problem = read_problem(64, 704, "float32", device, "log_softmax", True)
     kernel, *_ = kernels_of(problem, Tiling(1, 256, 1, in_registers=False), device)
     for chosen in (options, {name: value for name, value in options.items() if "fusion" not in name}):
@@ -156,7 +156,7 @@ def test_a_kernel_that_may_be_wrong_is_not_used(monkeypatch):
     device = Device.from_profile(H200)
     for code, is_wrong in ptx.items():
         assert bool(device.vendor.known_fault(SimpleNamespace(asm={"ptx": code}))) is is_wrong
-    kernel, *_ = kernels_of(Problem(5, 77, "float32", "float32", 1), Tiling(1, 128, 1, 1), device)
+    kernel, *_ = kernels_of(Problem(5, 77, "float32", "float32", 1), Tiling(1, 128, 1), device)
     monkeypatch.setattr(BACKENDS["cuda"], "known_fault", lambda compiled: f"{compiled.metadata.name} may be wrong")
     for _ in range(2):
         with pytest.raises(CompileError, match="softmax_kernel is not used: softmax_kernel may be wrong"):

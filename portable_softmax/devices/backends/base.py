@@ -144,12 +144,12 @@ class Backend(abc.ABC):
         """Returns Triton's `arch` of the target to compile for; `index` is None for a device that is not on this machine."""
         return arch
 
-    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Translates a plan's choices into options of Triton's compiler: those that every Triton for GPUs has.
 
         Multiply-adds are fused, though not by default in Triton 3.10: accuracy and bits of split rows are known for these only.
         """
-        return {"num_warps": num_warps or 4, "num_stages": num_stages or 1, "enable_fp_fusion": True}
+        return {"num_warps": num_warps or 4, "num_stages": 1, "enable_fp_fusion": True}
 
     def model(self, tile: tuple[int, int], size: int, operations: Collection[str], device: Any) -> KernelResources | None:
         """Estimates the resources of a tile of this package's kernels; returns None if only the compiler determines them.

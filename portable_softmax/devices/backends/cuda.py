@@ -43,9 +43,9 @@ class Cuda(Backend):
             threads["max_threads_per_program"] = THREADS_OF_OTHERS
         return detected._replace(torch={**detected.torch, **threads})
 
-    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Names Triton's options; `maxnreg` limits the registers of a thread."""
-        return super().compile_options(num_warps, num_stages, max_registers, hardware) | {"maxnreg": max_registers}
+        return super().compile_options(num_warps, max_registers, hardware) | {"maxnreg": max_registers}
 
     def resources(self, compiled: Any) -> KernelResources:
         """Reads the cubin, the spills in its stack frame (CompileError if they are unknown), and Triton's metadata."""

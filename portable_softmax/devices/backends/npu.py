@@ -35,7 +35,7 @@ class Npu(Backend):
     offline = staticmethod(npu_stages.offline)
     missing = staticmethod(npu_compiler.missing)
 
-    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Returns no options: the compiler ignores num_warps and num_stages, and warns about them."""
         return {}
 

@@ -77,12 +77,12 @@ class Xpu(Backend):
         _compile_without_sycl()
         return {"version": arch, "sub_group_sizes": [hardware.warp_size]}
 
-    def compile_options(self, num_warps: Count, num_stages: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
+    def compile_options(self, num_warps: Count, max_registers: Count, hardware: Hardware) -> dict[str, Any]:
         """Names Triton's options: lanes, by both names; 128 GRFs, 256 for half as many threads, or the compiler's choice."""
         mode = "small" if (max_registers or 0) <= (hardware.max_registers_per_thread or 0) // 2 else "large"
         lanes = {"threads_per_warp": hardware.warp_size, "warp_size": hardware.warp_size}
         own = {"grf_mode": mode if max_registers else "auto", **lanes}
-        return super().compile_options(num_warps, num_stages, max_registers, hardware) | own
+        return super().compile_options(num_warps, max_registers, hardware) | own
 
     def resources(self, compiled: Any) -> KernelResources:
         """Reads the native binary, which `ocloc` makes from Triton's SPIR-V, as drivers do. Without it registers are unknown.
