@@ -120,7 +120,7 @@ class Problem:
         }
         return frozenset(name for name, present in names.items() if present)
 
-    @cached_property
+    @property
     def numbered(self) -> bool:
         """True if the kernel needs row numbers, as rows have values of their own in memory."""
         return bool(self.scores) or self.log_probs is not None
@@ -166,12 +166,12 @@ class Problem:
         """Returns the most elements of the wider type that one load or store takes."""
         return VECTOR_BYTES // max(DTYPE_BYTES[self.x_dtype], DTYPE_BYTES[self.y_dtype])
 
-    @cached_property
+    @property
     def across(self) -> bool:
         """True if rows are side by side, so that neighbouring elements in memory belong to different rows."""
         return self.inner > 1
 
-    @cached_property
+    @property
     def rows_per_group(self) -> int:
         """Returns the number of rows that a tile selects from: all, or those side by side."""
         if self.across:
@@ -204,4 +204,5 @@ class Problem:
 
     def tiles(self, tile_rows: int) -> int:
         """Returns the number of tiles of `tile_rows` rows that cover all rows."""
-        return self.n_rows // self.rows_per_group * -(-self.rows_per_group // tile_rows)
+        rows = self.rows_per_group
+        return self.n_rows // rows * -(-rows // tile_rows)
