@@ -133,7 +133,6 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
         shuffles += work.elements * work.loaded / limits.line * max(0, accesses - 1)
     shuffles += LOOKUP * (2 - 1 / waves) * work.words
     issued = operands / access + shuffles + LINE_PART * operands * (work.lines or pieces)
-    own = issue * work.elements / work.blocks * work.program_operands / access
     latency = numbers.latency_us * work.blocks
     elements = NS * numbers.element_ns * work.elements / threads * (1 + work.exponents) * work.in_turn
     turn = latency + elements + exchange + issue * issued
@@ -146,6 +145,7 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
     moved = work.turns * work.row + work.programs * work.program + missed
     cached = work.partial * (work.turns * work.row + again) + 2 * work.spilled_bytes * threads * work.turns
     cached += (work.launches - 1) * (again - missed)
+    cached += work.programs * work.program_operands * work.elements * work.element / resident  # others hide the rest
     largest = limits.multiprocessors * per_program / work.turns  # part of all turns, times the multiprocessors
     memory = moved / limits.per_us * max(1 / numbers.bandwidth, largest / SHARE)
     more = memory * numbers.line * work.unused + cached / limits.per_us / numbers.l2_bandwidth
@@ -155,7 +155,7 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
 
     exposed = (1 + IN_STEP * later / (later + IN_STEP) / deep) / work.steps
     turnover = numbers.turnover_us * (waves - 1) / deep
-    streaming = math.hypot(moving, later * turn / work.steps + (waves - 1) * own)
+    streaming = math.hypot(moving, later * turn / work.steps)
     # no multiprocessor issues more than an instruction of a partition per clock, and no program loads ahead of a chain
     clocks = NS * numbers.launch_ns * work.clocks * all_turns
     issuing = clocks * (in_partition * resident + 1 / (1 + ahead)) * (1 + walking)
@@ -163,7 +163,7 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
     computing = _hidden(streaming, issuing)
     done = _hidden(computing, chain)
 
-    rest = turn * exposed + own + turnover + done
+    rest = turn * exposed + turnover + done
     return Terms(
         start=numbers.start_us * (1 + SECOND * (work.launches - 1)),
         memory=memory,
@@ -172,7 +172,7 @@ def cost(work: Work, limits: Limits, numbers: CostNumbers) -> Terms:
         latency=latency * exposed,
         elements=elements * exposed,
         exchange=exchange * exposed,
-        issue=issue * issued * exposed + own,
+        issue=issue * issued * exposed,
         turnover=turnover,
         turns=streaming - moving,
         arithmetic=computing - streaming,
