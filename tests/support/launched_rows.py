@@ -83,8 +83,6 @@ def launch(machine, row, named, about, sizes=None):
     if about.get("log_probs", LogProbs()).gradient:  # which maps alone
         tiling = tiling._replace(two_launches=False)
     tensors = tuple(named[name] for name in ("result_ptr", "dx_ptr", "dy_ptr", "y_ptr", "x_ptr") if name in named)
-    if about.get("backward"):
-        tensors = tensors[:3]
     about |= {"dim": tensors[0].dim() - 1, "mask": named.get("mask_ptr")}
     problem = problem_of_tensors(tensors, device=machine.device, **about)
     assert problem, "copies of the tensors would be launched"
