@@ -55,12 +55,6 @@ class Tiling(NamedTuple):
         """True if programs exchange numbers."""
         return self.splits > 1
 
-    def covers(self, n_cols: int) -> int:
-        """Returns how many of `n_cols` columns the programs of a tile compute, including masked ones."""
-        if self.in_registers or self.is_shared:
-            return self.splits * self.split_cols
-        return -(-n_cols // self.width) * self.width
-
     def __str__(self) -> str:
         text = f"{self.strategy} {self.tile_rows} x {self.split_cols}"
         if self.is_shared:
@@ -81,8 +75,8 @@ class Tiling(NamedTuple):
 def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int, resident: int, spilled: int = 0) -> Work:
     """Returns what the programs of a softmax do, of which a multiprocessor holds `resident`; a thread spills some bytes."""
     turns, threads = problem.tiles(tiling.tile_rows) * tiling.splits, tiling.warps * limits.warp
-    covered, elements = tiling.covers(problem.width) // tiling.splits, problem.n_rows * problem.n_cols / turns
-    vector, blocks, loads = problem.vector, -(-covered // tiling.width), problem.loads
+    blocks, elements = -(-problem.width // (tiling.splits * tiling.width)), problem.n_rows * problem.n_cols / turns
+    covered, vector, loads = blocks * tiling.width, problem.vector, problem.loads  # with masked columns
     read, written = problem.x_dtype, problem.y_dtype
     exponents, statistics = 1, 2 * problem.pairs  # a maximum, and a sum
     if problem.backward:

@@ -120,7 +120,7 @@ class Row:
     def shape(self, machine):
         """Returns the shape: the last split of rows is ragged, empty, or now and then full."""
         tiling, layout, turn = self.tiling_of(machine), self.lies, self.number % 3
-        covered = tiling.covers(3 * tiling.width)
+        covered = 3 * tiling.width if tiling.strategy == "two-pass" else tiling.splits * tiling.split_cols
         less = covered // 3 if tiling.is_shared and self.number % 4 == 1 else 0
         if not layout.vector:  # whole vectors may be 7 elements longer, and end two blocks ahead
             ahead = tiling.width if tiling.blocks > 2 else 0
