@@ -57,9 +57,8 @@ def extent_of(tensor: Any) -> int | None:
     """Returns the elements from a tensor's first to its last one in memory; None if they are unknown."""
     if not (hasattr(tensor, "numel") and hasattr(tensor, "stride")):
         return None
-    if not tensor.numel():
-        return 0
-    return 1 + sum((int(size) - 1) * int(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    last = sum((int(size) - 1) * int(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return last + 1 if tensor.numel() else 0
 
 
 def out_of_bounds(accesses: Sequence[Access], arguments: Mapping[str, Any]) -> Iterator[tuple[Access, str]]:
