@@ -94,7 +94,7 @@ def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> t
         types["out_ptr"] = "*i64"
     if config.MASK:
         types["mask_ptr"] = POINTERS[problem.scores.mask or ""] + ALIGNED[config.MASK_UNIT > 1]
-        if problem.mask.step >= 0:
+        if problem.mask.step > 0 or (problem.mask.step == 0 and config.MASK != "bits"):  # not all compile words of stride 0
             types["m_query" if problem.across else "m_col"] = problem.mask.step
     optional = {
         ("sink_ptr",): config.SINK,
