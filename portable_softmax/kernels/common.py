@@ -1,9 +1,9 @@
 """Where rows are, how blocks of them are loaded and stored, and arithmetic that keeps its rounding.
 
-Columns are counted from the 16-byte boundary at or before a row, which begins `misalignment` elements behind it and ends before
-`row_end`. What belongs to rows has the shape [ROWS, 1] ([1, ROWS] with AXIS 0), columns have [1, BLOCK] ([BLOCK, 1]): both
-broadcast against a tile. EDGE says which ends of rows are in a block: NONE, END, START or BOTH; or that columns are no block,
-but ENDS, those of the first and the last vector of a row, or ELEMENTS, a few anywhere.
+Columns are counted from the start of a row or, of unaligned rows, from the 16-byte boundary at or before it, `misalignment`
+elements ahead; a row ends before `row_end`. What belongs to rows has the shape [ROWS, 1] ([1, ROWS] with AXIS 0), columns have
+[1, BLOCK] ([BLOCK, 1]): both broadcast against a tile. EDGE says which ends of a row may lie in a block, and are masked: NONE,
+END, START (of unaligned rows alone) or BOTH. ENDS and ELEMENTS are no blocks: both ends' vectors of unaligned rows, any columns.
 """
 
 import triton

@@ -18,7 +18,7 @@ class KernelConfig:
     # What is computed.
     LOG: bool = False  # log_softmax
     GRADIENT: bool = False  # of a softmax
-    EXACT: bool = False  # float32 results: exponentials and quotients to the last bits
+    EXACT: bool = False  # y, or logits of log-probabilities, are float32: exponentials and quotients to the last bits
     FUSED: bool = True  # the device's fma rounds once; else (Ascend) tl.exp and quotients are exact
     SAMPLE: bool = False  # the kernel of log-probabilities draws a token per row
     ENTROPY: bool = False  # the kernel of log-probabilities computes entropies too, and their gradient has one from these
