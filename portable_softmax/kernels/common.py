@@ -3,7 +3,7 @@
 Columns are counted from the start of a row or, of unaligned rows, from the 16-byte boundary at or before it, `misalignment`
 elements ahead; a row ends before `row_end`. What belongs to rows has the shape [ROWS, 1] ([1, ROWS] with AXIS 0), columns have
 [1, BLOCK] ([BLOCK, 1]): both broadcast against a tile. EDGE says which ends of a row may lie in a block, and are masked: NONE,
-END, START (of unaligned rows alone) or BOTH. ENDS and ELEMENTS are no blocks: both ends' vectors of unaligned rows, any columns.
+END, START (of unaligned rows alone) or BOTH. ENDS, the vectors at both ends of an unaligned row, and ELEMENTS are no blocks.
 """
 
 import triton
@@ -17,7 +17,8 @@ NEG_INF = tl.constexpr(float("-inf"))
 HIGHEST = tl.constexpr(3e38)
 LEAST = tl.constexpr(-3.4028234663852886e38)  # the least finite number of float32
 LOWEST = tl.constexpr(-110.0)  # exp of anything lower is 0 in float32, subnormal numbers included
-ELEMENTS, NONE, END, START, BOTH, ENDS = map(tl.constexpr, range(-1, 5))  # values of EDGE
+NONE, END, START, BOTH = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # ends of a row in a block
+ENDS, ELEMENTS = tl.constexpr(4), tl.constexpr(5)  # columns that are no block
 
 
 @triton.jit
@@ -143,8 +144,9 @@ def end_of_split(row_end, split, n_cols, C: tl.constexpr):
 @triton.jit
 def row_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for columns that are elements of the row, as far as EDGE leaves that open, and the row exists."""
-    mask = (columns < row_end) & exists if EDGE == END or EDGE >= BOTH else exists
-    if C.UNALIGNED and EDGE >= START:
+    is_both: tl.constexpr = EDGE == BOTH or EDGE == ENDS
+    mask = (columns < row_end) & exists if EDGE == END or is_both else exists
+    if C.UNALIGNED and (EDGE == START or is_both):
         mask = mask & (columns >= misalignment)
     return mask
 

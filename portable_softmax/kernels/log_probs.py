@@ -57,13 +57,13 @@ def token_log_probs_kernel(
                     stop = tl.maximum(tl.min(split_end) - first, 0) // C.BLOCK * C.BLOCK
                 if C.MASK_WORDS:  # a block ahead, as elements are loaded after their words
                     bits = load_words(mask, first, m_col, split_end, reads, C)
-                for EDGE in tl.static_range(BOTH if C.IN_REGISTERS else START, BOTH + 1):  # blocks without an END, then others
+                for HAS_END in tl.static_range(1 if C.IN_REGISTERS else 0, 2):  # blocks within all rows, then others
                     for base in tl.range(begin, stop, C.BLOCK):
                         tile_scores = None
                         for block in tl.static_range(C.BLOCKS):  # all loads before what needs them
                             start = first + base + block * C.BLOCK
                             columns, shown, vectors, added = load_mask(
-                                bits, start, m_col, misalignment, split_end, reads, C.EDGES[block] & EDGE, C
+                                bits, start, m_col, misalignment, split_end, reads, C.EDGES[block] if HAS_END else START, C
                             )
                             scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
                             tile_scores = append_block(tile_scores, scores, tl.float32, C)
@@ -105,9 +105,7 @@ def token_log_probs_kernel(
                                 groups = base // C.GROUP + parts
                                 noise = gumbel(groups, key, row_position, 2 * REDRAW, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
-                        row_peak, row_total, row_moment, _largest, drawn = merge_row(
-                            peaks, sums, moments, best, at, temperatures, C
-                        )
+                        row_peak, row_total, row_moment, _, drawn = merge_row(peaks, sums, moments, best, at, temperatures, C)
                         if REDRAW == 0:  # log-probabilities are those before min_p
                             peak, total, moment = row_peak, row_total, row_moment
                     if C.SAMPLE:
@@ -223,10 +221,10 @@ def token_log_probs_backward_kernel(
         idle = (total == 0) & (d_entropy == 0)
 
         begin, stop = first, tl.max(split_end)
-        for EDGE in tl.static_range(BOTH, ENDS + 1 if C.UNALIGNED else ENDS):
+        for AT_ENDS in tl.static_range(2 if C.UNALIGNED else 1):
             for start in tl.range(begin, stop, C.BLOCK):
                 columns, shown, vectors, added = load_mask(
-                    mask, row_end if EDGE == ENDS else start, m_col, misalignment, row_end, reads, EDGE, C
+                    mask, row_end if AT_ENDS else start, m_col, misalignment, row_end, reads, ENDS if AT_ENDS else BOTH, C
                 )
                 ds = tl.zeros((C.ROWS, columns.shape[1]), tl.float32)
                 if some:  # else zeros are stored as fast as memory takes them
@@ -247,8 +245,8 @@ def token_log_probs_backward_kernel(
                         u = score * (temperatures * (1.0 / C.CAP))
                         ds *= 1.0 - u * u
                     ds = tl.where(none, 0.0, ds)
-                store(dx + columns, ds, columns, misalignment, row_end, exists, EDGE, C)
-            begin, stop = split, 1  # one iteration of ENDS, by the program of split 0
+                store(dx + columns, ds, columns, misalignment, row_end, exists, ENDS if AT_ENDS else BOTH, C)
+            begin, stop = split, 1  # ends: one iteration of split 0, none of others
 
 
 @triton.jit

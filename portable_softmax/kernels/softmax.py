@@ -1,7 +1,7 @@
 """The softmax and its gradient.
 
 A program finds its rows, reduces its columns of them to two numbers per row, exchanges these with the programs that have the
-rows' other columns, and stores the results. Columns are reduced in registers or block by block, WHOLE rows if words are late.
+rows' other columns, and stores the results. Columns are reduced in registers or block by block; whole rows, if words are late.
 """
 
 # isort: skip_file
@@ -53,7 +53,7 @@ def softmax_kernel(
             visible_end = tl.minimum(row_end, misalignment + tl.maximum(query.to(tl.int32) + 1 + diagonal, 0))
         split_end, visible_split_end = end_of_split(row_end, split, n_cols, C), end_of_split(visible_end, split, n_cols, C)
 
-        # Reduce the split, in registers or block by block (WHOLE 0); then, where words are late, the whole row (WHOLE 1).
+        # Reduce the split, in registers or block by block (RESCUE 0); then, where words are late, the whole row (RESCUE 1).
         late, begin, end = False, first, visible_split_end
         if C.IN_REGISTERS:
             blocks = None  # of scores, or of dy
@@ -84,15 +84,17 @@ def softmax_kernel(
                     e = exp(shift(get_block(blocks, k, C), finite(peak), temperatures, C, True), C, True)
                     merged = opaque(e if k == 0 else merged + e, 1, C)
                 total = tl.sum(merged, C.AXIS, keep_dims=True)
-        for WHOLE in tl.static_range(2 if C.SPLITS > 1 and C.STEP == "" else 1):
-            if late if WHOLE else BY_BLOCK:
+        for RESCUE in tl.static_range(2 if C.SPLITS > 1 and C.STEP == "" else 1):
+            if late if RESCUE else BY_BLOCK:
                 peaks, sums, moments, best, at = no_statistics(C)
                 stop = begin
-                if WHOLE == 0 and not C.GRADIENT:
+                if RESCUE == 0 and not C.GRADIENT:
                     stop += tl.maximum(tl.min(end) - begin, 0) // C.BLOCK * C.BLOCK
-                for EDGE in tl.static_range(START, BOTH + 1):  # blocks without an END, which take a 40th less time, then others
+                for HAS_END in tl.static_range(2):  # blocks before `stop` end within all rows, and take a 40th less time
                     for start in tl.range(begin, stop, C.BLOCK):
-                        columns, shown, vectors, added = load_mask(mask, start, m_col, misalignment, end, exists, EDGE, C)
+                        columns, shown, vectors, added = load_mask(
+                            mask, start, m_col, misalignment, end, exists, BOTH if HAS_END else START, C
+                        )
                         ptrs = source + offsets_of(columns, x_col, C)
                         if C.GRADIENT:
                             block, y_block = load(ptrs, vectors), load(y + offsets_of(columns, y_col, C), vectors)
@@ -105,23 +107,23 @@ def softmax_kernel(
                             peaks, sums, moments, _top, _part = add_block(block, peaks, sums, moments, temperatures, C)
                     begin, stop = stop, tl.max(end)
                 peak, total, _moment, _best, _group = merge_row(peaks, sums, moments, best, at, temperatures, C)
-            if WHOLE == 0 and C.SPLITS > 1:
+            if RESCUE == 0 and C.SPLITS > 1:
                 begin, end = 0, visible_end
                 if C.STEP != "map":
                     publish(words, split, peak, total, tag, C)
                 if C.STEP != "reduce":
                     peak, total, _moment, _group, late = combine_splits(words, temperatures, tag, C)
 
-        # Store blocks in registers, or load them again (EDGE BOTH); then the ends of unaligned rows, by split 0 (EDGE ENDS).
+        # Store blocks in registers, or load them again; then load and store the ends of unaligned rows (AT_ENDS), by split 0.
         if C.STEP != "reduce":
             peak, total = add_sink(peak, total, sink_ptr, rows, exists, temperatures, C)
             loads = late | (not C.IN_REGISTERS)
-            for EDGE in tl.static_range(BOTH, ENDS + 1 if C.UNALIGNED else ENDS):
+            for AT_ENDS in tl.static_range(2 if C.UNALIGNED else 1):
                 if loads:
-                    for start in tl.range(first, first + 1 if EDGE == ENDS else tl.max(split_end), C.BLOCK):
-                        place = row_end if EDGE == ENDS else opaque_column(start, C)
+                    for start in tl.range(first, first + 1 if AT_ENDS else tl.max(split_end), C.BLOCK):
+                        place = row_end if AT_ENDS else opaque_column(start, C)
                         columns, shown, vectors, added = load_mask(
-                            mask, place, m_col, misalignment, visible_end, exists, EDGE, C
+                            mask, place, m_col, misalignment, visible_end, exists, ENDS if AT_ENDS else BOTH, C
                         )
                         ptrs, offsets = source + offsets_of(columns, x_col, C), offsets_of(columns, y_col, C)
                         if C.GRADIENT:
@@ -130,8 +132,8 @@ def softmax_kernel(
                         else:
                             block = load_scores(ptrs, added, shown, vectors, scales, temperatures, C)
                             result = result_of(block, peak, total, temperatures, C)
-                        store(out + offsets, result, columns, misalignment, row_end, exists, EDGE, C)
-                elif C.IN_REGISTERS and EDGE == BOTH:
+                        store(out + offsets, result, columns, misalignment, row_end, exists, ENDS if AT_ENDS else BOTH, C)
+                elif C.IN_REGISTERS and not AT_ENDS:
                     begin = opaque_column(first, C)
                     for j in tl.static_range(C.BLOCKS):
                         columns_j, _elements_j, vectors_j = find_block(
@@ -144,7 +146,7 @@ def softmax_kernel(
                         else:
                             result_j = result_of(block_j, peak, total, temperatures, C)
                         store(out + offsets_j, result_j, columns_j, misalignment, split_end, exists, C.EDGES[j], C)
-                loads = split == 0
+                loads = split == 0  # at ends: by one program
 
 
 @triton.jit
