@@ -144,7 +144,7 @@ def end_of_split(row_end, split, n_cols, C: tl.constexpr):
 @triton.jit
 def row_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Returns True for columns that are elements of the row, as far as EDGE leaves that open, and the row exists."""
-    is_both: tl.constexpr = EDGE == BOTH or EDGE == ENDS
+    is_both: tl.constexpr = not (EDGE != BOTH and EDGE != ENDS)
     mask = (columns < row_end) & exists if EDGE == END or is_both else exists
     if C.UNALIGNED and (EDGE == START or is_both):
         mask = mask & (columns >= misalignment)
