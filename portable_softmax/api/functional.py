@@ -95,7 +95,7 @@ def _compute(
     for argument, t in (("input", x), ("out", x if out is None else out)):
         if not isinstance(t, Tensor):
             raise TypeError(f"{name}(): argument '{argument}' must be Tensor, not {type(t).__name__}")
-    if not args.scale is args.temperature is args.sink is None:  # numbers become floats, and a sink a tensor
+    if any(t is not None for t in (args.scale, args.temperature, args.sink)):  # numbers become floats, a sink a tensor
         args = checks.normalized(name, args)
     if dtype is None:
         dtype = checks.dtype_of(x)
@@ -121,7 +121,7 @@ def softmax(
     Options are applied in the order scale, softcap, temperature, mask and causal, sink. A kernel computes strided tensors in
     float16, bfloat16 or float32 on an accelerator, and with TRITON_INTERPRET=1 on the CPU; PyTorch's operators compute all
     others. Differentiable in every mode: the gradient of the input is a second fused kernel, which needs the output alone if
-    there are no options; those of scale, temperature, mask and sink are computed by PyTorch's operators.
+    there are no options; if scale, temperature, mask or sink require one, PyTorch's operators compute all gradients.
 
     Args:
         input: a tensor of any shape and strides.

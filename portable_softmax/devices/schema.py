@@ -113,7 +113,7 @@ class LaunchPolicy(Content, frozen=True, kw_only=True):
     """Preferences for launches that were measured or reasoned, never limits. `extends` provides what a file leaves out."""
 
     grid: Fact[Literal["tile", "resident"]]  # programs: one per tile, or as many as are resident at once, in a loop over tiles
-    polls: Fact[Count] | None = None  # looks for a neighbour's numbers; then a program computes them itself
+    polls: Fact[Count] | None = None  # of the words of a row's splits, at most; then a program reduces the whole row itself
     line_elements: Fact[Power] | None = None  # elements that a tile takes of each line, for rows side by side
     min_line_elements: Fact[Power] | None = None  # the fewest that it takes, if it holds whole rows
     tile_elements: Fact[Power] | None = None  # of devices without warps: the most of a tile of whole rows

@@ -30,7 +30,7 @@ class KernelConfig:
     LEVELS: int = 1  # of strides between rows: 1 of queries, 2 of heads too, 3 of batches too
     HEAD_TILES: bool = False  # all rows of a tile belong to one head; else they are consecutive
     OUT_LIKE_X: bool = False  # the result has the strides of x, as in place; else it is contiguous
-    VECTOR: int = 1  # elements of an access: divides where rows start, and their length, unless they are unaligned
+    VECTOR: int = 1  # elements of an access: divides strides of rows and their length, unless they are unaligned
     UNALIGNED: bool = False  # rows start at any element, at the same distance from a multiple of VECTOR in all tensors
     ROW_UNIT: int = 1  # the length of a row and the stride between rows are passed in units of it, which divides them
     COL_UNIT: int = 1  # likewise, of the number of queries and the stride between columns
