@@ -42,7 +42,7 @@ class NoKernel(Exception):
 
 
 def key_of(arguments: Any) -> tuple[Any, ...] | None:
-    """Returns the key of arguments: of tensors all but elements, of floats whether kernels take them; None for a special call."""
+    """Returns the key of arguments: of tensors all but elements, of floats whether kernels take them. None if special."""
     if forward_ad._current_level >= 0 or _is_tracing():  # torch.jit.trace
         return None
     key: list[Any] = []
