@@ -74,7 +74,7 @@ class _Tokens(Operator):
         if d_rows is not None and call.options.entropy:
             d_entropy = d_rows[2]
         args = GRADIENT.Args(x, ids, statistics, d_out, d_lse, d_entropy, *scores)
-        if call.in_place and GRADIENT.launch_into(dx := x.detach(), args, call.options, False):
+        if call.grad_inplace and GRADIENT.launch_into(dx := x.detach(), args, call.options, False):
             return dx
         return GRADIENT.compute_gradient(call, args, call.options)
 
@@ -104,7 +104,7 @@ class _Gradient(Operator):
             raise launch.NoKernel("gradients behind a softcap and an added mask")
         many, has_entropy = args.ids.dim() == args.x.dim() and args.ids.shape[-1] != 1, args.d_entropy is not None
         wanted = LogProbs(gradient=True, many=many, entropy=has_entropy, lse=args.d_lse is not None)
-        return TOKENS.describe(args, options, False, wanted)
+        return TOKENS.describe(args, options, False, wanted)  # it reduces nothing: no row depends on others
 
 
 class _Sample(Operator):

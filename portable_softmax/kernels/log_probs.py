@@ -58,10 +58,10 @@ def token_log_probs_kernel(
                 if C.MASK_WORDS:  # a block ahead, as elements are loaded after their words
                     bits = load_words(mask, first, m_col, split_end, reads, C)
                 for HAS_END in tl.static_range(1 if C.IN_REGISTERS else 0, 2):  # blocks within all rows, then others
-                    for base in tl.range(begin, stop, C.BLOCK):
+                    for offset in tl.range(begin, stop, C.BLOCK):
                         tile_scores = None
                         for block in tl.static_range(C.BLOCKS):  # all loads before what needs them
-                            start = first + base + block * C.BLOCK
+                            start = first + offset + block * C.BLOCK
                             columns, shown, vectors, added = load_mask(
                                 bits, start, m_col, misalignment, split_end, reads, C.EDGES[block] if HAS_END else START, C
                             )
@@ -73,7 +73,7 @@ def token_log_probs_kernel(
                             scores = get_block(tile_scores, block, C)
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, C)
                             if C.SAMPLE:
-                                groups = (first + base + block * C.BLOCK) // C.GROUP + parts
+                                groups = (first + offset + block * C.BLOCK) // C.GROUP + parts
                                 noise = gumbel(groups, key, row_position, 0, C)
                                 best, at = best_groups(best, at, top, part, groups, noise, temperatures, C)
                     begin, stop = stop, tl.max(split_end) - first

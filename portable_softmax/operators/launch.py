@@ -28,10 +28,10 @@ from portable_softmax.runtime.plans import choice_of
 # True under functorch, where Function.apply is refused, even of plain tensors that a transformed function closes over; it has
 # no public name (2.6 to 2.13).
 transforms_are_active = torch._C._are_functorch_transforms_active
-MASKS = {torch.bool: "bool", torch.int32: "bits"} | NAMES  # that kernels read
+MASK_KINDS = {torch.bool: "bool", torch.int32: "bits"} | NAMES  # that kernels read
 CONTIGUOUS = dict.fromkeys((*FACTORS, "statistics", "d_out", "d_lse", "d_entropy"), torch.float32)  # read without strides
 CONTIGUOUS |= dict.fromkeys((*INTEGERS, "ids"), torch.int64)
-TINY, HUGE = 2.0**-60, 2.0**60  # kernels multiply by numbers between them, and by their quotients
+TINY, HUGE = 2.0**-60, 2.0**60  # between them kernels multiply by numbers and their quotients; negative ones would turn -inf
 MAX_CALLS = 8192  # a process makes few kinds of calls, or so many that planning anew does not matter
 calls: dict[tuple[Any, ...], Any] = {}  # what a call does, by the key of `Operator.call_of`
 _DEVICE_TYPES = {vendor.torch_device_type for vendor in BACKENDS.values()}
@@ -120,9 +120,9 @@ def scores_of(x: Tensor, dim: int, args: Any, softcap: float | None, dtype: Any 
     if has_double or not (softcap is None or TINY < softcap < HUGE):
         raise NoKernel("these options")
     if "mask" in named:
-        if args.mask.dtype not in MASKS:
+        if args.mask.dtype not in MASK_KINDS:
             raise NoKernel(f"a mask of {args.mask.dtype}")
-        fields["mask"] = MASKS[args.mask.dtype]
+        fields["mask"] = MASK_KINDS[args.mask.dtype]
     kinds = {name: kind_of(named.get(name)) for name in ("scale", "temperature")}
     return Scores(cap=softcap, sink="sink" in named, **kinds, **fields)
 
@@ -219,7 +219,7 @@ def _on_copies(operator: Any, options: Any, target: Device, about: dict[str, Any
 
     def run(args: Any, *out: Tensor) -> Any:
         copies, moved = copies_of(operator, operator.Args(*args), options, target, about)
-        result = operator.launched(copies, moved, about["batch_invariant"])
+        result = operator.compute(copies, moved, about["batch_invariant"])
         if operator.has_one_result:
             result = result.movedim(moved.dim, about["dim"])
             return out[0].copy_(result) if out else result.contiguous()

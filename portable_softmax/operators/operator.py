@@ -23,14 +23,14 @@ class Call(NamedTuple):
     options: Any
     is_recorded: bool = False  # autograd records the call
     invariant: bool = False  # the choice of batch_invariant, which a gradient follows
-    in_place: bool = False  # the gradient of x is written over x
+    grad_inplace: bool = False  # the gradient of x is written over x
 
 
 class Operator:
-    """An operator, which a subclass defines: `Args` are passed to a launch, and `Options` are what it is compiled for.
+    """An operator, which a subclass defines: its calls have `Args`, which a launch reads, and `Options`, which are in its key.
 
     Args are tensors, None, or numbers where the schema has an argument `name_number` beside `name`, as schemas of torch.library
-    have no unions. What has no tensor is an option.
+    have no unions. Options are all other arguments.
     """
 
     schema: str
@@ -51,7 +51,7 @@ class Operator:
         self.Options: Any = named_tuple("Options", others)
         self.fields, self.has_one_result = list(kinds), results == "Tensor"
         register = torch.library.custom_op(f"portable_softmax::{self.name}", mutates_args=(), schema=f"({signature}")
-        self.registered: Any = register(lambda *values: self.launched(*self.joined(values)))
+        self.registered: Any = register(lambda *values: self.compute(*self.joined(values)))
         self.registered.register_fake(self._empty)
         if self.gradient:
             self.registered.register_autograd(_gradients, setup_context=self._save_of_operator)
@@ -68,7 +68,7 @@ class Operator:
         results = self.results(*self.joined(values))
         return launch.returned([torch.empty(shape, dtype=dtype, device=values[0].device) for shape, dtype in results])
 
-    def call(self, args: Any, options: tuple[Any, ...], in_place: bool = False) -> Any:
+    def call(self, args: Any, options: tuple[Any, ...], grad_inplace: bool = False) -> Any:
         """Computes results: by a launch for plain calls, as an operator of compilers, or by the reference."""
         if is_compiling():
             options = self.check(args, *options)
@@ -79,8 +79,8 @@ class Operator:
             return self.reference(args, call.options)
         if not call.is_recorded:
             return call.run(args)
-        if in_place:
-            call = call._replace(in_place=True)
+        if grad_inplace:
+            call = call._replace(grad_inplace=True)
         return _recorded(*args, call)
 
     def call_of(self, args: Any, options: tuple[Any, ...], invariant: bool | None = None, out: Tensor | None = None) -> Call:
@@ -121,8 +121,8 @@ class Operator:
         run(args, out)
         return True
 
-    def launched(self, args: Any, options: Any, invariant: bool | None = None) -> Any:
-        """Computes results of a launch of a call that autograd does not record, by the reference if there is none."""
+    def compute(self, args: Any, options: Any, invariant: bool | None = None) -> Any:
+        """Computes results of a call that autograd does not record: by its launch, or by the reference if there is none."""
         call = self.call_of(args, options, invariant)
         return self.reference(args, call.options) if call.run is None else call.run(args)
 
@@ -132,7 +132,7 @@ class Operator:
             return self.reference(args, options)
         if call.run is None:
             return self.call_registered(args, options)
-        return self.launched(args, options, call.invariant)
+        return self.compute(args, options, call.invariant)
 
     # The operator of compilers has the same rule, checks and gradients. It reads batch_invariant when a graph runs.
 

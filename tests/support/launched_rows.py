@@ -15,7 +15,7 @@ from table import GRADIENTS, KINDS, NAN, hostile, random, values
 
 from portable_softmax.api.tokens import SAMPLE
 from portable_softmax.operators import reference
-from portable_softmax.operators.launch import MASKS
+from portable_softmax.operators.launch import MASK_KINDS
 from portable_softmax.planning.plan import LaunchPlan
 from portable_softmax.planning.problem import LogProbs, Scores
 from portable_softmax.runtime.bind import bind, problem_of_tensors
@@ -119,7 +119,7 @@ def scores_of(row, machine, arguments):
         words = (bits.long() << torch.arange(32)).sum(-1).to(torch.int32)
         named["mask_ptr"] = words.to(machine.where).expand(*shape[:-1], words.shape[-1])
     elif mask is not None:
-        kinds["mask"] = MASKS[mask.dtype]
+        kinds["mask"] = MASK_KINDS[mask.dtype]
         as_rows = row.number % 2 and mask.shape == shape
         named["mask_ptr"] = placed(machine, row.lies, mask) if as_rows else mask.expand(shape).to(machine.where)
     kinds |= {"cap": arguments.get("softcap"), "causal": arguments.get("causal")}
