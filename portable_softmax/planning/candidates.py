@@ -105,27 +105,26 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
         narrow, wide = (min(neighbours, size // problem.element) for size in (limits.sector, 2 * limits.line))
         least, most = vector, 2 * problem.widest
     sizes = powers(least, most)[::-1]  # the largest first
-    in_registers = [size for size in sizes if size <= vector or problem.across]
+    narrow_sizes = [size for size in sizes if size <= vector or problem.across]  # of blocks in registers
     whole = limits.max_threads * width
     can_split = is_long and bool(device.profile.launch.polls) and not problem.in_place  # a late program reads a row again
     in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
     bits = problem.log_probs is not None and problem.scores.mask == "bits"
     slow = bits or problem.is_sample or (problem.log_probs and problem.unaligned)  # 5 to 29% longer block by block in splits
-    blocks_held, splits_read = range(0), [1]  # blocks of a split in registers; splits that are read block by block
+    block_counts, split_counts = range(0), [1]  # of a split in registers; of rows that are read block by block
     if can_split and not problem.batch_invariant:  # whether a late program is waited for changes bits
-        blocks_held = range(1, MAX_SPLIT_BLOCKS + 1)
-    if in_two_launches or (blocks_held and not slow):
-        splits_read = powers(1, MAX_SPLITS)
+        block_counts = range(1, MAX_SPLIT_BLOCKS + 1)
+    if in_two_launches or (block_counts and not slow):
+        split_counts = powers(1, MAX_SPLITS)
     for rows, num_warps in product(powers(narrow, wide), powers(1, limits.max_threads // limits.warp)):
         per_row = num_warps * limits.warp / rows  # threads
-        yield from (_tiling(problem, rows, num_warps, int(size * per_row)) for size in (*in_registers, whole) if size >= vector)
-        for columns in (max(1, int(size * per_row)) for size in in_registers):
-            numbers = {-(-problem.width // (columns * blocks)) for blocks in blocks_held}
+        yield from (_tiling(problem, rows, num_warps, int(size * per_row)) for size in (*narrow_sizes, whole) if size >= vector)
+        for columns in (max(1, int(size * per_row)) for size in narrow_sizes):
+            numbers = {-(-problem.width // (columns * blocks)) for blocks in block_counts}
             yield from (_tiling(problem, rows, num_warps, columns, splits) for splits in numbers if 1 < splits <= MAX_SPLITS)
-        for size, splits in product(sizes[:2], () if bits and num_warps > MAX_OF_WORDS else splits_read):
-            yield _tiling(
-                problem, rows, num_warps, int(size * per_row), splits, in_registers=False, two_launches=in_two_launches
-            )
+        for size, splits in product(sizes[:2], () if bits and num_warps > MAX_OF_WORDS else split_counts):
+            columns = int(size * per_row)
+            yield _tiling(problem, rows, num_warps, columns, splits, in_registers=False, two_launches=in_two_launches)
 
 
 def _tiling(
@@ -136,7 +135,7 @@ def _tiling(
     width = min(max(1 if problem.across else problem.vector, columns), next_power_of_2(split))
     blocks = -(-split // width)
     splits = -(-problem.width // (blocks * width))
-    if problem.pairs == 0:  # a kernel that exchanges nothing is the same whether it holds several blocks or not
+    if problem.pairs == 0:  # its kernel reads block by block; the only block of a row counts as in registers
         in_registers = splits == blocks == 1
     if splits == 1 and not in_registers:  # one program reads whole rows, of any number of blocks
         blocks, more = 1, {}

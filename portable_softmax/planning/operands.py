@@ -15,8 +15,9 @@ MIN_LINE = 16  # adjacent rows that are required where tiles cannot reach into s
 MANY = 2**14  # rows, or groups of rows that lie side by side, for which a batch-invariant launch is chosen
 FORMS = "softmax", "log_softmax"
 TOKEN_LOG_PROBS = "token_log_probs"
-KNOWN = {0: 0, 1: 1}  # strides of a mask that kernels are compiled for
-BETWEEN = operator.attrgetter(*(one.name for one in fields(Problem)[1:-2]))  # n_rows, rows_per_matrix and levels
+MASK_STRIDES = {0: 0, 1: 1}  # that kernels are compiled for; others are -1
+# All fields but n_rows, which is the first, and rows_per_matrix and levels, which are the last.
+BETWEEN = operator.attrgetter(*(one.name for one in fields(Problem)[1:-2]))
 SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -112,9 +113,9 @@ def _mask_of(levels: Sequence[Level], across: bool, vector: int) -> Mask:
     *outer, line, step = (strides[-1] for _, strides in levels)
     row, col = (step, line) if across else (line, step)
     return Mask(
-        step=KNOWN.get(step, -1),
-        col=KNOWN.get(col, -1),
-        vector=math.gcd(line, *outer, vector if step in KNOWN else 1),
+        step=MASK_STRIDES.get(step, -1),
+        col=MASK_STRIDES.get(col, -1),
+        vector=math.gcd(line, *outer, vector if step in MASK_STRIDES else 1),
         per_batch=levels[1][0] > 1 and row != 0 and outer[1] == 0,
         shared=any(size > 1 and not strides[-1] for size, strides in levels),
     )

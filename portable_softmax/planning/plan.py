@@ -97,8 +97,8 @@ class LaunchPlan(Plan):
         """Returns the reason why it cannot run, or not without a long wait; None if it can."""
         if not self.occupancy.programs_per_multiprocessor:
             return f"does not fit: {', '.join(self.occupancy.limited_by)}"
-        if self.tiling.two_launches:
-            return None  # no program waits for another
+        if self.tiling.two_launches or not self.problem.pairs:
+            return None  # no program polls for words of another one
         most = min(self.device.resident(self.occupancy), self.num_programs)
         return f"only {most} programs are resident at once" if most < self.tiling.splits else None
 

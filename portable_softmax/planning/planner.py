@@ -1,7 +1,7 @@
 """Problem + Device -> LaunchPlan: arithmetic, and a function that returns the resources of a compiled candidate.
 
 Candidates are ranked by their expected cost, with estimated registers. They are compiled in this order, until none that is
-left should be faster than the best of these by what it really uses. Row kernels are chosen by the same loop.
+left should be faster than the best of these by what it really uses; of row kernels, eight are compiled side by side.
 """
 
 import math
@@ -24,7 +24,7 @@ ALIKE = 1.01  # times that differ by less are alike: the error of an expected ti
 MAX_COMPILED = 6  # launches: a compilation takes about a second
 MIN_US = 10  # expected time of launches that are timed: of shorter ones, events measure the host
 FASTER = 1.02  # times that another launch must be faster in every round, to replace the first one
-LONGEST = 60  # seconds, after which no further candidate is compiled
+LONGEST = 60  # seconds, after which no further candidate is compiled once one runs; a compilation is not interrupted
 SLOW = 0.1  # part of the expected time that spills take of a launch that is called slow
 
 Time = Callable[[Sequence[LaunchPlan]], list[list[float]] | str]  # microseconds by round and launch, or why there are none
@@ -68,7 +68,7 @@ def runner_up(compiled: Sequence[Any], left: Sequence[Any], count: int) -> Itera
 
 
 def measured(launches: Sequence[Any], time: Callable[[], list[list[float]] | str]) -> tuple[int | None, str]:
-    """Returns which launch is used, and what was measured: the first, unless another one is faster in every round.
+    """Returns which launch is used, and what was measured: the first, unless another one is 2% faster in every round.
 
     It is None if nothing was timed. `time` returns microseconds by round and launch.
     """

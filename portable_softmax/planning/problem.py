@@ -93,7 +93,7 @@ class Problem:
     unaligned: bool = False  # rows are read in whole vectors of 16 bytes, whatever element they start at; planning decides it
     scattered: bool = False  # a tile has rows of several matrices; planning decides it
     scores: Scores = NONE  # what is applied to x first
-    in_place: bool = False  # the result overwrites x, or dy, or y
+    in_place: bool = False  # the result overwrites x, or dy, or y; of log-probabilities False: no program reads others' columns
     mask: Mask = NO_MASK  # of scores
     log_probs: LogProbs | None = None  # numbers per row in place of the result, or that x has a gradient of
     rows_per_matrix: int | None = None  # None where all rows are in one
@@ -150,7 +150,10 @@ class Problem:
 
     @cached_property
     def pairs(self) -> int:
-        """Returns the pairs of numbers per split that programs exchange; a gradient of log-probabilities needs none."""
+        """Returns the pairs of numbers per split that all its programs read; a gradient of log-probabilities needs none.
+
+        A sample publishes another one, a score and its token, which the last program alone reads.
+        """
         picks = self.log_probs or LogProbs()
         if picks.gradient:
             return 0

@@ -37,7 +37,7 @@ class Tiling(NamedTuple):
 
     @property
     def split_cols(self) -> int:
-        """Returns the columns of a split."""
+        """Returns the columns of a split; of a whole row that is read block by block, those of a block."""
         return self.blocks * self.width
 
     @property
@@ -52,7 +52,7 @@ class Tiling(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        """True if programs exchange numbers."""
+        """True if several programs share a row; they exchange numbers, but for a gradient of log-probabilities."""
         return self.splits > 1
 
     def __str__(self) -> str:
