@@ -15,7 +15,7 @@ from portable_softmax.kernels.common import (
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
 from portable_softmax.kernels.noise import gumbel
 from portable_softmax.kernels.reduce import NO_GROUP, add_block, best_groups, merge_row, no_statistics
-from portable_softmax.kernels.scores import capped, find_mask, load_mask, load_score, load_scores, load_words, shift, slope_of
+from portable_softmax.kernels.scores import capped, find_mask, locate, load_score, load_scores, load_words, shift, slope_of
 
 
 @triton.jit
@@ -62,7 +62,7 @@ def token_log_probs_kernel(
                         tile_scores = None
                         for block in tl.static_range(C.BLOCKS):  # all loads before what needs them
                             start = first + offset + block * C.BLOCK
-                            columns, shown, vectors, added = load_mask(
+                            columns, shown, vectors, added = locate(
                                 bits, start, m_col, misalignment, split_end, reads, C.EDGES[block] if HAS_END else START, C
                             )
                             scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
@@ -97,7 +97,7 @@ def token_log_probs_kernel(
                     if again:  # all of the row block by block
                         peaks, sums, moments, best, at = no_statistics(C)
                         for base in tl.range(0, tl.max(row_end), C.BLOCK):
-                            columns, shown, vectors, added = load_mask(mask, base, m_col, misalignment, row_end, reads, BOTH, C)
+                            columns, shown, vectors, added = locate(mask, base, m_col, misalignment, row_end, reads, BOTH, C)
                             scores = load_scores(x + columns, added, shown, vectors, scales, temperatures, C)
                             scores = tl.where(scores < least, NEG_INF, scores)
                             peaks, sums, moments, top, part = add_block(scores, peaks, sums, moments, temperatures, C)
@@ -223,7 +223,7 @@ def token_log_probs_backward_kernel(
         begin, stop = first, tl.max(split_end)
         for AT_ENDS in tl.static_range(2 if C.UNALIGNED else 1):
             for start in tl.range(begin, stop, C.BLOCK):
-                columns, shown, vectors, added = load_mask(
+                columns, shown, vectors, added = locate(
                     mask, row_end if AT_ENDS else start, m_col, misalignment, row_end, reads, ENDS if AT_ENDS else BOTH, C
                 )
                 ds = tl.zeros((C.ROWS, columns.shape[1]), tl.float32)

@@ -24,8 +24,8 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.co
 
 
 @triton.jit
-def load_mask(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns (columns, which are visible, vectors with a visible one, what is added to scores) of a mask, or loaded words."""
+def locate(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
+    """Returns (columns, which are visible, vectors with a visible one, what is added); a mask is 0, pointers or loaded words."""
     columns, shown, vectors = find_block(start, misalignment, row_end, exists, EDGE, C)
     is_block: tl.constexpr = EDGE != ELEMENTS and EDGE != ENDS
     added = 0.0
@@ -97,7 +97,7 @@ def load_scores(ptrs, added, shown, vectors, scale, temperature, C: tl.constexpr
 @triton.jit
 def load_score(x, mask, column, m_col, misalignment, scale, temperature, C: tl.constexpr):
     """Returns scores of columns anywhere, of adjacent elements; -inf for a column of -1."""
-    column, shown, vectors, added = load_mask(mask, column, m_col, misalignment, column + 1, column >= 0, ELEMENTS, C)
+    column, shown, vectors, added = locate(mask, column, m_col, misalignment, column + 1, column >= 0, ELEMENTS, C)
     return load_scores(x + column, added, shown, vectors, scale, temperature, C)
 
 

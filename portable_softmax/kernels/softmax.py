@@ -14,7 +14,7 @@ from portable_softmax.kernels.common import (
 )  # fmt: skip
 from portable_softmax.kernels.exchange import combine_splits, publish, words_of
 from portable_softmax.kernels.reduce import add_block, fold, merge_row, no_statistics
-from portable_softmax.kernels.scores import add_sink, find_mask, load_mask, load_scores, shift, slope_of
+from portable_softmax.kernels.scores import add_sink, find_mask, locate, load_scores, shift, slope_of
 
 
 @triton.jit
@@ -60,7 +60,7 @@ def softmax_kernel(
             ys = None
             merged = None
             for k in tl.static_range(C.BLOCKS):
-                columns_k, shown_k, vectors_k, added_k = load_mask(
+                columns_k, shown_k, vectors_k, added_k = locate(
                     mask, first + k * C.BLOCK, m_col, misalignment, visible_split_end, exists, C.EDGES[k], C
                 )
                 ptrs_k = source + offsets_of(columns_k, x_col, C)
@@ -92,7 +92,7 @@ def softmax_kernel(
                     stop += tl.maximum(tl.min(end) - begin, 0) // C.BLOCK * C.BLOCK
                 for HAS_END in tl.static_range(2):  # blocks before `stop` end within all rows, and take a 40th less time
                     for start in tl.range(begin, stop, C.BLOCK):
-                        columns, shown, vectors, added = load_mask(
+                        columns, shown, vectors, added = locate(
                             mask, start, m_col, misalignment, end, exists, BOTH if HAS_END else START, C
                         )
                         ptrs = source + offsets_of(columns, x_col, C)
@@ -122,7 +122,7 @@ def softmax_kernel(
                 if loads:
                     for start in tl.range(first, first + 1 if AT_ENDS else tl.max(split_end), C.BLOCK):
                         place = row_end if AT_ENDS else opaque_column(start, C)
-                        columns, shown, vectors, added = load_mask(
+                        columns, shown, vectors, added = locate(
                             mask, place, m_col, misalignment, visible_end, exists, ENDS if AT_ENDS else BOTH, C
                         )
                         ptrs, offsets = source + offsets_of(columns, x_col, C), offsets_of(columns, y_col, C)
