@@ -25,7 +25,7 @@ def find_mask(mask_ptr, head, query, n_heads, s_batch, s_head, s_query, C: tl.co
 
 @triton.jit
 def locate(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
-    """Returns (columns, which are visible, vectors with a visible one, what is added); a mask is 0, pointers or loaded words."""
+    """Returns (columns, which are visible, vectors with a visible one, what is added); `mask`: 0, pointers or loaded words."""
     columns, shown, vectors = find_block(start, misalignment, row_end, exists, EDGE, C)
     is_block: tl.constexpr = EDGE != ELEMENTS and EDGE != ENDS
     added = 0.0
