@@ -75,7 +75,7 @@ def find_tile(tile, n_rows, n_heads, n_queries, s_batch, s_head, s_query, C: tl.
     exists = tl.full((1, 1), True, tl.int1) if C.ROWS == 1 else exists  # every tile has a row
     s_query = s_query * C.ROW_UNIT if C.AXIS == 1 else 1
     offset = offsets_of_rows(head, query, n_heads, s_batch * C.UNIT, s_head * C.UNIT, s_query, C)
-    misalignment = (offset % C.VECTOR).to(tl.int32) if C.UNALIGNED else tl.zeros((1, 1), tl.int32)
+    misalignment = (offset % C.VECTOR).to(tl.int32) if C.WHOLE_VECTORS else tl.zeros((1, 1), tl.int32)
     return rows, head, query, exists, vectors_of(offset, C), misalignment
 
 
@@ -94,7 +94,7 @@ def offsets_of_result(x_at, rows, head, query, n_queries, n_cols, C: tl.constexp
 @triton.jit
 def vectors_of(offset, C: tl.constexpr):
     """Returns offsets of the vectors in which rows begin."""
-    if C.UNALIGNED:
+    if C.WHOLE_VECTORS:
         offset = offset // C.VECTOR * C.VECTOR
     elif C.AXIS == 0 and (C.VECTOR > 1 and not C.HEAD_TILES):  # VECTOR divides the number of queries
         offset = tl.max_contiguous(tl.multiple_of(offset, [1, C.VECTOR]), [1, C.VECTOR])
@@ -129,7 +129,7 @@ def first_column(split, n_cols, C: tl.constexpr):
     """Returns the first column of a split: one of several depends on n_cols, so that ptxas adds no 16 bits (triton#11581)."""
     column = 0
     if C.SPLITS > 1:
-        blocks = tl.cdiv(n_cols + (C.VECTOR - 1 if C.UNALIGNED else 0), C.BLOCK)
+        blocks = tl.cdiv(n_cols + (C.VECTOR - 1 if C.WHOLE_VECTORS else 0), C.BLOCK)
         column = (split * (blocks // C.SPLITS) + tl.maximum(split - (C.SPLITS - blocks % C.SPLITS), 0)) * C.BLOCK
     return column
 
@@ -146,7 +146,7 @@ def row_mask(columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.c
     """Returns True for columns that are elements of the row, as far as EDGE leaves that open, and the row exists."""
     is_both: tl.constexpr = not (EDGE != BOTH and EDGE != ENDS)
     mask = (columns < row_end) & exists if EDGE == END or is_both else exists
-    if C.UNALIGNED and (EDGE == START or is_both):
+    if C.WHOLE_VECTORS and (EDGE == START or is_both):
         mask = mask & (columns >= misalignment)
     return mask
 
@@ -181,7 +181,7 @@ def load(ptrs, mask):
 def store(ptrs, value, columns, misalignment, row_end, exists, EDGE: tl.constexpr, C: tl.constexpr):
     """Stores elements of the row; of unaligned rows whole vectors, or with ENDS what these leave."""
     mask = row_mask(columns, misalignment, row_end, exists, EDGE, C)
-    if C.UNALIGNED:
+    if C.WHOLE_VECTORS:
         first, last = (misalignment + (C.VECTOR - 1)) // C.VECTOR * C.VECTOR, row_end // C.VECTOR * C.VECTOR
         if EDGE == ENDS:
             mask = mask & ((columns < first) | (columns >= last))

@@ -31,7 +31,7 @@ class KernelConfig:
     HEAD_TILES: bool = False  # all rows of a tile belong to one head; else they are consecutive
     OUT_LIKE_X: bool = False  # the result has the strides of x, as in place; else it is contiguous
     VECTOR: int = 1  # elements of an access: divides strides of rows and their length, unless they are unaligned
-    UNALIGNED: bool = False  # rows start at any element, at the same distance from a multiple of VECTOR in all tensors
+    WHOLE_VECTORS: bool = False  # rows start at any element, at the same distance from a multiple of VECTOR in all tensors
     ROW_UNIT: int = 1  # the length of a row and the stride between rows are passed in units of it, which divides them
     COL_UNIT: int = 1  # likewise, of the number of queries and the stride between columns
     UNIT: int = 1  # likewise, of strides between batches and heads
@@ -84,19 +84,19 @@ class KernelConfig:
     def EDGES(self) -> tuple[constexpr, ...]:
         """EDGE of every block of a program: END behind UNMASKED_BLOCKS, and START of the first one if rows are unaligned."""
         edges = [NONE] * self.UNMASKED_BLOCKS + [END] * (self.BLOCKS - self.UNMASKED_BLOCKS)
-        if self.UNALIGNED:
+        if self.WHOLE_VECTORS:
             edges[0] = BOTH if edges[0] is END else START
         return tuple(edges)
 
     @property
     def VECTOR_MASKS(self) -> bool:
         """True if a row may begin or end within a vector."""
-        return self.AXIS == 1 and (self.UNALIGNED or self.CAUSAL != "") and self.FUSED
+        return self.AXIS == 1 and (self.WHOLE_VECTORS or self.CAUSAL != "") and self.FUSED
 
     @property
     def MASK_WORDS(self) -> bool:
         """True if a word of a mask's bits is loaded once for its 32 columns."""
-        return self.MASK == "bits" and self.AXIS == 1 and not self.UNALIGNED and self.BLOCK >= 32
+        return self.MASK == "bits" and self.AXIS == 1 and not self.WHOLE_VECTORS and self.BLOCK >= 32
 
     @property
     def HIDES(self) -> bool:

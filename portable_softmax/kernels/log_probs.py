@@ -221,7 +221,7 @@ def token_log_probs_backward_kernel(
         idle = (total == 0) & (d_entropy == 0)
 
         begin, stop = first, tl.max(split_end)
-        for AT_ENDS in tl.static_range(2 if C.UNALIGNED else 1):
+        for AT_ENDS in tl.static_range(2 if C.WHOLE_VECTORS else 1):
             for start in tl.range(begin, stop, C.BLOCK):
                 columns, shown, vectors, added = locate(
                     mask, row_end if AT_ENDS else start, m_col, misalignment, row_end, reads, ENDS if AT_ENDS else BOTH, C

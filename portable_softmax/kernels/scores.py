@@ -41,7 +41,7 @@ def locate(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr
             words = tl.load(mask + (column >> 5) * m_col, mask=shown, other=0)
         byte = words >> (column & 24)  # one shift for neighbors; the bits of theirs are constants where rows are aligned
         shown = shown & ((byte & (tl.full((1, 1), 1, tl.int32) << (column & 7))) != 0)  # bits past a row are no elements
-        if (is_block and C.ACCESS > 1) and not C.UNALIGNED:
+        if (is_block and C.ACCESS > 1) and not C.WHOLE_VECTORS:
             some = ((words >> (columns & (32 - C.ACCESS))) & ((1 << C.ACCESS) - 1)) != 0
             vectors = vectors & tl.max_constancy(some, [1, C.ACCESS])
         else:
@@ -49,7 +49,7 @@ def locate(mask, start, m_col, misalignment, row_end, exists, EDGE: tl.constexpr
     elif C.MASK != "":
         ptrs, present = mask, exists
         if C.MASK_COL != 0 or not is_block:
-            ptrs, present = mask - misalignment * m_col + columns * m_col, shown if C.UNALIGNED else vectors
+            ptrs, present = mask - misalignment * m_col + columns * m_col, shown if C.WHOLE_VECTORS else vectors
         loaded = tl.load(ptrs, mask=present, other=0)
         if C.MASK == "added":
             added = loaded.to(tl.float32)

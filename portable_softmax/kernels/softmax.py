@@ -68,7 +68,7 @@ def softmax_kernel(
                     block_k, y_k = load(ptrs_k, vectors_k), load(y + offsets_of(columns_k, y_col, C), vectors_k)
                     ys = append_block(ys, y_k, y.dtype.element_ty, C)
                     terms_k = block_k if C.LOG else block_k * y_k
-                    if C.UNALIGNED:
+                    if C.WHOLE_VECTORS:
                         terms_k = tl.where(shown_k, terms_k, 0.0)
                     merged = terms_k if k == 0 else merged + terms_k
                 else:
@@ -99,7 +99,7 @@ def softmax_kernel(
                         if C.GRADIENT:
                             block, y_block = load(ptrs, vectors), load(y + offsets_of(columns, y_col, C), vectors)
                             terms = block if C.LOG else block * y_block
-                            if C.UNALIGNED:
+                            if C.WHOLE_VECTORS:
                                 terms = tl.where(shown, terms, 0.0)
                             sums += tl.sum(fold(terms, C), C.AXIS)
                         else:
@@ -118,7 +118,7 @@ def softmax_kernel(
         if C.STEP != "reduce":
             peak, total = add_sink(peak, total, sink_ptr, rows, exists, temperatures, C)
             loads = late | (not C.IN_REGISTERS)
-            for AT_ENDS in tl.static_range(2 if C.UNALIGNED else 1):
+            for AT_ENDS in tl.static_range(2 if C.WHOLE_VECTORS else 1):
                 if loads:
                     for start in tl.range(first, first + 1 if AT_ENDS else tl.max(split_end), C.BLOCK):
                         place = row_end if AT_ENDS else opaque_column(start, C)

@@ -72,9 +72,9 @@ def readings(problem: Problem, device: Device) -> list[Problem]:
     if problem.across and not problem.numbered and vendor.scattered_rows and problem.inner * WORD_BYTES < line:
         ways.append(replace(problem, scattered=True))
     long = not problem.across and problem.n_cols * problem.element >= 2 * line  # the ends of shorter rows cost too much
-    vectors = long and problem.alike and problem.vector < problem.widest and problem.aligned and vendor.aligned_access
+    vectors = long and problem.alike and problem.vector < problem.widest and problem.starts_aligned and vendor.aligned_access
     if vectors and not problem.batch_invariant and not problem.is_sample:
-        ways.append(replace(problem, vector=problem.widest, unaligned=True))
+        ways.append(replace(problem, vector=problem.widest, whole_vectors=True))
     return ways
 
 
@@ -110,7 +110,8 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     can_split = is_long and bool(device.profile.launch.polls) and not problem.in_place  # a late program reads a row again
     in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
     bits = problem.log_probs is not None and problem.scores.mask == "bits"
-    slow = bits or problem.is_sample or (problem.log_probs and problem.unaligned)  # 5 to 29% longer block by block in splits
+    # Splits that are read block by block take 5 to 29% longer.
+    slow = bits or problem.is_sample or (problem.log_probs and problem.whole_vectors)
     block_counts, split_counts = range(0), [1]  # of a split in registers; of rows that are read block by block
     if can_split and not problem.batch_invariant:  # whether a late program is waited for changes bits
         block_counts = range(1, MAX_SPLIT_BLOCKS + 1)

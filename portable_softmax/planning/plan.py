@@ -76,7 +76,7 @@ class LaunchPlan(Plan):
     def reasons(self) -> tuple[str, ...]:
         """Returns the decisions, how rows are read, whether registers are unknown, and num_programs, in sentences."""
         problem, grid, more = self.problem, self.device.profile.launch.grid, list[str]()
-        if problem.unaligned:
+        if problem.whole_vectors:
             more.append(f"unaligned: rows start anywhere, and are read in whole vectors of {problem.vector} elements")
         if self.resources.registers_per_thread is None and self.device.hardware.registers_per_multiprocessor:
             more.append("registers are estimated: the compiler does not report registers or spills")
@@ -112,8 +112,8 @@ class LaunchPlan(Plan):
     def resized(self, problem: Problem) -> "LaunchPlan":
         """Returns the launch of another problem of the bucket, which is read in the same way."""
         way = self.problem
-        if (problem.vector, problem.unaligned, problem.scattered) != (way.vector, way.unaligned, way.scattered):
-            problem = replace(problem, vector=way.vector, unaligned=way.unaligned, scattered=way.scattered)
+        if (problem.vector, problem.whole_vectors, problem.scattered) != (way.vector, way.whole_vectors, way.scattered):
+            problem = replace(problem, vector=way.vector, whole_vectors=way.whole_vectors, scattered=way.scattered)
         said = {"decisions": self.decisions, "warnings": self.warnings}
         return launch_of(problem, self.tiling, self.device, self.resources, self.occupancy, **said)
 

@@ -82,7 +82,7 @@ class Problem:
     x_dtype: str  # torch's names of the types of input and output; their gradients have the same
     y_dtype: str
     vector: int  # elements that divide the length and the strides of all lines, at most what 16 bytes hold
-    aligned: bool = True  # all operands start on a multiple of 16 bytes
+    starts_aligned: bool = True  # all operands start on a multiple of 16 bytes
     form: str = "softmax"  # or log_softmax
     backward: bool = False  # the gradient of x from that of y, and y
     inner: int = 1  # rows side by side, as in [n_rows // inner, n_cols, inner]; 1 where the elements of a row are adjacent
@@ -90,7 +90,7 @@ class Problem:
     depth: int = 1  # 1 where all lines are one distance apart; 2 where they are in matrices; 3 where these are in batches
     alike: bool = False  # rows of all operands start at the same element of a vector
     out_like_x: bool = False  # the result has the strides of x, and is not contiguous
-    unaligned: bool = False  # rows are read in whole vectors of 16 bytes, whatever element they start at; planning decides it
+    whole_vectors: bool = False  # a way of reading rows that start at any element, chosen by planning; requires starts_aligned
     scattered: bool = False  # a tile has rows of several matrices; planning decides it
     scores: Scores = NONE  # what is applied to x first
     in_place: bool = False  # the result overwrites x, or dy, or y; of log-probabilities False: no program reads others' columns
@@ -184,7 +184,7 @@ class Problem:
     @cached_property
     def width(self) -> int:
         """Returns the columns that a tile of whole rows needs; vectors of an unaligned row may begin ahead of it."""
-        if self.unaligned:
+        if self.whole_vectors:
             return self.n_cols + self.vector - 1
         return self.n_cols if self.across else max(self.n_cols, self.vector)
 

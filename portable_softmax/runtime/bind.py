@@ -54,7 +54,7 @@ def problem_of_tensors(
         may_scatter=of_tokens or device.vendor.scattered_rows or bool(scores),
         mask=places,
         mask_aligned=mask is not None and scores.mask != "bits" and mask.data_ptr() % VECTOR_BYTES == 0,
-        aligned=not any(start % VECTOR_BYTES for start in starts),
+        starts_aligned=not any(start % VECTOR_BYTES for start in starts),
         in_place=not of_tokens and starts[0] in starts[1:] and (starts[0] != 0 or result is source),
         **about,
     )
@@ -66,7 +66,7 @@ def problem_of_tensors(
 def _is_like_contiguous(problem: Problem) -> bool:
     """True if rows have the accesses of contiguous ones, so that the bits of a row do not depend on where it lies."""
     is_one_level = not problem.across and (problem.depth == 1 or problem.numbered)
-    return is_one_level and problem.aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
+    return is_one_level and problem.starts_aligned and problem.vector == math.gcd(problem.n_cols, problem.widest)
 
 
 def expanded(mask: Tensor, x: Tensor, dim: int) -> Tensor:

@@ -66,7 +66,7 @@ def kernels_of(problem: Problem, tiling: Tiling, device: Device) -> list[Kernel]
     """Returns the kernel of any problem with the same types, alignment, form and tiling; two for a tiling of two launches."""
     from portable_softmax.kernels import log_probs, softmax  # slow to import
 
-    assert not problem.unaligned or min(problem.n_cols, tiling.width) >= problem.vector, "a row may lie inside of a vector"
+    assert not problem.whole_vectors or min(problem.n_cols, tiling.width) >= problem.vector, "a row may lie inside of a vector"
     is_covered = tiling.strategy == "two-pass" or tiling.splits * tiling.split_cols >= problem.width
     assert is_covered, f"{tiling} does not cover {problem.width} columns"
     function, options = softmax.softmax_kernel, (tiling.num_warps, tiling.max_registers)
@@ -83,7 +83,7 @@ def _parameters_of(function: Any, problem: Problem, config: "KernelConfig") -> t
     from portable_softmax.kernels.config import InKernel
 
     picks = problem.log_probs or LogProbs()
-    x, y = (POINTERS[dtype] + ALIGNED[problem.aligned] for dtype in (problem.x_dtype, problem.y_dtype))
+    x, y = (POINTERS[dtype] + ALIGNED[problem.starts_aligned] for dtype in (problem.x_dtype, problem.y_dtype))
     types: dict[str, Any] = dict.fromkeys(COUNTS, "i32") | {"ids_ptr": "*i64", "words_ptr": "*i64:16", "C": InKernel(config)}
     types |= {"x_ptr": x, "dx_ptr": x, "y_ptr": y, "dy_ptr": y, "result_ptr": y}
     if problem.backward:
@@ -116,7 +116,7 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
 
     scores, picks, mask, vendor = problem.scores, problem.log_probs or LogProbs(), problem.mask, device.vendor
     threads, polls = tiling.warps * limits_of(device).warp, device.profile.launch.polls
-    unit = 1 if problem.unaligned else problem.vector  # of lengths and strides
+    unit = 1 if problem.whole_vectors else problem.vector  # of lengths and strides
     read = max(threads // tiling.tile_rows, next_power_of_2(tiling.splits))
     fields: dict[str, Any] = {"LOG": problem.form == "log_softmax", "GRADIENT": problem.backward, "FUSED": vendor.fuses}
     fields |= {"EXACT": DTYPE_BYTES[problem.y_dtype] > 2 and vendor.fuses, "SKIP_IGNORED": problem.skips}
@@ -124,7 +124,7 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
     fields |= {"SEED": picks.seed, "POSITION": picks.position, "MIN_P": picks.min_p or ""}
     fields |= {"SCALE": scores.scale or "", "TEMPERATURE": scores.temperature or "", "CAP": scores.cap or 0.0}
     fields |= {"CAUSAL": scores.causal or "", "SINK": scores.sink, "MASKED_ROWS_ZERO": scores.zero_rows}
-    fields |= {"LEVELS": problem.depth, "VECTOR": problem.vector, "UNALIGNED": problem.unaligned, "UNIT": unit}
+    fields |= {"LEVELS": problem.depth, "VECTOR": problem.vector, "WHOLE_VECTORS": problem.whole_vectors, "UNIT": unit}
     fields |= {"OUT_LIKE_X": problem.stores and problem.out_like_x, "WALK": tiling.walk, "STEP": step}
     fields |= {"ROWS": tiling.tile_rows, "BLOCK": tiling.width, "SPLITS": tiling.splits}
     fields |= {"SPLITS_READ": read, "ATOMIC_POLL": vendor.poll == "atomic", "POLLS": getattr(polls, "value", 1)}
@@ -135,7 +135,7 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
         fields |= {"AXIS": 0, "COL_UNIT": unit, "HEAD_TILES": not problem.scattered}
     else:
         fields |= {"ROW_UNIT": unit, "HEAD_TILES": problem.numbered and problem.depth > 1}
-    if problem.across or problem.unaligned or tiling.is_shared or tiling.blocks > MANY_BLOCKS:
+    if problem.across or problem.whole_vectors or tiling.is_shared or tiling.blocks > MANY_BLOCKS:
         fields |= {"OPAQUE": vendor.register}
     if problem.log_probs is None and holds_as_loaded(problem, tiling, device):
         fields |= {"AS_LOADED": vendor.vector_register}

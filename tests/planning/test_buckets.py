@@ -38,11 +38,11 @@ def test_kernels_of_a_bucket_are_those_of_its_problems(product):
     for problem in itertools.islice(random_problems(device, seed=9), 60):
         for launch in ranked(bucket_of(problem), device)[:3]:
             reading = launch.problem
-            own = replace(problem, vector=reading.vector, unaligned=reading.unaligned, scattered=reading.scattered)
+            own = replace(problem, vector=reading.vector, whole_vectors=reading.whole_vectors, scattered=reading.scattered)
             assert kernels_of(reading, launch.tiling, device) == kernels_of(own, launch.tiling, device)
             seen += 1
         ways = [
-            [(one.vector, one.unaligned, one.scattered) for one in readings(some, device)]
+            [(one.vector, one.whole_vectors, one.scattered) for one in readings(some, device)]
             for some in (problem, bucket_of(problem))
         ]
         assert ways[0] == ways[1]

@@ -52,7 +52,7 @@ def assert_covers(tiling, problem, config):
             (first + config.UNMASKED_BLOCKS) * tiling.width <= problem.n_cols or not config.UNMASKED_BLOCKS
             for first in starts[:-1]
         )
-        assert min(min(counts), max(counts) - 1 - problem.unaligned) <= config.UNMASKED_BLOCKS
+        assert min(min(counts), max(counts) - 1 - problem.whole_vectors) <= config.UNMASKED_BLOCKS
 
 
 @pytest.mark.parametrize("product", foremost(PRODUCTS))

@@ -89,7 +89,7 @@ def launch(machine, row, named, about, sizes=None):
     if layout.scattered:
         problem = replace(problem, scattered=True)
     elif not layout.vector:
-        problem = replace(problem, vector=problem.widest, unaligned=True)
+        problem = replace(problem, vector=problem.widest, whole_vectors=True)
     programs = tiling.splits * (2 if tiling.walk else problem.tiles(tiling.tile_rows))
     skipped = mock.patch("portable_softmax.planning.problem.MANY_ROWS", 1 if row.number % 2 else 2048)  # rows without ids
     with machine.current(), skipped:

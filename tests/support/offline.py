@@ -83,7 +83,7 @@ def table() -> dict[str, str]:
         device = Device.from_profile(name)
         for number, problem in enumerate(problems()):
             plan = choose(problem, device, light)
-            access = "unaligned" if plan.problem.unaligned else f"in accesses of {plan.problem.vector}"
+            access = "unaligned" if plan.problem.whole_vectors else f"in accesses of {plan.problem.vector}"
             why = "; ".join(reason.partition(" (")[0] for reason in plan.reasons)
             cells[f"{name}: {number}, {plan.problem.name} of {plan.problem.size}"] = f"{plan.tiling} {access}: {why}"
     return cells
