@@ -107,7 +107,7 @@ def _of_warps(problem: Problem, device: Device) -> Iterator[Tiling]:
     sizes = powers(least, most)[::-1]  # the largest first
     narrow_sizes = [size for size in sizes if size <= vector or problem.across]  # of blocks in registers
     whole = limits.max_threads * width
-    can_split = is_long and bool(device.profile.launch.polls) and not problem.in_place  # a late program reads a row again
+    can_split = is_long and bool(device.profile.launch.polls) and not problem.overwrites  # a late program reads a row again
     in_two_launches = can_split and problem.batch_invariant and problem.pairs > 0
     bits = problem.log_probs is not None and problem.scores.mask == "bits"
     # Splits that are read block by block take 5 to 29% longer.

@@ -55,7 +55,7 @@ def problem_of_tensors(
         mask=places,
         mask_aligned=mask is not None and scores.mask != "bits" and mask.data_ptr() % VECTOR_BYTES == 0,
         starts_aligned=not any(start % VECTOR_BYTES for start in starts),
-        in_place=not of_tokens and starts[0] in starts[1:] and (starts[0] != 0 or result is source),
+        overwrites=not of_tokens and starts[0] in starts[1:] and (starts[0] != 0 or result is source),
         **about,
     )
     if problem is None or (problem.across and of_tokens) or (problem.batch_invariant and not _is_like_contiguous(problem)):

@@ -88,7 +88,7 @@ def test_out_beside_an_operand_is_written_directly(where):
     x, scale = memory[4:].view(4, 8), memory[:4].view(4, 1)
     with recording(launched):
         softmax(x, scale=scale, out=x)
-    assert [problem.in_place for problem, _ in launched] == [True]
+    assert [problem.overwrites for problem, _ in launched] == [True]
 
 
 def test_types_of_tensors(x):

@@ -68,7 +68,7 @@ def test_launches_of_random_problems(product):
             assert_covers(tiling, problem, config)
             if tiling.splits > 1:
                 assert tiling.splits <= config.SPLITS_READ
-                assert not problem.in_place, "a program may read again what another has overwritten"
+                assert not problem.overwrites, "a program may read again what another has overwritten"
 
 
 def test_two_pass_rows_of_any_length_have_one_kernel():
