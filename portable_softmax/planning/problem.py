@@ -93,9 +93,7 @@ class Problem:
     whole_vectors: bool = False  # a way of reading rows that start at any element, chosen by planning; requires starts_aligned
     scattered: bool = False  # a tile has rows of several matrices; planning decides it
     scores: Scores = NONE  # what is applied to x first
-    overwrites: bool = (
-        False  # the result is written over x, or dy, or y; of log-probabilities False: no program reads others' columns
-    )
+    overwrites: bool = False  # the result is written over x, dy or y; False for log-probabilities, whose rows stay as they are
     mask: Mask = NO_MASK  # of scores
     log_probs: LogProbs | None = None  # numbers per row in place of the result, or that x has a gradient of
     rows_per_matrix: int | None = None  # None where all rows are in one
