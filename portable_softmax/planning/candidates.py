@@ -43,7 +43,8 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
         elements //= 2
     wanted = REGISTERS + elements
     registers = min(available(wanted, threads, device), tiling.max_registers or wanted)
-    return resources_of(tiling.num_warps, registers, spilled_bytes_per_thread=WORD_BYTES * (wanted - registers))
+    spilled = WORD_BYTES * (wanted - registers)
+    return resources_of(tiling.num_warps, registers, spilled_bytes_per_thread=spilled, estimated=True)
 
 
 def holds_as_loaded(problem: Problem, tiling: Tiling, device: Device) -> bool:
