@@ -29,7 +29,7 @@ resources_of = functools.lru_cache(KernelResources)  # many candidates use as mu
 
 def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResources:
     """Estimates what a program uses, at least: a register per element, or half, and a few; or as the vendor does."""
-    lines = tiling.tile_rows, tiling.block_cols
+    lines = tiling.tile_rows, tiling.cols_at_once
     if problem.across:
         lines = lines[::-1]
     operations = problem.operations
@@ -38,7 +38,7 @@ def estimated(problem: Problem, tiling: Tiling, device: Device) -> KernelResourc
     if modelled := device.vendor.model(lines, DTYPE_BYTES[problem.x_dtype], operations, device):
         return modelled
     threads = tiling.warps * limits_of(device).warp
-    elements = -(-tiling.tile_rows * tiling.block_cols * problem.loads // threads)
+    elements = -(-tiling.tile_rows * tiling.cols_at_once * problem.loads // threads)
     if holds_as_loaded(problem, tiling, device):
         elements //= 2
     wanted = REGISTERS + elements
@@ -64,7 +64,7 @@ def available(wanted: int, threads: int, device: Device) -> int:
 
 
 def readings(problem: Problem, device: Device) -> list[Problem]:
-    """Returns the problem once per way in which the device can read its rows, element by element first.
+    """Returns the problem once per way in which the device can read its rows, in vectors that divide all strides first.
 
     Rows of a batch-invariant problem are not unaligned: the order in which their elements are added up would depend on where
     one starts; nor are those of samples, where groups of columns would.
@@ -147,18 +147,18 @@ def _tiling(
 def _is_excluded(problem: Problem, tiling: Tiling, device: Device) -> bool:
     """True if a tiling is no candidate: of too few elements, too many registers, or too many loads."""
     threads, rows = tiling.warps * limits_of(device).warp, tiling.tile_rows
-    elements, registers = rows * tiling.split_cols * problem.loads, 2 * rows * tiling.block_cols * problem.loads
+    elements, registers = rows * tiling.split_cols * problem.loads, 2 * rows * tiling.cols_at_once * problem.loads // threads
     is_scalar = not problem.across and tiling.width * problem.element <= VECTOR_BYTES
-    is_few = tiling.is_shared and elements < 2 * FEW * threads
+    is_few = tiling.is_split and elements < 2 * FEW * threads
     is_idle = tiling.warps > 1 and rows * min(tiling.split_cols, problem.width) < threads
-    if is_few or is_idle or registers > threads * available(registers, threads, device):
+    if is_few or is_idle or registers > available(registers, threads, device):
         return True
     if not tiling.in_registers:
         return rows * tiling.width < MIN_TWO_PASS
     many = problem.tiles(rows) * tiling.splits > MAX_OF_ONE_WARP * limits_of(device).multiprocessors
     return (
         tiling.blocks > MAX_BLOCKS
-        or (tiling.is_shared and tiling.warps == 1 and many)
+        or (tiling.is_split and tiling.warps == 1 and many)
         or (is_scalar and (tiling.blocks > MAX_SCALAR_BLOCKS or elements > FEW * problem.vector * threads))
     )
 

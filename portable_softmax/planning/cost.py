@@ -20,9 +20,8 @@ IN_STEP = 12  # turns for which programs still wait at the same time, at most
 CHAINED = 3  # times that a load takes which others wait for, in parts of one that others hide: 0.57 us on an H100
 SHARE = 1.4  # of the memory's bandwidth that a multiprocessor moves at most, in parts of an equal share
 SECOND = 0.6  # start of a launch that follows another one, in parts of the first one's: 2.7 us on an H100
-# Accesses of a warp that take as long as a cache line, and as the words of another program, which take twice as long while
-# programs of later waves load.
-LINE_PART, LOOKUP = 1 / 3, 3
+LINE_PART = 1 / 3  # time of a cache line that a warp requests, in parts of one of its accesses
+LOOKUP = 3  # times an access that reading a number of another program takes; twice as much while later waves load
 
 
 class Limits:

@@ -63,7 +63,7 @@ class LaunchPlan(Plan):
 
     @cached_property
     def us(self) -> float:
-        """Returns the microseconds by which launches are ranked; where they are not known the bytes that are spilled.
+        """Returns the number by which launches are ranked: microseconds, or spilled bytes where these are not known.
 
         If a launch must not depend on the number of rows, they are the geometric mean of those for its rows and for one.
         """
@@ -124,9 +124,9 @@ class LaunchPlan(Plan):
 def launch_of(
     problem: Problem, tiling: Tiling, device: Device, used: KernelResources, fit: Occupancy | None = None, **said: Any
 ) -> LaunchPlan:
-    """Returns the launch of a tiling: with a program for each split of a tile, if so many may and need be."""
+    """Returns the launch of a tiling: with a program for each split of a tile, or fewer that walk over tiles."""
     fit = fit or occupancy_of(used, device)
-    hardware, is_resident = device.hardware, device.profile.launch.grid.value == "resident" and not tiling.is_shared
+    hardware, is_resident = device.hardware, device.profile.launch.grid.value == "resident" and not tiling.is_split
     threads = tiling.warps * (hardware.warp_size or hardware.max_threads_per_program or 1)
     most = min(hardware.max_programs or sys.maxsize, (hardware.max_threads or sys.maxsize) // threads)
     tiles = problem.tiles(tiling.tile_rows)

@@ -28,6 +28,7 @@ class Scores:
     scale: Factor | None = None  # a positive number, or one number per row
     temperature: Factor | None = None  # likewise; rows of 0 are greedy: all weight is on their largest elements
     cap: float | None = None  # compiled into the kernel; the kernel of a gradient then reads x too
+    # Of a gradient, which reads no mask, "bool" says that y may have elements without weight.
     mask: str | None = None  # "bool", where True keeps an element; "bits", 32 in a word; or the dtype of a mask that is added
     causal: Causal | None = None  # columns above the row's number in its matrix are masked; lower_right: the last row has all
     sink: bool = False  # one more logit per row, in the denominator alone
@@ -84,7 +85,7 @@ class Problem:
     vector: int  # elements that divide the length and the strides of all lines, at most what 16 bytes hold
     starts_aligned: bool = True  # all operands start on a multiple of 16 bytes
     form: str = "softmax"  # or log_softmax
-    backward: bool = False  # the gradient of x from that of y, and y
+    backward: bool = False  # the gradient of x from that of y, and y; that of log-probabilities is log_probs.gradient
     inner: int = 1  # rows side by side, as in [n_rows // inner, n_cols, inner]; 1 where the elements of a row are adjacent
     batch_invariant: bool = False  # the tile does not depend on n_rows
     depth: int = 1  # 1 where all lines are one distance apart; 2 where they are in matrices; 3 where these are in batches

@@ -31,7 +31,7 @@ class Tiling(NamedTuple):
     @property
     def strategy(self) -> str:
         """Returns "split" if programs share rows; else "in registers", or "two-pass" if read block by block, even if once."""
-        if self.is_shared:
+        if self.is_split:
             return "split"
         return "in registers" if self.in_registers else "two-pass"
 
@@ -41,7 +41,7 @@ class Tiling(NamedTuple):
         return self.blocks * self.width
 
     @property
-    def block_cols(self) -> int:
+    def cols_at_once(self) -> int:
         """Returns the columns that a program has in registers at once."""
         return self.split_cols if self.in_registers else self.width
 
@@ -51,19 +51,19 @@ class Tiling(NamedTuple):
         return self.num_warps or 1
 
     @property
-    def is_shared(self) -> bool:
+    def is_split(self) -> bool:
         """True if several programs share a row; they exchange numbers, but for a gradient of log-probabilities."""
         return self.splits > 1
 
     def __str__(self) -> str:
         text = f"{self.strategy} {self.tile_rows} x {self.split_cols}"
-        if self.is_shared:
+        if self.is_split:
             text += f" in {self.splits} splits"
         if self.blocks > 1:
             text += f" of {self.blocks} blocks"
         if self.two_launches:
             text += ", in two launches"
-        elif self.is_shared and not self.in_registers:
+        elif self.is_split and not self.in_registers:
             text += ", block by block"
         if self.num_warps is not None:
             text += f", num_warps {self.num_warps}"
@@ -88,7 +88,7 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
     in_turn = max(1.0, IN_TURN * tiling.warps / limits.partitions)
     if problem.log_probs and problem.log_probs.min_p and problem.is_sample:  # one program may read a row again, at the end
         covered, in_turn = covered + problem.width, 1.0
-    readers = 1 if problem.is_sample else tiling.splits  # the last program alone draws
+    readers = 1 if problem.is_sample else tiling.splits  # the last program alone draws, and reads a pair more
     bytes_read, bytes_written, bytes_masked = problem.loads * DTYPE_BYTES[read], problem.stores * DTYPE_BYTES[written], 0.0
     if not problem.mask.shared:
         bytes_masked = MASK_BYTES.get(problem.scores.mask or "", 0)
@@ -103,7 +103,7 @@ def softmax_work(problem: Problem, tiling: Tiling, limits: Limits, programs: int
         row_operands=loads + problem.stores,
         reductions=statistics * sums,
         exponents=exponents,
-        words=problem.pairs * tiling.tile_rows * readers if tiling.is_shared and not tiling.two_launches else 0,
+        words=problem.pairs * tiling.tile_rows * readers if tiling.is_split and not tiling.two_launches else 0,
         elements=tiling.tile_rows * covered,
         vector=vector,
         blocks=blocks,

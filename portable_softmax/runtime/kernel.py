@@ -135,7 +135,7 @@ def _config_of(problem: Problem, tiling: Tiling, device: Device, step: str) -> "
         fields |= {"AXIS": 0, "COL_UNIT": unit, "HEAD_TILES": not problem.scattered}
     else:
         fields |= {"ROW_UNIT": unit, "HEAD_TILES": problem.numbered and problem.depth > 1}
-    if problem.across or problem.whole_vectors or tiling.is_shared or tiling.blocks > MANY_BLOCKS:
+    if problem.across or problem.whole_vectors or tiling.is_split or tiling.blocks > MANY_BLOCKS:
         fields |= {"OPAQUE": vendor.register}
     if problem.log_probs is None and holds_as_loaded(problem, tiling, device):
         fields |= {"AS_LOADED": vendor.vector_register}

@@ -94,5 +94,5 @@ def test_split_rows_are_resident_for_every_number(rows, n_cols, product):
     problem = contiguous_problem(rows, n_cols, "bfloat16")
     launch = choose_launch(bucket_of(problem), device, light).resized(problem)
     assert launch.num_programs >= launch.tiling.splits
-    assert not launch.tiling.is_shared or device.resident(launch.occupancy) >= launch.tiling.splits
+    assert not launch.tiling.is_split or device.resident(launch.occupancy) >= launch.tiling.splits
     assert launch.us <= 1.15 * choose(problem, device, light).us

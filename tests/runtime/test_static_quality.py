@@ -69,7 +69,7 @@ def faults_of_accesses(planned, asm, device):
     block = tiling.tile_rows * tiling.split_cols // tiling.blocks
     per_thread = max(1, block // (tiling.num_warps * device.hardware.warp_size))
     possible = min(VECTOR_BYTES, min(problem.vector, per_thread) * DTYPE_BYTES[problem.x_dtype])
-    is_plain = not (problem.whole_vectors or tiling.is_shared or problem.scores.mask)
+    is_plain = not (problem.whole_vectors or tiling.is_split or problem.scores.mask)
     widths = access_widths(asm)
     narrow = {access for access, width in widths if width < possible}
     if max(width for _, width in widths) < possible or (is_plain and narrow):

@@ -50,8 +50,7 @@ class Machine:
             return ""
         needs = {
             "a Triton with tuples": tiling.blocks > 1 and tiling.in_registers and triton_version() < (3, 3),
-            "programs that exchange numbers": tiling.is_shared
-            and not (tiling.two_launches or self.device.profile.launch.polls),
+            "programs that exchange numbers": tiling.is_split and not (tiling.two_launches or self.device.profile.launch.polls),
             "whole vectors of rows that start anywhere": not layout.vector and not vendor.aligned_access,
             "tiles of several matrices": layout.scattered and not vendor.scattered_rows,
         }

@@ -121,7 +121,7 @@ class Row:
         """Returns the shape: the last split of rows is ragged, empty, or now and then full."""
         tiling, layout, turn = self.tiling_of(machine), self.lies, self.number % 3
         covered = 3 * tiling.width if tiling.strategy == "two-pass" else tiling.splits * tiling.split_cols
-        less = covered // 3 if tiling.is_shared and self.number % 4 == 1 else 0
+        less = covered // 3 if tiling.is_split and self.number % 4 == 1 else 0
         if not layout.vector:  # whole vectors may be 7 elements longer, and end two blocks ahead
             ahead = tiling.width if tiling.blocks > 2 else 0
             return *layout.rows, covered - less // 2 * 2 - (9, 11 + ahead, 10)[turn]
@@ -145,7 +145,7 @@ def table():
         for at, layout, tiling in pairs:
             options = choices[at % len(choices)]
             number = at + at // len(TILINGS) + turn  # so that a tiling has another one in each layout and kind
-            in_place = "in place" in options and kind != "log_probs" and TILINGS[tiling].is_shared
+            in_place = "in place" in options and kind != "log_probs" and TILINGS[tiling].is_split
             if in_place or LAYOUTS[layout].scattered:  # which are never planned
                 options = ()
             of_tokens, lies = kind in ("log_probs", "sample"), LAYOUTS[layout]
