@@ -29,7 +29,7 @@ def plan_by_bucket(plans: dict[Any, RowPlan | None], request: Request, choice: C
     """Returns the plan of a request; after the first request of a bucket, the plan for all of the bucket, if there is one.
 
     `plans` keeps the plans of buckets, for equal other integers, and layouts of tensors that grow alike. A request that is
-    refused, or a bucket without one plan, is traced at each call.
+    refused is traced at every call; without a plan of its bucket, a kind of call that is launched is traced once.
     """
     rows, name_of_rows = request.rows, request.names[0]
     if not (name_of_rows and rows):
@@ -53,7 +53,7 @@ def plan_by_bucket(plans: dict[Any, RowPlan | None], request: Request, choice: C
 
 
 def _plan_of_bucket(request: Request, choice: Choice, layouts: Sequence[Any]) -> RowPlan | None:
-    """Returns the plan for a bucket, with ALL_ROWS in its grid; None if it differs between three of its numbers of rows.
+    """Returns the plan for a bucket, with ALL_ROWS in its grid; None if plans of three numbers of rows differ or warn.
 
     These are the least, the second and the most, with tensors that grow alike: what grows in steps, such as tiles without a
     mask, or is wrong at one of them, differs. What is wrong at others alone is not found.

@@ -16,14 +16,15 @@ from portable_softmax.row_kernels.row_plan import Request
 from portable_softmax.row_kernels.trace import Trace, accesses_of
 from portable_softmax.row_kernels.ttir import PROGRAM, Access, Function, Op, Turns
 
-TRACED_ROWS, TRACED_PROGRAMS = (5, 40, 300), (1, 2, 3, 7)  # of small launches, of which all is traced
+TRACED_ROWS = 5, 40, 300  # of small launches, all of which are traced: more than 5 only while three programs do not share them
+TRACED_PROGRAMS = 1, 2, 3, 7  # of these launches
 FIRST = 16  # programs of one for each row that are traced, beside those at powers of two
 BLOCKS = 3  # of a row, where its length is no constexpr
 UNKNOWN_ROWS = "launches of 1, 2, 3 and 7 programs do not make the same accesses"
 
 
 class Form(NamedTuple):
-    """Form in which a kernel goes over rows."""
+    """Form in which a kernel goes over rows; `Problem.form`, a function such as log_softmax, is another word."""
 
     refused: str = ""  # why no grid can be computed; "" if any number of programs takes every row once, or a grid was passed
     in_blocks: bool = False  # a program loops over blocks of a row, so that a block may be shorter than a row
@@ -83,9 +84,9 @@ def _of_launches(function: Function, arguments: Mapping[str, Any], name_of_rows:
         if why:
             return Form(why)
         form = Form(parts=frozenset(one.root for one in itertools.chain(*stores) if one.root in odd and one.kind == "store"))
-        one, two, three = (Counter(one.root for one in launches[n] if one.program == n) for n in range(3))  # of the last
+        one, two, three = (Counter(one.root for one in launches[n] if one.program == n) for n in range(3))  # of last programs
         if any(one[root] > two[root] and three[root] for root in common):
-            break  # three programs share it
+            break  # three programs share these rows: those that take rows in chunks, such as of 16, share none of 5
     return form
 
 

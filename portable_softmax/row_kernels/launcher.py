@@ -38,9 +38,9 @@ class Launcher:
     ```
 
     BLOCK, num_warps, and a constexpr that a loop uses as `num_stages` are computed, and the grid if the kernel is correct for
-    any number of programs (docs/row_kernels.md). The first call for a bucket of rows, dtypes, alignments and columns compiles
-    some settings, and selects the one with the least expected time; later calls look it up, and are not checked. Neither waits
-    for the device, so a CUDA graph can capture both; torch.compile breaks its graph at a launch.
+    any number of programs (docs/row_kernels.md): one for every row, or fewer, by either name. The first call for a bucket of
+    rows, dtypes, alignments and columns compiles some settings, and selects the one with the least expected time; later calls
+    look it up, unchecked. Neither waits for the device: a CUDA graph can capture both; torch.compile breaks its graph there.
 
     Args:
         kernel: the @triton.jit function, with its decorators.
@@ -78,7 +78,7 @@ class Launcher:
             raise TypeError(f"{self._jit.__name__}: Triton's launch has a {min(reserved)} of its own; rename the parameter")
         if block not in self._constexprs:
             raise TypeError(f"block={block!r} is not a constexpr of {self._jit.__name__}; declare {block}: tl.constexpr")
-        self._exact = {*self._constexprs, *filter(None, (rows, cols))}  # of other arguments a class is compared: `_key`
+        self._by_value = {*self._constexprs, *filter(None, (rows, cols))}  # names of what `_key` has by value; choices add some
         self._choices: dict[Any, Choice] = Kept()
         self._bucket_plans: dict[Any, RowPlan | None] = Kept()
         self._calls: dict[Any, Callable[..., Any]] = Kept()
@@ -151,32 +151,36 @@ class Launcher:
 
         if (choice := self._choices.get(key())) is None:
             choice = Choice(request, device, bucket)
-            self._exact |= choice.form.decisive | choice.form.parts  # launches differ in them, too: keys are longer from now on
+            # Keys made from now on hold these values, too, as launches differ in them; entries made before are not found again.
+            self._by_value |= choice.form.decisive | choice.form.parts
             self._choices[key()] = choice
         return choice
 
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Returns what launches of such arguments differ in.
 
-        Of integers that do not decide a kernel's form, it is what Triton reads: whether they are 1, and multiples of 16; of
-        floats the type. Without `rows`, numbers of elements of tensors are in it, and numbers of bits of integers.
+        * the number of positional arguments, the names of keywords, `batch_invariant`, and what a passed grid follows from;
+        * the values of what `_by_value` names: rows, cols, constexprs, and what a choice has added, as it decides launches;
+        * of tensors dtype, address modulo 16, and device; also the size if `_by_value` names them, and without `rows`;
+        * of other integers, options too, whether they are 1, and multiples of 16; without `rows`, also the number of bits;
+        * of all other parameters the type, and of options that are no integers type and value.
         """
         is_sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
-        known, constexprs, exact = self._jit.arg_names, self._constexprs, self._exact
+        known, constexprs = self._jit.arg_names, self._constexprs
         key: list[Any] = [len(args), *kwargs, is_batch_invariant()]
         for name, value in itertools.chain(zip(known, args, strict=False), kwargs.items()):
-            is_exact = name in exact
+            is_by_value = name in self._by_value
             if type(value) is int and name not in constexprs:
-                key += (value,) if is_exact else (value == 1, value & 15 == 0)
+                key += (value,) if is_by_value else (value == 1, value & 15 == 0)
                 if is_sized:
                     key.append(value.bit_length())
             elif hasattr(value, "data_ptr"):
                 key += value.dtype, value.data_ptr() & 15, getattr(value, "get_device", int)()
-                if (is_sized or is_exact) and hasattr(value, "numel"):
+                if (is_sized or is_by_value) and hasattr(value, "numel"):
                     key.append(value.numel())
             elif name == "grid":
                 key.append(identity_of(value))
-            elif is_exact or name not in known:
+            elif is_by_value or name not in known:
                 key += type(value), value or repr(value)  # 1 is True, and 0.0 is -0.0
             else:
                 key.append(type(value))
@@ -286,4 +290,4 @@ def _run_uncompiled(run: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any
     return run(*args, **kwargs)
 
 
-launcher = persistent = Launcher  # the second for kernels with a loop over rows
+launcher = persistent = Launcher  # the second for kernels with a loop over rows; a program for every row may be faster

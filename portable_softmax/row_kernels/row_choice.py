@@ -1,4 +1,4 @@
-"""Chooses the launch of a row kernel for a range of numbers of rows: a few settings are compiled, the fastest is selected."""
+"""Chooses the launch of a row kernel for a bucket of rows: settings are compiled for its first request, and ranked for all."""
 
 import contextlib
 import math
@@ -42,7 +42,7 @@ class Candidate(NamedTuple):
 
     @property
     def us(self) -> float:
-        """Returns the expected microseconds; where they are not known, the longest block is the fastest."""
+        """Returns the expected microseconds; without a cost, minus the length of the block, as the longest is the fastest."""
         return self.terms.total if self.terms else -self.setting.block
 
     @property
@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
 
 
 class Choice:
-    """Compiled candidates for a bucket, least mean time first; the bucket is its least, middle and largest number of rows."""
+    """Candidates, compiled for a bucket's first request, by mean time over its least, middle and largest numbers of rows."""
 
     def __init__(self, request: Request, device: Device, bucket: Sequence[int]) -> None:
         self._request, self._device, self._bucket = request, device, bucket
@@ -60,7 +60,7 @@ class Choice:
         self._jit, (rows, _, block) = jit_function(request.kernel), request.names
         is_constant = rows in constexprs_of(self._jit)
         several = {rows: SEVERAL} if rows and (request.rows < 2 or request.fixed or is_constant) else {}
-        self._values: dict[str, Any] = {**request.arguments, **several}  # that settings are compiled for
+        self._values: dict[str, Any] = {**request.arguments, **several}  # that settings are compiled and traced for
         # 1. A typical setting, compiled as a probe, shows the form of the kernel, on which the settings depend.
         probe = self._typical(settings_of(request, device, True))
         self.form = forms.form_of(probe.function, request._replace(arguments=self._values), probe.setting.block)

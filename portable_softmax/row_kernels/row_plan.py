@@ -39,7 +39,7 @@ class Request(NamedTuple):
     meta: dict[str, Any]  # constexprs and options among them
     num_programs: int | None  # None if it is computed
     grid: Grid | None  # None if it is computed
-    rows: int
+    rows: int  # programs of the grid where no parameter is the number of rows
     cols: int
     multiple: int  # elements of which the start of a row is a multiple, as the compiler knows
     fixed: bool  # BLOCK, warps and stages do not depend on the number of rows: bits are promised, or num_programs is passed
