@@ -160,16 +160,16 @@ class Launcher:
         """Returns what launches of such arguments differ in.
 
         * the number of positional arguments, the names of keywords, `batch_invariant`, and what a passed grid follows from;
-        * the values of what `_by_value` names: rows, cols, constexprs, and what a choice has added, as it decides launches;
+        * the values of what `_by_value` names: rows, cols, constexprs, and what choices add, and of all options;
         * of tensors dtype, address modulo 16, and device; also the size if `_by_value` names them, and without `rows`;
-        * of other integers, options too, whether they are 1, and multiples of 16; without `rows`, also the number of bits;
-        * of all other parameters the type, and of options that are no integers type and value.
+        * of other integers whether they are 1, and multiples of 16; without `rows`, also the number of bits;
+        * of all other parameters the type.
         """
         is_sized = self._names[0] is None  # so that the grid follows from shapes and other numbers
         known, constexprs = self._jit.arg_names, self._constexprs
         key: list[Any] = [len(args), *kwargs, is_batch_invariant()]
         for name, value in itertools.chain(zip(known, args, strict=False), kwargs.items()):
-            is_by_value = name in self._by_value
+            is_by_value = name in self._by_value or name not in known  # as options are
             if type(value) is int and name not in constexprs:
                 key += (value,) if is_by_value else (value == 1, value & 15 == 0)
                 if is_sized:
@@ -180,7 +180,7 @@ class Launcher:
                     key.append(value.numel())
             elif name == "grid":
                 key.append(identity_of(value))
-            elif is_by_value or name not in known:
+            elif is_by_value:
                 key += type(value), value or repr(value)  # 1 is True, and 0.0 is -0.0
             else:
                 key.append(type(value))

@@ -96,7 +96,8 @@ def test_passed_options_take_precedence():
     assert (plan.num_programs, plan.meta["num_warps"], plan.meta["STAGES"]) == (100, 2, 3)
     assert planned("cross_entropy", "nvidia/h100-sxm", BLOCK=4096, num_warps=8).meta["BLOCK"] == 4096
     assert scaled.plan("*fp32", "*fp32", 4, 8, grid=[2, 3], device="nvidia/t4").grid == (2, 3, 1)
-    assert planned("rms_norm", "nvidia/h100-sxm", num_warps=1, STAGES=1).meta["num_warps"] == 1, "what spills, too"
+    plans = [planned("rms_norm", "nvidia/h100-sxm", num_warps=warps, STAGES=1) for warps in (1, 2, 4)]  # one spills
+    assert [plan.resources.num_warps for plan in plans] == [1, 2, 4]
 
 
 @pytest.mark.parametrize(
