@@ -23,9 +23,10 @@ class Switch(contextlib.ContextDecorator):
 class batch_invariant(Switch):
     """Context manager, or decorator of functions that compute when called, in which a row has the same bits in every batch.
 
-    Otherwise, results are bitwise equal from run to run for the same shape, strides and alignment, but few short rows are cut
-    into other tiles than many rows. The flag belongs to the process and holds for all threads. A call reads it once, and its
-    gradient uses the same value; compiled and exported graphs read it when they run.
+    Otherwise, results are bitwise equal from run to run for the same shape, strides and alignment, unless other kernels delay
+    programs that share a row, and few short rows are cut into other tiles than many rows. The flag belongs to the process and
+    holds for all threads. A call reads it once, and its gradient uses the same value; compiled and exported graphs read it when
+    they run.
 
     Costs: tiles are chosen as for many rows, so few short rows occupy fewer multiprocessors. Inputs are copied if the softmax
     runs along an inner dimension, or if rows are not aligned like those of a contiguous tensor.

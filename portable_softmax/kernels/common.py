@@ -17,7 +17,7 @@ NEG_INF = tl.constexpr(float("-inf"))
 HIGHEST = tl.constexpr(3e38)
 LEAST = tl.constexpr(-3.4028234663852886e38)  # the least finite number of float32
 LOWEST = tl.constexpr(-110.0)  # exp of anything lower is 0 in float32, subnormal numbers included
-NONE, END, START, BOTH = map(tl.constexpr, (0, 1, 2, 3))  # ends of a row in a block
+NONE, END, START, BOTH = map(tl.constexpr, (0, 1, 2, 3))  # ends of a row in a block; of aligned rows START masks nothing
 ENDS, ELEMENTS = map(tl.constexpr, (4, 5))  # columns that are no block
 
 

@@ -21,7 +21,7 @@ class KernelConfig:
     EXACT: bool = False  # y, or logits of log-probabilities, are float32: exponentials and quotients to the last bits
     FUSED: bool = True  # the device's fma rounds once; else (Ascend) tl.exp and quotients are exact
     SAMPLE: bool = False  # the kernel of log-probabilities draws a token per row
-    ENTROPY: bool = False  # the kernel of log-probabilities computes entropies too, and their gradient has one from these
+    ENTROPY: bool = False  # likewise, not beside SAMPLE: entropies too; and their gradient has one from these
     MULTIPLE_IDS: bool = False  # gradient of log-probabilities: rows have another number of tokens than one
     SKIP_IGNORED: bool = False  # tiles without a token are not read: their programs load the ids first
 
@@ -44,7 +44,7 @@ class KernelConfig:
     IN_REGISTERS: bool = True  # a program loads its split once; else block by block, and a softmax twice
     AS_LOADED: str = ""  # 16-bit tiles stay in registers as loaded: the assembly constraint of a register with two elements
     GROUP: int = 0  # adjacent columns that share statistics, in log-probabilities and samples: 8, or a narrower block; 0: none
-    PARTS: int = 1  # of a block, with statistics of their own: groups or, without, columns that lie in different threads
+    PARTS: int = 1  # of a block, with statistics of their own: groups or, without, elements that all threads load at once
     OPAQUE: str = ""  # columns of stores are hidden from the optimizer: the assembly constraint of a register
     WALK: bool = False  # a program computes one tile after another; else the grid has one for every tile and split
 

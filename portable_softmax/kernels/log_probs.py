@@ -91,8 +91,8 @@ def token_log_probs_kernel(
                 again, least = False, NEG_INF
                 if C.SPLITS > 1:
                     peak, total, moment, drawn, again = combine_splits(words, temperatures, tag, C)
-                # REDRAW 0: words may be late. 1: where a token is below min_p, now `reads`, another one is drawn from scores
-                # of `least` or more.
+                # REDRAW 0: the row is read if words are late, and a token drawn. REDRAW 1: rows whose token is below min_p, now
+                # `reads`, are read again, and another one drawn from scores of `least` or more.
                 for REDRAW in tl.static_range(2 if C.MIN_P != "" else 1):
                     if again:  # all of the row block by block
                         peaks, sums, moments, best, at = no_statistics(C)

@@ -53,7 +53,7 @@ def softmax_kernel(
             visible_end = tl.minimum(row_end, misalignment + tl.maximum(query.to(tl.int32) + 1 + diagonal, 0))
         split_end, visible_split_end = end_of_split(row_end, split, n_cols, C), end_of_split(visible_end, split, n_cols, C)
 
-        # Reduce the split, in registers or block by block (RESCUE 0); then, where words are late, the whole row (RESCUE 1).
+        # Reduce the split, in registers or block by block, and exchange (RESCUE 0); where words are late, the row (RESCUE 1).
         late, begin, end = False, first, visible_split_end
         if C.IN_REGISTERS:
             blocks = None  # of scores, or of dy
@@ -117,9 +117,9 @@ def softmax_kernel(
         # Store blocks in registers, or load them again; then load and store the ends of unaligned rows (AT_ENDS), by split 0.
         if C.STEP != "reduce":
             peak, total = add_sink(peak, total, sink_ptr, rows, exists, temperatures, C)
-            loads = late | (not C.IN_REGISTERS)
+            is_loaded = late | (not C.IN_REGISTERS)
             for AT_ENDS in tl.static_range(2 if C.WHOLE_VECTORS else 1):
-                if loads:
+                if is_loaded:
                     for start in tl.range(first, first + 1 if AT_ENDS else tl.max(split_end), C.BLOCK):
                         place = row_end if AT_ENDS else opaque_column(start, C)
                         columns, shown, vectors, added = locate(
@@ -146,7 +146,7 @@ def softmax_kernel(
                         else:
                             result_j = result_of(block_j, peak, total, temperatures, C)
                         store(out + offsets_j, result_j, columns_j, misalignment, split_end, exists, C.EDGES[j], C)
-                loads = split == 0  # at ends: by one program
+                is_loaded = split == 0  # at ends: by one program
 
 
 @triton.jit

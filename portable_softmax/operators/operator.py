@@ -19,7 +19,9 @@ class Call(NamedTuple):
     """What a call does, after checks; calls of one key share it."""
 
     operator: "Operator"
-    run: Callable[..., Any] | None  # run(args) or run(args, out) launches calls like it; None: the reference computes them
+    run: (
+        Callable[..., Any] | None
+    )  # run(args) or run(args, out) launches calls like it; None: it was the reference, or a compiler
     options: Any
     is_recorded: bool = False  # autograd records the call
     invariant: bool = False  # the choice of batch_invariant, which a gradient follows
@@ -130,7 +132,7 @@ class Operator:
         """Computes a gradient for a call: for compilers, by a launch, or by the reference, as in second derivatives."""
         if torch.is_grad_enabled():
             return self.reference(args, options)
-        if call.run is None:
+        if call.run is None:  # the call was that of a compiler
             return self.call_registered(args, options)
         return self.compute(args, options, call.invariant)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 _choices: dict[tuple[tuple[Any, ...], Device], LaunchPlan] = {}  # by bucket
-n_measured = 0  # choices that were measured; operators keep calls by it, as these may replace others
+n_measured = 0  # choices that were made anew to be measured; a call is kept under it, as they may replace that of the call
 
 
 def plan(
