@@ -19,9 +19,7 @@ class Call(NamedTuple):
     """What a call does, after checks; calls of one key share it."""
 
     operator: "Operator"
-    run: (
-        Callable[..., Any] | None
-    )  # run(args) or run(args, out) launches calls like it; None: it was the reference, or a compiler
+    run: Callable[..., Any] | None  # run(args), or run(args, out), launches; None: the reference computes, or a compiler's code
     options: Any
     is_recorded: bool = False  # autograd records the call
     invariant: bool = False  # the choice of batch_invariant, which a gradient follows
