@@ -11,7 +11,7 @@ from ascend_kernels import A2, A5, SAID, arguments_of, log_softmax, ordered, rel
 
 from portable_probe import program
 from portable_probe.testing import assert_occupancy
-from portable_softmax import CompileError, KernelResources, fits, inspect_kernel, launcher, plan
+from portable_softmax import CompileError, fits, inspect_kernel, launcher, plan
 from portable_softmax.devices.backends import npu_compiler
 
 COMPILER = npu_compiler.missing()
@@ -91,8 +91,3 @@ def test_without_the_compiler_a_plan_is_an_estimate(monkeypatch, capsys, tmp_pat
     saved = str(tmp_path / "saved.json")
     assert program.main(["plan", "--on", A2, "--save", saved]) == 0
     assert program.main(["diff", saved, saved]) == 4
-
-
-def test_resources_are_numbers_and_what_planned_them():
-    used = KernelResources(shared_memory_bytes=7, compiler="bishengir-compile")
-    assert str(used) == "shared_memory_bytes 7, spilled_bytes_per_thread 0, compiler bishengir-compile"
