@@ -128,7 +128,8 @@ def softmax(
         dim: the dimension along which the result sums to 1.
         dtype: the dtype that the input is cast to first, and that of the result. None: the dtype of the input, but float32 for
             16-bit inputs under torch.autocast.
-        scale: a number, or a tensor that broadcasts against the input, with size 1 along `dim`.
+        scale: a number, or a tensor that broadcasts against the input, with size 1 along `dim`. Negative numbers, and those
+            outside of 2**-60 to 2**60, become a tensor at each call.
         temperature: a number or tensor as `scale`, by which the scores are divided. A row with temperature 0 is greedy: its
             largest unmasked scores share the weight, regardless of the sink and an added mask, and its gradients are 0.
         mask: a tensor that broadcasts against the input: boolean, True to keep an element; floating-point, which is added; or

@@ -42,7 +42,7 @@ class KernelConfig:
     BLOCKS: int = 1  # in registers at once: those of the longest split, where shorter ones mask the last wholly; else one
     UNMASKED_BLOCKS: int = 0  # at the start of every split, which end within all rows
     IN_REGISTERS: bool = True  # a program loads its split once; else block by block, and a softmax twice
-    AS_LOADED: str = ""  # 16-bit tiles stay in registers as loaded: the assembly constraint of a register with two elements
+    AS_LOADED: str = ""  # 16-bit tiles without scores stay in registers as loaded: assembly constraint of one with two elements
     GROUP: int = 0  # adjacent columns that share statistics, in log-probabilities and samples: 8, or a narrower block; 0: none
     PARTS: int = 1  # of a block, with statistics of their own: groups or, without, elements that all threads load at once
     OPAQUE: str = ""  # columns of stores are hidden from the optimizer: the assembly constraint of a register

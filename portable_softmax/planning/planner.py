@@ -37,22 +37,25 @@ def compile_best(
     """Compiles candidates until none that is left should be faster than the best of these by what it uses.
 
     `left` are candidates by expected time `us`, of which those are removed that `compiled` compiles; it returns what replaces
-    each of them, or why it cannot run. At most `max_count` of them run, and `min_count` are compiled side by side before
-    times are compared. Returns those that run, the fastest first, and why others cannot.
+    each of them, or why it cannot run. At most `max_count` of them run, and `min_count` are compiled side by side before times
+    are compared: never where the two are equal, as of row kernels. Returns those that run, the fastest first, and why others
+    cannot.
     """
     used, rejected, deadline = list[Any](), list[str](), clock.monotonic() + LONGEST
-    while len(used) < max_count and (not used or clock.monotonic() < deadline):
+    while len(used) < max_count:
         best = math.inf
         if len(used) >= min_count:
             best = min(one.us for one in used)
-        some = [one for one in left if ALIKE * one.us < best][: min(min_count, max_count - len(used))]
+        faster = [one for one in left if ALIKE * one.us < best]
+        if used and faster and clock.monotonic() >= deadline:
+            rejected.append(f"{len(faster)} candidates: {LONGEST} s have passed")
+            break
+        some = faster[: min(min_count, max_count - len(used))]
         if not some:
             break
         del left[: len(some)]
         for one in compiled(some):
             (rejected if isinstance(one, str) else used).append(one)
-    if clock.monotonic() >= deadline and left:
-        rejected.append(f"{len(left)} candidates: {LONGEST} s have passed")
     return sorted(used, key=lambda one: one.us), rejected
 
 
