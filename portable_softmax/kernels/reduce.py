@@ -1,10 +1,9 @@
 """Row statistics: maximum, sum of exp(score - maximum), and for entropies the moment, the sum of these times score - maximum.
 
 Softmaxes in registers have one reduction for all blocks. Else columns share statistics, merged block by block: with GROUP 8
-adjacent columns, else those of one place in the accesses of all threads (PARTS). A group's maximum, its sum in a fixed order
-and its noise depend on its scores, a seed and a position alone: not on blocks, splits, threads or other rows. The maximum over
-groups of log(sum of exp(score)) plus Gumbel noise is that of a group with the group's probability: one random number for 8
-columns.
+adjacent columns, else those of one place in accesses. A group's maximum, its sum in a fixed order and its noise depend on its
+scores, a seed and a position alone: not on a tiling or other rows. The maximum over groups of log(sum of exp(score)) plus
+Gumbel noise is that of a group with the group's probability: one random number for 8 columns.
 """
 
 import triton
