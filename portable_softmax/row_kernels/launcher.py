@@ -90,7 +90,7 @@ class Launcher:
     __copy__ = __deepcopy__
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Launches the kernel on the device of its tensors, or, if there are none, on the current one of the first call.
+        """Launches the kernel on the device of its tensors, or, if there are none, on the current one.
 
         Returns what `kernel[grid](...)` does, or None without rows. Warns if offsets do not fit their 32 bits, a load
         reaches outside of a tensor, or a passed block is shorter than a row, the rest of which is not accessed.
@@ -215,7 +215,9 @@ class Launcher:
             for text in (*texts, *plan.warnings):
                 warnings.warn(f"{self._jit.__name__}: {text}", RuntimeWarning, stacklevel=3)
             launch = self._bind(plan, device, args, kwargs)
-            if plan.num_programs and not captures:
+            # Without tensors, the current device decides, which the key does not have.
+            has_tensors = any(isinstance(value, torch.Tensor) for value in request.arguments.values())
+            if plan.num_programs and has_tensors and not captures:
                 self._calls[self._key(args, kwargs)] = launch
             return launch
 

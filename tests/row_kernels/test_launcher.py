@@ -125,6 +125,12 @@ def test_refusals(arguments, error, words):
         scaled.plan("*fp32", "*fp32", **{"x": "*fp32"} | arguments)
 
 
+@triton.jit
+def at_address(address, n_cols, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    tl.store(address.to(tl.pointer_type(tl.float32)) + tl.program_id(0) * n_cols + cols, 1.0, mask=cols < n_cols)
+
+
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 def test_plans_are_for_the_device_of_the_tensors(monkeypatch):
     with FakeTensorMode():
@@ -135,6 +141,12 @@ def test_plans_are_for_the_device_of_the_tensors(monkeypatch):
     assert planned == ["nvidia/h200", "nvidia/t4"]
     with pytest.raises(RuntimeError, match="tensors to be on the same device, but x is on cuda:0 and y is on cuda:1"):
         scaled.plan(first, second, 4, 8)
+    launched, launch = list[str](), launcher(at_address, cols="n_cols", block="BLOCK", grid=(4,))
+    monkeypatch.setattr(type(launch), "_bind", lambda self, plan, device, *call: lambda *values: launched.append(device.name))
+    for device in (devices[0], devices[1], devices[0]):  # the current one, as there are no tensors
+        monkeypatch.setattr(row_launcher, "current_device", lambda device=device: device)
+        launch(2**40, 8)
+    assert launched == ["nvidia/h200", "nvidia/t4", "nvidia/h200"]
 
 
 def test_plans_end_in_time(monkeypatch):
